@@ -1,0 +1,1 @@
+"""REST APIs described by OpenAPI documents as operad operations."""
