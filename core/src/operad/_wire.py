@@ -1,0 +1,110 @@
+"""The JSON form of attrs classes: camelCase names, absent values left out. Derived by cattrs, never by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import msgspec
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+T = TypeVar("T")
+
+
+def camel_case(name: str) -> str:
+    """``elapsed_ms`` -> ``elapsedMs``."""
+    head, *tail = name.strip("_").split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def wire_name(field: attrs.Attribute[Any]) -> str:
+    """The JSON name of an attrs field: its metadata's ``wire``, else its name in camelCase."""
+    name: str = field.metadata.get("wire") or camel_case(field.name)
+    return name
+
+
+@lru_cache(maxsize=1)
+def wire_converter() -> Converter:
+    """The converter between attrs classes and their JSON form."""
+    # cattrs costs 29 ms to import: an application that never leaves its process does without it.
+    from cattrs import Converter
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    converter = Converter()
+
+    def overrides(cls: type[Any]) -> dict[str, Any]:
+        return {field.name: override(rename=wire_name(field)) for field in attrs.fields(cls)}
+
+    def unstructure(cls: type[Any]) -> Callable[[Any], Any]:
+        # cattrs publishes these two without complete types.
+        to_dict: Any = make_dict_unstructure_fn(cls, converter, **overrides(cls))
+        optional = frozenset(wire_name(field) for field in attrs.fields(cls) if field.default is None)
+        source = getattr(cls, "source", None)
+
+        def to_wire(value: Any) -> dict[str, Any]:
+            wire = {
+                name: item
+                for name, item in to_dict(value).items()
+                if item is not msgspec.UNSET and not (item is None and name in optional)
+            }
+            return wire if source is None else {"source": source, **wire}
+
+        return to_wire
+
+    def structure(cls: type[Any]) -> Callable[[Any, Any], Any]:
+        from_dict: Any = make_dict_structure_fn(cls, converter, **overrides(cls))
+        return lambda wire, _: from_dict(wire, cls)
+
+    converter.register_unstructure_hook_factory(attrs.has, unstructure)
+    converter.register_structure_hook_factory(attrs.has, structure)
+    return converter
+
+
+def meta_to_wire(meta: Any) -> dict[str, Any]:
+    """The JSON form of a meta object, ``source`` first."""
+    wire: dict[str, Any] = wire_converter().unstructure(meta)
+    return wire
+
+
+def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
+    """The meta object of a JSON form; unknown names are ignored. Raises what cattrs raises."""
+    return wire_converter().structure(wire, meta_type)
+
+
+def meta_schemas(meta_types: Iterable[type[Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """JSON Schemas of meta types: one reference each, and the definitions they point to, with JSON names."""
+    types = list(meta_types)
+    _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    chosen: dict[str, str] = {}
+    references = []
+    for meta_type in types:
+        name = meta_type.__name__
+        for field in attrs.fields(meta_type):
+            if "wire" in field.metadata:
+                chosen[field.name] = field.metadata["wire"]
+        definition = components[name]
+        definition["properties"] = {
+            "source": {"const": meta_type.source},
+            **definition["properties"],
+            "encoding": {"const": "base64"},
+        }
+        definition["required"] = ["source", *definition.get("required", ())]
+        references.append({"$ref": f"#/$defs/{name}"})
+    for definition in components.values():
+        _rename(definition, chosen)
+    return references, dict(components)
+
+
+def _rename(definition: dict[str, Any], chosen: Mapping[str, str]) -> None:
+    properties = definition.get("properties")
+    if properties is None:
+        return
+    definition["properties"] = {
+        chosen.get(name) or camel_case(name): schema for name, schema in properties.items()
+    }
+    if "required" in definition:
+        definition["required"] = [chosen.get(name) or camel_case(name) for name in definition["required"]]

@@ -1,0 +1,136 @@
+"""Who may call what: access control of an operation, identity of a caller. Fails closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from operad.errors import CallError, ErrorCode
+
+
+def _strings(value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and refuse everybody
+        raise TypeError(f'expected a list of strings, got the string "{value}"; write ["{value}"]')
+    return tuple(value)
+
+
+def _scopes(value: Iterable[str]) -> frozenset[str]:
+    return frozenset(_strings(value))
+
+
+def _resources(value: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    return {key: frozenset(_strings(actions)) for key, actions in value.items()}
+
+
+@attrs.frozen
+class AccessControl:
+    """What an operation requires of its caller. Without any requirement, everybody may call it."""
+
+    required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
+    """Scopes that the identity must have, all of them."""
+    required_scopes_any: tuple[str, ...] = attrs.field(default=(), converter=_strings)
+    """Scopes of which the identity must have at least one."""
+    resource_type: str | None = None
+    """With ``resource_action``: the type of the resource on which a grant is needed."""
+    resource_action: str | None = None
+    """The action that the grant must hold."""
+    resource_id_from: str | None = None
+    """The input field that holds the resource's id. Without it only a grant on ``type:*`` will do."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.resource_type is None) != (self.resource_action is None):
+            raise ValueError("resource_type and resource_action go together: one of them is missing")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is required."""
+        return not (self.required_scopes or self.required_scopes_any or self.resource_type is not None)
+
+
+OPEN = AccessControl()
+
+
+@attrs.frozen
+class Identity:
+    """Who calls: an id, the scopes granted to it, and grants on single resources."""
+
+    id: str
+    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
+    resources: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_resources)
+    """``{"type:id": {actions}}``; ``type:*`` stands for every resource of the type."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: ``{id, scopes, resources?}``."""
+        wire: dict[str, Any] = {"id": self.id, "scopes": sorted(self.scopes)}
+        if self.resources:
+            wire["resources"] = {key: sorted(actions) for key, actions in self.resources.items()}
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Identity:
+        """The identity of a JSON form. Raises `ValueError` if the form is not one."""
+        try:
+            if not isinstance(wire["id"], str):
+                raise TypeError(f"id: expected string, got {type(wire['id']).__name__}")
+            return cls(wire["id"], wire.get("scopes", ()), wire.get("resources") or {})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not an identity {{id, scopes, resources?}}: {error!r}") from error
+
+
+def check_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> None:
+    """Raise `CallError` ``ACCESS_DENIED`` unless ``identity`` has all that ``access_control`` requires.
+
+    Args:
+        access_control: the operation's requirements; all of them must be met.
+        identity: the caller, or ``None`` for nobody, who meets no requirement.
+        input: the call's input, for ``resource_id_from``.
+    """
+    missing = missing_access(access_control, identity, input)
+    if missing:
+        who = "a caller without identity" if identity is None else f'identity "{identity.id}"'
+        # The details name what is required, never what the caller has.
+        raise CallError(ErrorCode.ACCESS_DENIED, f"{who} lacks {', '.join(missing)}", missing)
+
+
+def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:
+    """The requirements that ``identity`` does not meet, as the details of an ``ACCESS_DENIED``; empty if none."""
+    if access_control.is_open:
+        return {}
+    scopes = frozenset() if identity is None else identity.scopes
+    missing: dict[str, Any] = {}
+    if not scopes.issuperset(access_control.required_scopes):
+        missing["requiredScopes"] = list(access_control.required_scopes)
+    if access_control.required_scopes_any and scopes.isdisjoint(access_control.required_scopes_any):
+        missing["requiredScopesAny"] = list(access_control.required_scopes_any)
+    if access_control.resource_type is not None and not _has_grant(access_control, identity, input):
+        missing["resourceType"] = access_control.resource_type
+        missing["resourceAction"] = access_control.resource_action
+    return missing
+
+
+def may_list(access_control: AccessControl, identity: Identity | None) -> bool:
+    """Whether ``identity`` could call the operation with some input: what listings and searches filter by."""
+    missing = missing_access(access_control, identity)
+    if missing.keys() <= {"resourceType", "resourceAction"} and identity is not None:
+        action, kind = access_control.resource_action, f"{access_control.resource_type}:"
+        usable = access_control.resource_id_from is not None
+        return not missing or (
+            usable and any(key.startswith(kind) and action in held for key, held in identity.resources.items())
+        )
+    return not missing
+
+
+def _has_grant(access_control: AccessControl, identity: Identity | None, input: Any) -> bool:
+    if identity is None:
+        return False
+    kind, action = access_control.resource_type, access_control.resource_action
+    if action in identity.resources.get(f"{kind}:*", ()):
+        return True
+    if access_control.resource_id_from is None or not isinstance(input, Mapping):
+        return False
+    resource_id = input.get(access_control.resource_id_from)
+    if not isinstance(resource_id, (str, int)) or isinstance(resource_id, bool) or resource_id == "*":
+        return False
+    return action in identity.resources.get(f"{kind}:{resource_id}", ())

@@ -1,0 +1,195 @@
+"""The context of a call: who calls, until when, and the way to call further operations."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.access import Identity
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ErrorCode
+
+if TYPE_CHECKING:
+    from operad.registry import OperationRegistry
+    from operad.subscriptions import Subscription
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+@attrs.define(eq=False)
+class OperationContext:
+    """What a handler knows of the call it serves, and what an application says of a call it makes.
+
+    Args:
+        request_id: the id of this call; made by the registry if left out.
+        parent_request_id: the id of the call that made this one.
+        identity: the caller.
+        deadline: when the call has to be over, in epoch ms.
+        trusted: skips the access check. Only code of this process can say so: no message from a peer can.
+        metadata: free for the application; passed on to nested calls.
+    """
+
+    request_id: str | None = None
+    parent_request_id: str | None = None
+    identity: Identity | None = None
+    deadline: float | None = None
+    trusted: bool = attrs.field(default=False, kw_only=True)
+    metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
+    _registry: OperationRegistry | None = attrs.field(default=None, kw_only=True, repr=False)
+    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, kw_only=True, repr=False)
+    _cancelled: bool = attrs.field(default=False, init=False, repr=False)
+
+    @property
+    def env(self) -> OperationEnv:
+        """The operations of the registry, callable as ``await context.env.namespace.name({...})``.
+
+        Such calls are made on behalf of the handler's own code: they are trusted, keep the identity, and end
+        with this call's deadline at the latest. For an id that came from outside use `env_as_caller`.
+        """
+        return build_env(self._bound(), self)
+
+    @property
+    def env_as_caller(self) -> OperationEnv:
+        """As `env`, but every call is checked against the caller's identity.
+
+        Take this wherever the caller chose the operation (a gateway, a generic ``call`` tool): with `env`
+        the handler would lend its own authority to whoever asks (the confused deputy).
+        """
+        return build_env(self._bound(), self, trusted=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call is over although this handler still runs in its worker thread."""
+        return self._cancelled
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, never below 0; ``None`` without a deadline."""
+        return None if self.deadline is None else max(0.0, self.deadline / 1000 - time.time())
+
+    def call_sync(self, operation_id: str, input: Any = None) -> ResponseEnvelope[Any]:
+        """Call an operation from a plain ``def`` handler in its worker thread; as `env`.
+
+        Raises:
+            CallError: as the call does.
+            RuntimeError: when called in the event loop, which it would block.
+        """
+        if self._loop is None:
+            raise RuntimeError("call_sync works in a plain def handler only; use `await context.env[id](input)`")
+        return asyncio.run_coroutine_threadsafe(self.env[operation_id](input), self._loop).result()
+
+    def child(self, *, trusted: bool) -> OperationContext:
+        """The context of a call made from this one."""
+        return OperationContext(
+            None,
+            self.request_id,
+            self.identity,
+            self.deadline,
+            trusted=trusted,
+            metadata=self.metadata,
+            registry=self._registry,
+        )
+
+    def _bound(self) -> OperationRegistry:
+        if self._registry is None:
+            raise RuntimeError("this context belongs to no registry yet; a handler's context does")
+        return self._registry
+
+
+def build_env(registry: OperationRegistry, context: OperationContext, *, trusted: bool = True) -> OperationEnv:
+    """The operations of ``registry`` as an object, for calls nested in ``context``.
+
+    Args:
+        registry: where the operations are looked up, at the time of each call.
+        context: the call in which the nested ones are made.
+        trusted: whether they skip the access check (see `OperationContext.env`).
+    """
+    return OperationEnv(registry, context, trusted)
+
+
+@attrs.frozen(eq=False, repr=False)
+class OperationEnv:
+    """Operations by namespace and name: ``env.petstore.getPetById`` or ``env["petstore.getPetById"]``."""
+
+    _registry: OperationRegistry
+    _context: OperationContext
+    _trusted: bool
+
+    def __getitem__(self, operation_id: str) -> BoundOperation:
+        return BoundOperation(self, operation_id)
+
+    def __getattr__(self, namespace: str) -> BoundNamespace:
+        if namespace.startswith("__"):  # copy, pickle and inspect ask for such names
+            raise AttributeError(namespace)
+        return self.namespace(namespace)
+
+    def namespace(self, namespace: str) -> BoundNamespace:
+        """The operations of one namespace, whatever characters its name has."""
+        return BoundNamespace(self, namespace)
+
+    def __dir__(self) -> list[str]:
+        return sorted({spec.namespace for spec in self._registry.specs()})
+
+    def __iter__(self) -> Iterator[str]:
+        return (spec.id for spec in self._registry.specs())
+
+
+@attrs.frozen(eq=False, repr=False)
+class BoundNamespace:
+    """The operations of a namespace: ``ns.name`` or ``ns["pulls/create"]``."""
+
+    _env: OperationEnv
+    _namespace: str
+
+    def __getitem__(self, name: str) -> BoundOperation:
+        return BoundOperation(self._env, f"{self._namespace}.{name}")
+
+    def __getattr__(self, name: str) -> BoundOperation:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [spec.name for spec in self._env._registry.specs() if spec.namespace == self._namespace]
+
+
+@attrs.frozen(eq=False)
+class BoundOperation:
+    """An operation, ready to be called within a call."""
+
+    _env: OperationEnv = attrs.field(repr=False)
+    id: str
+
+    async def __call__(
+        self, input: Any = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> ResponseEnvelope[Any]:
+        """Call it with an input object, or with the object's fields as keywords. Raises `CallError`.
+
+        Args:
+            input: the input.
+            timeout: seconds; the call in which this one is nested may end it sooner.
+            fields: the fields of the input, instead of ``input``.
+        """
+        env = self._env
+        return await env._registry.execute(
+            self.id, self._input(input, fields), env._context.child(trusted=env._trusted), timeout=timeout
+        )
+
+    def subscribe(self, input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Subscription:
+        """Subscribe to it; arguments as for a call."""
+        env = self._env
+        return env._registry.subscribe(
+            self.id, self._input(input, fields), env._context.child(trusted=env._trusted), timeout=timeout
+        )
+
+    def _input(self, input: Any, fields: dict[str, Any]) -> Any:
+        if not fields:
+            return input
+        if input is not None:
+            raise CallError(
+                ErrorCode.VALIDATION_ERROR, f'"{self.id}" got both an input and keywords; give one of them'
+            )
+        return fields

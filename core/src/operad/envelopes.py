@@ -1,0 +1,220 @@
+"""Response envelopes: what every call answers, and the kinds of metadata that tell where it came from.
+
+An envelope is ``data`` plus ``meta``; ``meta.source`` tells the kind. The core owns the kind ``local``; every
+other kind is contributed by a plugin as an `EnvelopeKind`. On the wire an envelope is a JSON object with
+camelCase names; data of type ``bytes`` travel as base64 with ``meta.encoding = "base64"``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
+
+import attrs
+
+from operad._wire import meta_from_wire, meta_schemas, meta_to_wire
+from operad.errors import CallError, ErrorCode, OperadError
+
+T_co = TypeVar("T_co", covariant=True)
+
+WIRE_SOURCES = ("local", "http", "mcp")
+"""The sources of the original protocol: what `is_response_envelope` takes when no kinds are given."""
+
+
+@attrs.frozen
+class ResponseEnvelope(Generic[T_co]):
+    """The answer of a call.
+
+    Args:
+        data: the result; JSON-like, or ``bytes`` for binary content.
+        meta: an instance of an `EnvelopeKind`'s ``meta_type``; ``meta.source`` names the kind.
+    """
+
+    data: T_co
+    meta: Any
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form ``{"data": …, "meta": {"source": …, …}}``."""
+        meta = meta_to_wire(self.meta)
+        data: Any = self.data
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            data = base64.b64encode(data).decode("ascii")
+            meta["encoding"] = "base64"
+        return {"data": data, "meta": meta}
+
+
+@attrs.frozen
+class LocalResponseMeta:
+    """Metadata of a result made in this process."""
+
+    source: ClassVar[str] = "local"
+
+    operation_id: str
+    timestamp: int
+    """When the result was made, in epoch ms."""
+
+
+def local_envelope(data: Any, operation_id: str) -> ResponseEnvelope[Any]:
+    """An envelope of kind ``local``, stamped now."""
+    return ResponseEnvelope(data, LocalResponseMeta(operation_id, int(time.time() * 1000)))
+
+
+def unwrap(envelope: ResponseEnvelope[T_co]) -> T_co:
+    """The data of an envelope."""
+    return envelope.data
+
+
+def is_response_envelope(
+    value: object, kinds: EnvelopeKinds | Iterable[str] | None = None
+) -> TypeGuard[ResponseEnvelope[Any] | Mapping[str, Any]]:
+    """Whether ``value`` is an envelope: the object, or the mapping that it becomes on the wire.
+
+    Args:
+        value: anything.
+        kinds: the sources that count for a mapping; the default is ``local``, ``http`` and ``mcp``.
+    """
+    if isinstance(value, ResponseEnvelope):
+        return True
+    if not isinstance(value, Mapping) or "data" not in value:
+        return False
+    meta = value.get("meta")
+    if not isinstance(meta, Mapping):
+        return False
+    source = meta.get("source")
+    sources = kinds.sources if isinstance(kinds, EnvelopeKinds) else kinds
+    return isinstance(source, str) and source in (WIRE_SOURCES if sources is None else sources)
+
+
+@attrs.frozen
+class EnvelopeKind:
+    """A kind of envelope, as a plugin declares it.
+
+    The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived: names become
+    camelCase (``attrs.field(metadata={"wire": "_meta"})`` chooses another one), and a field whose value is
+    ``None`` or ``msgspec.UNSET`` is left out (take ``UNSET`` as the default where ``None`` is a legal value).
+
+    Args:
+        source: the value of ``meta.source``, unique among all plugins.
+        meta_type: the attrs class of the metadata.
+        is_error: tells whether a meta stands for a failed call, whose data are not of the output schema.
+    """
+
+    source: str
+    meta_type: type[Any]
+    is_error: Callable[[Any], bool] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not attrs.has(self.meta_type):
+            raise OperadError(
+                f'envelope kind "{self.source}": meta_type has to be an attrs class, got {self.meta_type!r}'
+            )
+        if getattr(self.meta_type, "source", None) != self.source:
+            raise OperadError(
+                f'envelope kind "{self.source}": {self.meta_type.__name__}.source has to be "{self.source}", '
+                f"got {getattr(self.meta_type, 'source', None)!r}; declare source: ClassVar[str]"
+            )
+
+
+LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
+
+
+class EnvelopeKinds:
+    """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self, kinds: Iterable[EnvelopeKind] = ()) -> None:
+        self._kinds: dict[str, EnvelopeKind] = {LOCAL_KIND.source: LOCAL_KIND}
+        for kind in kinds:
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[EnvelopeKind]:
+        return iter(self._kinds.values())
+
+    def __contains__(self, source: object) -> bool:
+        return source in self._kinds
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The known sources."""
+        return tuple(self._kinds)
+
+    def get(self, source: str) -> EnvelopeKind | None:
+        """The kind of a source, or ``None``."""
+        return self._kinds.get(source)
+
+    def add(self, kind: EnvelopeKind) -> None:
+        """Add a kind. Raises `OperadError` if its source is taken."""
+        taken = self._kinds.get(kind.source)
+        if taken is not None and taken != kind:
+            raise OperadError(
+                f'envelope kind "{kind.source}" is claimed twice: by {_name(taken.meta_type)} '
+                f"and by {_name(kind.meta_type)}"
+            )
+        self._kinds[kind.source] = kind
+
+    def is_error(self, envelope: ResponseEnvelope[Any]) -> bool:
+        """Whether the envelope stands for a failed call. Raises `CallError` if its source is unknown."""
+        kind = self._kinds.get(envelope.meta.source)
+        if kind is None:
+            raise self.unknown_source(envelope.meta.source)
+        return kind.is_error is not None and kind.is_error(envelope.meta)
+
+    def unknown_source(self, source: object) -> CallError:
+        """The error for an envelope whose source nobody registered."""
+        message = f"no plugin declares the envelope source {source!r}; known: {', '.join(sorted(self._kinds))}"
+        return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+    def from_wire(self, wire: object) -> ResponseEnvelope[Any]:
+        """The envelope of a JSON form; unknown fields are ignored.
+
+        Raises:
+            CallError: ``SERIALIZATION_ERROR`` if the form is no envelope of a known kind.
+        """
+        if not isinstance(wire, Mapping) or "data" not in wire or not isinstance(wire.get("meta"), Mapping):
+            raise _malformed(f"expected an object with data and meta, got {type(wire).__name__}")
+        meta = wire["meta"]
+        kind = self._kinds.get(source) if isinstance(source := meta.get("source"), str) else None
+        if kind is None:
+            known = ", ".join(sorted(self._kinds))
+            raise _malformed(f"meta.source {source!r} is not a known source ({known})")
+        try:
+            structured = meta_from_wire(kind.meta_type, meta)
+        except Exception as error:  # cattrs raises groups of many types
+            raise _malformed(f"meta does not fit {_name(kind.meta_type)}: {error}") from error
+        return ResponseEnvelope(_data_from_wire(wire["data"], meta), structured)
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of an envelope's JSON form: the union of the known kinds."""
+        metas, definitions = meta_schemas([kind.meta_type for kind in self])
+        definitions["ResponseMeta"] = {"oneOf": metas}
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "ResponseEnvelope",
+            "type": "object",
+            "properties": {"data": {}, "meta": {"$ref": "#/$defs/ResponseMeta"}},
+            "required": ["data", "meta"],
+            "$defs": definitions,
+        }
+
+
+def _name(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _malformed(why: str) -> CallError:
+    return CallError(ErrorCode.SERIALIZATION_ERROR, f"not a response envelope: {why}")
+
+
+def _data_from_wire(data: Any, meta: Mapping[str, Any]) -> Any:
+    if meta.get("encoding") != "base64":
+        return data
+    if not isinstance(data, str):
+        raise _malformed(f"meta.encoding is base64 but data is {type(data).__name__}, expected a string")
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise _malformed(f"data is not valid base64: {error}") from error

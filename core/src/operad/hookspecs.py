@@ -1,0 +1,96 @@
+"""The hooks of operad: what a plugin can contribute, and when it is asked.
+
+A plugin is a module (the target of an entry point of group ``operad``) with functions of these names, each
+marked with `hookimpl`. Hooks that contribute run once, when plugins are loaded; no hook is on the path of a
+call but the two observers, and they cost nothing where no plugin implements them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from operad.envelopes import EnvelopeKind
+    from operad.observers import CallOutcome, CallRecord
+    from operad.operations import Operation, OperationSpec
+    from operad.registry import OperationRegistry
+    from operad.sources import Server, Source
+    from operad.transports import TransportFactory
+
+PROJECT = "operad"
+API_VERSION = 1
+"""The version of these hooks. A plugin may declare ``operad_api_version``; another number is incompatible."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook of the same name."""
+
+
+# --- envelopes ---------------------------------------------------------------------------------------
+
+
+@hookspec
+def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-body]  # hookspecs have no body
+    """The envelope kinds that the plugin's operations answer with. Two plugins claiming one source conflict."""
+
+
+# --- registry ----------------------------------------------------------------------------------------
+
+
+@hookspec
+def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
+    """The sources that ``registry.load(name, …)`` can load operations from."""
+
+
+@hookspec(firstresult=True)
+def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
+    """The operation for an id that a registry does not hold, or ``None``: for catalogues too large to list.
+
+    The first plugin that answers wins; the registry keeps what it got.
+    """
+
+
+@hookspec
+def operad_register_operations(registry: OperationRegistry) -> None:
+    """Called when a registry is made: register ready operations."""
+
+
+@hookspec
+def operad_operation_added(spec: OperationSpec) -> None:
+    """Called after an operation was added to a registry."""
+
+
+@hookspec
+def operad_operation_removed(spec: OperationSpec) -> None:
+    """Called after an operation was removed from a registry."""
+
+
+@hookspec
+def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
+    """The servers that can serve a registry to the outside."""
+
+
+@hookspec
+def operad_commands(cli: Any) -> None:
+    """Called when the command line starts: add commands to ``cli``, a ``typer.Typer``."""
+
+
+# --- call map ----------------------------------------------------------------------------------------
+
+
+@hookspec
+def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
+    """The transports that the plugin offers, by URL scheme. Two plugins claiming one scheme conflict."""
+
+
+@hookspec
+def operad_call_started(call: CallRecord) -> None:
+    """Called in the event loop before a call runs; must not block. An exception is logged, the call goes on."""
+
+
+@hookspec
+def operad_call_finished(call: CallRecord, outcome: CallOutcome) -> None:
+    """Called in the event loop when a call has ended, in a result or an error; as `operad_call_started`."""

@@ -1,0 +1,347 @@
+"""Operations: what can be called. A spec says what an operation is, a handler does it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import attrs
+
+from operad.access import OPEN, AccessControl
+from operad.errors import RegistrationError
+from operad.schemas import UNKNOWN, Schema, from_schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Handler = Callable[..., Any]
+"""``async def handler(input, context)``, an async generator function for a subscription, or a plain ``def``."""
+
+
+class OperationType(StrEnum):
+    """What calling an operation means; the values are the wire's."""
+
+    QUERY = "query"
+    """Reads. May be called again after a failure."""
+    MUTATION = "mutation"
+    """Changes something. Never called twice."""
+    SUBSCRIPTION = "subscription"
+    """Yields a stream of envelopes."""
+
+
+def _schema(value: Schema | Mapping[str, Any] | bool | None) -> Schema:
+    if isinstance(value, Schema):
+        return value
+    return UNKNOWN if value is None else from_schema(value)
+
+
+def _access(value: AccessControl | Mapping[str, Any] | None) -> AccessControl:
+    if isinstance(value, AccessControl):
+        return value
+    return OPEN if not value else AccessControl(**value)
+
+
+@attrs.frozen
+class ErrorDefinition:
+    """An error that an operation declares: its code, when it happens, and the schema of its details."""
+
+    code: str
+    description: str = ""
+    schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
+    http_status: int | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: ``{code, description, schema?, httpStatus?}``."""
+        wire: dict[str, Any] = {"code": self.code, "description": self.description}
+        if not self.schema.is_unknown:
+            wire["schema"] = self.schema.bundled()
+        if self.http_status is not None:
+            wire["httpStatus"] = self.http_status
+        return wire
+
+
+def _error_schemas(values: Iterable[ErrorDefinition | Mapping[str, Any]]) -> tuple[ErrorDefinition, ...]:
+    if not values:
+        return ()
+    return tuple(
+        value
+        if isinstance(value, ErrorDefinition)
+        else ErrorDefinition(
+            value["code"], value.get("description", ""), value.get("schema"), value.get("httpStatus")
+        )
+        for value in values
+    )
+
+
+def _tags(values: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f'tags: expected a list of strings, got "{values}"; write ["{values}"]')
+    return tuple(values)
+
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
+_EMPTY: Mapping[str, Any] = {}
+
+
+@attrs.frozen(kw_only=True)
+class OperationSpec:
+    """What an operation is: its id, type, schemas, requirements, and words for people and models.
+
+    Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (anything goes).
+    Raises `RegistrationError` for a namespace or name that cannot make an id.
+    """
+
+    namespace: str
+    """``[A-Za-z0-9_-]+``"""
+    name: str
+    """Any printable characters but white space; everything after the id's first dot."""
+    type: OperationType = attrs.field(default=OperationType.MUTATION, converter=OperationType)
+    version: str = "1.0.0"
+    title: str | None = None
+    description: str = ""
+    input_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
+    output_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
+    """The schema of the data; of each item, for a subscription."""
+    access_control: AccessControl = attrs.field(default=OPEN, converter=_access)
+    error_schemas: tuple[ErrorDefinition, ...] = attrs.field(default=(), converter=_error_schemas)
+    tags: tuple[str, ...] = attrs.field(default=(), converter=_tags)
+    deprecated: bool = False
+    metadata: Mapping[str, Any] = _EMPTY
+    """Free for sources and applications; JSON-like."""
+    id: str = attrs.field(init=False, eq=False, repr=False)
+    """``namespace.name``"""
+
+    def __attrs_post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise RegistrationError(
+                f"namespace {self.namespace!r} of operation {self.name!r} is not usable: "
+                "expected one or more of A-Z a-z 0-9 _ -"
+            )
+        name = self.name
+        if not name or not name.isprintable() or " " in name or len(name.split()) != 1:
+            raise RegistrationError(
+                f"operation name {name!r} in namespace {self.namespace!r} is not usable: "
+                "expected one or more printable characters without white space"
+            )
+        object.__setattr__(self, "id", f"{self.namespace}.{name}")
+
+    def to_wire(self, *, schemas: bool = True) -> dict[str, Any]:
+        """The JSON form, self-contained; ``schemas=False`` leaves the schemas out (listings)."""
+        wire: dict[str, Any] = {
+            "id": self.id,
+            "namespace": self.namespace,
+            "name": self.name,
+            "type": str(self.type),
+            "version": self.version,
+            "description": self.description,
+        }
+        if self.title is not None:
+            wire["title"] = self.title
+        if self.tags:
+            wire["tags"] = list(self.tags)
+        if self.deprecated:
+            wire["deprecated"] = True
+        if not self.access_control.is_open:
+            wire["accessControl"] = _access_to_wire(self.access_control)
+        if schemas:
+            wire["inputSchema"] = self.input_schema.bundled()
+            wire["outputSchema"] = self.output_schema.bundled()
+            if self.error_schemas:
+                wire["errorSchemas"] = [definition.to_wire() for definition in self.error_schemas]
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], **overrides: Any) -> OperationSpec:
+        """The spec of a JSON form (`OPERATION_SPEC_SCHEMA`). Raises `RegistrationError` if it is none."""
+        if errors := _spec_schema().errors(dict(wire)):
+            raise RegistrationError(f"not an operation spec: {errors[0].message}")
+        access = wire.get("accessControl", {})
+        values: dict[str, Any] = {
+            "namespace": wire["namespace"],
+            "name": wire["name"],
+            "type": wire.get("type", OperationType.MUTATION),
+            "version": wire.get("version", "1.0.0"),
+            "title": wire.get("title"),
+            "description": wire.get("description", ""),
+            "input_schema": wire.get("inputSchema"),
+            "output_schema": wire.get("outputSchema"),
+            "access_control": AccessControl(
+                **{name: access[wire] for name, wire in _ACCESS.items() if wire in access}
+            ),
+            "error_schemas": wire.get("errorSchemas", ()),
+            "tags": wire.get("tags", ()),
+            "deprecated": wire.get("deprecated", False),
+            "metadata": wire.get("metadata", {}),
+        }
+        return cls(**{**values, **overrides})
+
+
+_ACCESS = {
+    "required_scopes": "requiredScopes",
+    "required_scopes_any": "requiredScopesAny",
+    "resource_type": "resourceType",
+    "resource_action": "resourceAction",
+    "resource_id_from": "resourceIdFrom",
+}
+
+
+def _access_to_wire(access: AccessControl) -> dict[str, Any]:
+    values = {wire: getattr(access, name) for name, wire in _ACCESS.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value}
+
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_ANY_SCHEMA = {"type": ["object", "boolean"]}
+
+OPERATION_SPEC_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "OperationSpec",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "namespace": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+        "name": {"type": "string", "minLength": 1, "pattern": "^\\S+$"},
+        "type": {"enum": [str(member) for member in OperationType]},
+        "version": {"type": "string"},
+        "title": {"type": "string"},
+        "description": {"type": "string"},
+        "inputSchema": _ANY_SCHEMA,
+        "outputSchema": _ANY_SCHEMA,
+        "accessControl": {
+            "type": "object",
+            "properties": {
+                "requiredScopes": _STRINGS,
+                "requiredScopesAny": _STRINGS,
+                "resourceType": {"type": "string"},
+                "resourceAction": {"type": "string"},
+                "resourceIdFrom": {"type": "string"},
+            },
+            "additionalProperties": False,  # a misspelt requirement must not open the operation
+        },
+        "errorSchemas": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "code": {"type": "string"},
+                    "description": {"type": "string"},
+                    "schema": _ANY_SCHEMA,
+                    "httpStatus": {"type": "integer"},
+                },
+                "required": ["code"],
+            },
+        },
+        "tags": _STRINGS,
+        "deprecated": {"type": "boolean"},
+        "metadata": {"type": "object"},
+    },
+    "required": ["namespace", "name"],
+}
+"""JSON Schema of `OperationSpec.to_wire`."""
+
+_spec_schema_cache: list[Schema] = []
+
+
+def _spec_schema() -> Schema:
+    if not _spec_schema_cache:
+        _spec_schema_cache.append(from_schema(OPERATION_SPEC_SCHEMA))
+    return _spec_schema_cache[0]
+
+
+@attrs.frozen(eq=False)
+class Operation(Generic[P, R]):
+    """A spec and its handler. What `operation` makes of a function; calling it calls the function."""
+
+    spec: OperationSpec
+    handler: Handler
+    blocking: bool | None = None
+    """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
+    function: Callable[P, R] | None = None
+    """The decorated function, if the operation was made from one."""
+
+    @property
+    def id(self) -> str:
+        """The operation's id."""
+        return self.spec.id
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.function is None:
+            raise TypeError(f'operation "{self.id}" wraps no function; call it through a registry')
+        return self.function(*args, **kwargs)
+
+
+@overload
+def operation(function: Callable[P, R], /) -> Operation[P, R]: ...
+
+
+@overload
+def operation(
+    *,
+    namespace: str = ...,
+    name: str | None = ...,
+    type: OperationType | str | None = ...,
+    input_schema: Schema | Mapping[str, Any] | bool | None = ...,
+    output_schema: Schema | Mapping[str, Any] | bool | None = ...,
+    description: str | None = ...,
+    blocking: bool | None = ...,
+    **spec: Any,
+) -> Callable[[Callable[P, R]], Operation[P, R]]: ...
+
+
+def operation(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    namespace: str = "local",
+    name: str | None = None,
+    type: OperationType | str | None = None,
+    input_schema: Schema | Mapping[str, Any] | bool | None = None,
+    output_schema: Schema | Mapping[str, Any] | bool | None = None,
+    description: str | None = None,
+    blocking: bool | None = None,
+    **spec: Any,
+) -> Operation[P, R] | Callable[[Callable[P, R]], Operation[P, R]]:
+    """Make a function an operation, with schemas from its type hints.
+
+    ``async def add(a: int, b: int) -> int`` is a complete operation: its input schema is an object with the
+    integers ``a`` and ``b``, its output schema an integer. attrs classes, dataclasses, TypedDicts, enums,
+    literals, datetimes, UUIDs, unions and (where installed) pydantic models are structured from the validated
+    input, and results are turned back into JSON values. ``Annotated[int, "what it is"]`` describes a parameter.
+    A parameter called ``context``, or annotated `OperationContext`, receives the context of the call. A
+    function of ``(input, context)`` whose ``input`` is not annotated, or is a mapping, is taken as it is.
+
+    Args:
+        function: the function, for the bare form ``@operation``.
+        namespace: the namespace of the id.
+        name: the name in it; the function's own by default.
+        type: an `OperationType` or its string. Default: an async generator is a subscription, everything else
+            a mutation, because only what says ``query`` may be repeated.
+        input_schema: instead of the inferred one.
+        output_schema: instead of the inferred one.
+        description: instead of the docstring.
+        blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
+        spec: further fields of `OperationSpec`.
+
+    Raises:
+        RegistrationError: a type hint that has no JSON Schema; the message names the parameter.
+    """
+
+    def decorate(function: Callable[P, R]) -> Operation[P, R]:
+        from operad._typed import typed_operation
+
+        made: Operation[P, R] = typed_operation(
+            function,
+            namespace=namespace,
+            name=name,
+            type=type,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            description=description,
+            blocking=blocking,
+            spec=spec,
+        )
+        return made
+
+    return decorate if function is None else decorate(function)

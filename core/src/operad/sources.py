@@ -1,0 +1,113 @@
+"""Sources: where operations come from. A source plugin's contribution, and what it works with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from operad.operations import Operation
+
+if TYPE_CHECKING:
+    from operad.plugins import Plugins
+
+OnChange = Callable[[Sequence[Operation[..., Any]]], None]
+
+
+@attrs.frozen(kw_only=True)
+class SourceContext:
+    """What a source gets besides its own configuration."""
+
+    plugins: Plugins
+    """The plugins of the application."""
+    namespace: str | None = None
+    """The namespace that the configuration asks for; a source chooses one if it is ``None``."""
+    base_dir: Path | None = None
+    """The folder that relative paths start from; ``None``: the current one."""
+    trusted: bool = False
+    """Whether the configuration calls the source's documents trusted."""
+    logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad.sources"))
+    """Where diagnostics go."""
+
+    def path(self, path: str | Path) -> Path:
+        """``path``, made absolute from ``base_dir``."""
+        return (self.base_dir or Path.cwd()).joinpath(path).absolute()
+
+
+class SourceSession:
+    """The operations of one loaded source, for as long as the registry holds it.
+
+    Subclass it to close connections in `aclose`, and call `changed` when the operations are others than before.
+    """
+
+    def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
+        self._operations = tuple(operations)
+        self._callbacks: list[OnChange] = []
+
+    @property
+    def operations(self) -> Sequence[Operation[..., Any]]:
+        """All operations, as of now."""
+        return self._operations
+
+    def on_change(self, callback: OnChange) -> None:
+        """Call ``callback`` with all operations whenever they change."""
+        self._callbacks.append(callback)
+
+    def changed(self, operations: Sequence[Operation[..., Any]]) -> None:
+        """Replace the operations and tell whoever listens. In the event loop only."""
+        self._operations = tuple(operations)
+        for callback in self._callbacks:
+            callback(self._operations)
+
+    async def aclose(self) -> None:
+        """Close what the source opened; idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@attrs.frozen
+class Source:
+    """A source plugin's contribution.
+
+    Args:
+        name: what ``registry.load(name, …)`` and ``type = "name"`` in a configuration call it.
+        load: ``await load(config, context)`` opens the source; ``config`` is an instance of ``config_type``.
+            Raises `SourceError` with what is wrong and what to do.
+        config_type: an attrs class; its fields are the options, unknown ones are refused for it.
+        description: one line.
+    """
+
+    name: str
+    load: Callable[[Any, SourceContext], Awaitable[SourceSession]]
+    config_type: type[Any] = attrs.field()
+    description: str = ""
+
+    @config_type.validator
+    def _is_attrs_class(self, _: attrs.Attribute[Any], value: object) -> None:
+        if not (isinstance(value, type) and attrs.has(value)):
+            raise TypeError(f'source "{self.name}": config_type has to be an attrs class, got {value!r}')
+
+
+@attrs.frozen
+class Server:
+    """A server plugin's contribution: serves a registry to the outside.
+
+    Args:
+        name: what the command line and configuration call it.
+        serve: ``await serve(registry, config)``.
+        config_type: an attrs class; its fields are the options.
+    """
+
+    name: str
+    serve: Callable[..., Awaitable[None]]
+    config_type: type[Any]

@@ -1,0 +1,127 @@
+"""Subscriptions: streams of envelopes that close what feeds them as soon as nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from operad.envelopes import ResponseEnvelope
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Envelope = ResponseEnvelope[Any]
+
+
+_closing: set[asyncio.Task[None]] = set()
+"""Streams being closed: the event loop itself holds tasks only weakly."""
+
+
+class Subscribable(Protocol):
+    """What can be subscribed to: a registry, or a call map."""
+
+    def subscribe(self, operation_id: str, input: Any = None, *args: Any, **kwargs: Any) -> Subscription:
+        """A subscription to an operation."""
+
+
+def subscribe(target: Subscribable, operation_id: str, input: Any = None, **options: Any) -> Subscription:
+    """Subscribe to an operation of a registry, or through a call map; options as their ``subscribe`` takes."""
+    return target.subscribe(operation_id, input, **options)
+
+
+class Subscription(AsyncIterator[Envelope]):
+    """A stream of envelopes.
+
+    Iterate it (``async for``), close it (``await aclose()``, ``async with``). Leaving a loop early closes it
+    at once, in this process and in the one that feeds it. Raises `CallError` where the stream ends in an error.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_items", "_reader", "_reader_left")
+
+    def __init__(self, items: AsyncGenerator[Envelope, None]) -> None:
+        self._items = items
+        self._reader: asyncio.Task[Any] | None = None
+        self._closed = False
+        self._reader_left: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[Envelope]:  # noqa: PYI034  # see below: deliberately not self
+        # The loop alone holds this iterator: when the loop is left, it goes, and closes the stream.
+        return _Loop(self)
+
+    async def __anext__(self) -> Envelope:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._reader is not None:
+            raise RuntimeError("this subscription is already being read by another task")
+        self._reader = task = asyncio.current_task()
+        assert task is not None
+        requested = task.cancelling()
+        try:
+            return await self._items.__anext__()
+        except StopAsyncIteration:
+            self._closed = True
+            raise
+        except asyncio.CancelledError:
+            # aclose() by another task ended the wait, not a cancellation of this one.
+            if self._left() and task.uncancel() <= requested:
+                raise StopAsyncIteration from None
+            self._closed = True
+            raise
+        except BaseException:
+            self._closed = True
+            raise
+        finally:
+            self._reader = None
+            if self._reader_left is not None and not self._reader_left.done():
+                self._reader_left.set_result(None)
+
+    def _left(self) -> bool:
+        return self._closed
+
+    async def aclose(self) -> None:
+        """Close the stream and what feeds it; a task that waits for an item sees the stream end."""
+        reader = self._reader
+        if reader is not None and reader is not asyncio.current_task():
+            self._closed = True
+            self._reader_left = asyncio.get_running_loop().create_future()
+            reader.cancel()
+            await self._reader_left
+        self._closed = True
+        await self._items.aclose()
+
+    def _close_soon(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the loop is gone, and with it everything that could be closed
+            return
+        closing = loop.create_task(self._items.aclose())
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Loop(AsyncIterator[Envelope]):
+    """The iterator of one ``async for``."""
+
+    __slots__ = ("_subscription",)
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __anext__(self) -> Any:
+        return self._subscription.__anext__()
+
+    def __del__(self) -> None:
+        self._subscription._close_soon()

@@ -1,0 +1,133 @@
+"""How events move: the interface that every transport implements, and its errors.
+
+A `Transport` says how to reach a bus, hub or broker; `Transport.open` makes a `Link`, one participant's
+connection. A transport only moves events, in order and unchanged. Correlation, credit, deadlines, cancellation
+and identity live in `operad.calls`, once for all transports.
+
+Addresses are strings: ``op:<operation id>`` reaches one member of a group that registered it, ``all:<topic>``
+reaches everybody who did, ``inbox:<id>`` reaches one link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import attrs
+
+from operad.access import Identity
+from operad.errors import OperadError
+
+Event = dict[str, Any]
+"""A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``."""
+
+
+class TransportError(OperadError):
+    """An event could not be sent."""
+
+
+class NoRespondersError(TransportError):
+    """Nobody registered the address."""
+
+
+class LinkDownError(TransportError):
+    """The link is closed or its connection is lost; the event was not sent."""
+
+
+class PayloadTooLargeError(TransportError):
+    """The event exceeds what the transport carries; the message gives both sizes in bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class Capabilities:
+    """What a transport can do; the call protocol adapts, the conformance kit tests what is declared."""
+
+    max_payload: int | None = None
+    """The largest encoded event in bytes; ``None``: no bound."""
+    balances: bool = False
+    """Requests to an address are spread over the members of the group that registered it."""
+    redelivers: bool = False
+    """An event may arrive twice (marked `Delivery.redelivered` where the transport can tell)."""
+    detects_no_responders: bool = False
+    """`Link.send` raises `NoRespondersError` where nobody registered the address."""
+    detects_peer_loss: bool = False
+    """A lost peer is reported to those who wait for it."""
+    authenticates_peer: bool = False
+    """`Delivery.identity` is what the transport authenticated."""
+    same_process: bool = False
+    """Both ends are one process, hence one trust domain."""
+
+
+@attrs.frozen
+class Delivery:
+    """How an event arrived."""
+
+    peer: str | None = None
+    """Who sent it, as far as the transport knows; stable for the peer's link, opaque."""
+    identity: Identity | None = None
+    """The identity of the peer that the transport authenticated."""
+    redelivered: bool = False
+    """Whether the event may have been delivered before."""
+    done: Callable[[], None] | None = None
+    """Call it when the work that a request asked for has ended; set by transports that acknowledge."""
+
+
+LinkState = Literal["up", "down"]
+OnEvent = Callable[[Event, Delivery], None]
+"""Called with each event, in order, in the event loop; it never blocks and never raises."""
+OnLink = Callable[[LinkState, int], None]
+"""Called when the link goes up or down, with an epoch that grows by one at each connection."""
+
+
+@runtime_checkable
+class Registration(Protocol):
+    """An address that a link serves."""
+
+    async def unregister(self) -> None:
+        """Serve it no longer; idempotent."""
+
+
+@runtime_checkable
+class Link(Protocol):
+    """One participant's connection."""
+
+    @property
+    def inbox(self) -> str:
+        """Its private, unguessable reply address, ``inbox:…``."""
+
+    async def register(self, topic: str, group: str | None = None) -> Registration:
+        """Receive what is sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
+
+    async def send(self, to: str, event: Event) -> None:
+        """Send an event; awaits the write buffer. Raises `TransportError`."""
+
+    async def drain(self, timeout: float) -> None:
+        """Serve no address any more and flush what was sent, within ``timeout`` seconds."""
+
+    async def close(self) -> None:
+        """Close the connection; idempotent."""
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """How to reach a bus, hub or broker: cheap, immutable, opened as often as needed."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
+        """Connect. Raises `LinkDownError` if nobody answers."""
+
+
+@attrs.frozen
+class TransportFactory:
+    """A transport plugin's contribution: makes transports of URLs.
+
+    Args:
+        schemes: the URL schemes that it answers to, such as ``("ws", "wss")``.
+        create: ``create(url, **options) -> Transport``; connects nothing. Raises `ConfigError`.
+    """
+
+    schemes: tuple[str, ...] = attrs.field(converter=tuple)
+    create: Callable[..., Transport]
