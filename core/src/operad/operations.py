@@ -81,6 +81,9 @@ def _tags(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
+DEFAULT_NAMESPACE = "local"
+"""The namespace of a decorated function that names none."""
+
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 _EMPTY: Mapping[str, Any] = {}
 
@@ -255,7 +258,8 @@ class Operation(Generic[P, R]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function."""
 
     spec: OperationSpec
-    handler: Handler
+    handler: Handler | None
+    """``None``: known, but not callable until somebody registers a handler."""
     blocking: bool | None = None
     """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
     function: Callable[P, R] | None = None
@@ -294,7 +298,7 @@ def operation(
     function: Callable[P, R] | None = None,
     /,
     *,
-    namespace: str = "local",
+    namespace: str = DEFAULT_NAMESPACE,
     name: str | None = None,
     type: OperationType | str | None = None,
     input_schema: Schema | Mapping[str, Any] | bool | None = None,

@@ -1,0 +1,168 @@
+"""Scanning: files become modules, modules become operations; a file that fails is reported and passed over."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.abc import SourceLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+from operad import Operation, OperationSpec
+from operad.operations import DEFAULT_NAMESPACE
+from operad_scanner.fs import LocalFS, ScannerFS
+
+_PACKAGE = "_operad_scanned_"
+
+
+@attrs.frozen
+class ScanFailure:
+    """A file that could not be scanned."""
+
+    path: Path
+    error: BaseException
+
+    def __str__(self) -> str:
+        return f"{self.path}: {type(self.error).__name__}: {self.error}"
+
+
+@attrs.frozen
+class OperationManifest:
+    """What a scan found."""
+
+    operations: tuple[Operation[..., Any], ...] = ()
+    specs: tuple[OperationSpec, ...] = ()
+    """Specs without a handler: what another process serves, or a handler registered apart."""
+    failures: tuple[ScanFailure, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""
+        specs = [operation.spec for operation in self.operations] + list(self.specs)
+        return {
+            "operations": [spec.to_wire() for spec in sorted(specs, key=lambda spec: spec.id)],
+            "failures": [{"path": str(f.path), "error": str(f)} for f in self.failures],
+        }
+
+
+def scan_operations(
+    path: str | Path, fs: ScannerFS | None = None, *, namespace: str | None = None
+) -> OperationManifest:
+    """Import the Python files at ``path`` and collect the operations that they define.
+
+    Collected are functions made operations by ``@operation``, `Operation` objects, and `OperationSpec` objects
+    or spec mappings called ``spec`` or ``operation``, whose handler is the module's ``handler`` function.
+
+    Each file is imported under a private name, as part of a private package, so that files may import one
+    another (``from .helpers import x``) and ``sys.path`` stays as it is. Importing runs the file's code.
+
+    Args:
+        path: a folder, or one file.
+        fs: where to read; the local file system by default.
+        namespace: the namespace of operations that name none of their own.
+
+    Raises:
+        OSError: there is nothing at ``path``.
+    """
+    root = Path(path).absolute()
+    fs = LocalFS() if fs is None else fs
+    files = sorted(fs.python_files(root))
+    folder = root if root not in files else root.parent
+    package = _private_package(folder)
+    operations: list[Operation[..., Any]] = []
+    specs: list[OperationSpec] = []
+    failures: list[ScanFailure] = []
+    seen: set[int] = set()
+    for file in files:
+        try:
+            module = _import(file, folder, package, fs)
+            for found in _collect(module, namespace):
+                if id(found) not in seen:
+                    seen.add(id(found))
+                    (operations if isinstance(found, Operation) else specs).append(found)  # type: ignore[arg-type]  # one list each
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # a module can raise anything, SystemExit included
+            failures.append(ScanFailure(file, error))
+    return OperationManifest(tuple(operations), tuple(specs), tuple(failures))
+
+
+def _private_package(folder: Path) -> str:
+    """A fresh package whose submodules are the files of ``folder``."""
+    name = _PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    for loaded in [n for n in sys.modules if n == name or n.startswith(name + ".")]:
+        del sys.modules[loaded]
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
+    return name
+
+
+class _Loader(SourceLoader):
+    """Loads one module from a `ScannerFS`."""
+
+    def __init__(self, path: Path, fs: ScannerFS) -> None:
+        self._path = path
+        self._fs = fs
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self._path)
+
+    def get_data(self, path: str | bytes) -> bytes:
+        # No byte code: a file scanned twice within its time stamp's resolution must not come from the cache.
+        return self._fs.read(Path(str(path)))
+
+
+def _import(file: Path, folder: Path, package: str, fs: ScannerFS) -> ModuleType:
+    relative = file.relative_to(folder).with_suffix("")
+    parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+    parent = package
+    for part in parts[:-1]:
+        parent = f"{parent}.{part}"
+        if parent not in sys.modules:
+            between = ModuleType(parent)
+            between.__path__ = [str(folder.joinpath(*parent.split(".")[1:]))]
+            sys.modules[parent] = between
+    name = ".".join([package, *parts])
+    if name in sys.modules:  # another file has imported it already
+        return sys.modules[name]
+    spec = importlib.util.spec_from_loader(name, _Loader(file, fs), origin=str(file))
+    assert spec is not None
+    assert spec.loader is not None
+    spec.has_location = True
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _collect(module: ModuleType, namespace: str | None) -> Iterator[Operation[..., Any] | OperationSpec]:
+    handler = getattr(module, "handler", None)
+    for name, value in list(vars(module).items()):
+        if isinstance(value, Operation):
+            if value.function is None or value.function.__module__ == module.__name__:
+                yield _placed(value, namespace)
+        elif isinstance(value, OperationSpec):
+            yield _with_handler(value, handler)
+        elif name in ("spec", "operation") and isinstance(value, Mapping):
+            fields = {"namespace": namespace or DEFAULT_NAMESPACE, **value}
+            yield _with_handler(OperationSpec.from_wire(fields), handler)
+
+
+def _placed(operation: Operation[..., Any], namespace: str | None) -> Operation[..., Any]:
+    """The operation in the asked namespace, unless it names one itself."""
+    if namespace is None or operation.spec.namespace != DEFAULT_NAMESPACE or namespace == DEFAULT_NAMESPACE:
+        return operation
+    return attrs.evolve(operation, spec=attrs.evolve(operation.spec, namespace=namespace))
+
+
+def _with_handler(spec: OperationSpec, handler: Callable[..., Any] | None) -> Operation[..., Any] | OperationSpec:
+    return spec if handler is None else Operation(spec, handler)

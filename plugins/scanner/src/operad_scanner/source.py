@@ -1,0 +1,90 @@
+"""The source ``scanner``: a folder, scanned when it is loaded, and again when it changes if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from operad import Operation, SourceError
+from operad.plugin import SourceContext, SourceSession
+from operad_scanner.fs import ScannerFS
+from operad_scanner.scan import OperationManifest, scan_operations
+
+
+@attrs.frozen(kw_only=True)
+class ScannerConfig:
+    """The options of a ``scanner`` source."""
+
+    path: str | Path
+    """The folder, or one file; relative to the configuration's folder."""
+    fs: ScannerFS | None = None
+    """Where to read instead of the local file system."""
+    watch: bool = False
+    """Scan again whenever a file changes (needs ``operad-scanner[watch]``)."""
+    strict: bool = False
+    """Refuse the whole folder if one file fails, instead of reporting that file."""
+
+
+async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
+    """Scan the folder. Raises `SourceError` if it does not exist, or (``strict``) if a file fails."""
+    path = context.path(config.path)
+    # In a thread: a file's import may be slow, and other sources load at the same time.
+    manifest = await asyncio.to_thread(_scan, path, config, context)
+    session = ScannerSession(_operations(manifest, config, context.logger))
+    if config.watch:
+        session.watch(path, config, context)
+    return session
+
+
+def _scan(path: Path, config: ScannerConfig, context: SourceContext) -> OperationManifest:
+    try:
+        return scan_operations(path, config.fs, namespace=context.namespace)
+    except OSError as error:
+        raise SourceError(f"scanner: {path} cannot be read: {error}") from error
+
+
+def _operations(
+    manifest: OperationManifest, config: ScannerConfig, logger: logging.Logger
+) -> Sequence[Operation[..., Any]]:
+    if config.strict and manifest.failures:
+        raise SourceError("scanner: " + "; ".join(map(str, manifest.failures)))
+    for failure in manifest.failures:
+        logger.warning("file passed over: %s", failure)
+    return [*manifest.operations, *(Operation(spec, None) for spec in manifest.specs)]
+
+
+class ScannerSession(SourceSession):
+    """The operations of a folder; with `watch` they follow its files."""
+
+    _watcher: asyncio.Task[None] | None = None
+
+    def watch(self, path: Path, config: ScannerConfig, context: SourceContext) -> None:
+        """Scan again whenever a file below ``path`` changes. Raises `SourceError` without watchfiles."""
+        try:
+            import watchfiles
+        except ImportError:
+            raise SourceError(
+                "scanner: watch = true needs watchfiles; install it: pip install operad-scanner[watch]"
+            ) from None
+
+        async def follow() -> None:
+            async for _ in watchfiles.awatch(path, watch_filter=watchfiles.PythonFilter()):
+                try:
+                    manifest = await asyncio.to_thread(_scan, path, config, context)
+                    self.changed(_operations(manifest, config, context.logger))
+                except SourceError as error:  # the folder is as it was, for as long as it is broken
+                    context.logger.warning("%s", error)
+
+        self._watcher = asyncio.get_running_loop().create_task(follow())
+
+    async def aclose(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+            self._watcher = None
