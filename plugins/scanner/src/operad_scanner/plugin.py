@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 from operad.plugin import Source, hookimpl
 
 

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from operad import CallError, OperationRegistry, SourceError, load_plugins
+from operad_scanner import scan_operations
+
+ADD = '''
+from operad import operation
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+'''
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def ids(folder: Path, **options: object) -> list[str]:
+    return sorted(op.id for op in scan_operations(folder, **options).operations)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_collects_decorated_functions_of_all_files_below_the_folder(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        math=ADD,
+        deep__text='from operad import operation\n@operation(namespace="text")\ndef up(s: str) -> str:\n    return s.upper()\n',
+    )
+    assert ids(tmp_path) == ["math.add", "text.up"]
+
+
+def test_collects_a_spec_mapping_with_its_handler(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        echo='spec = {"namespace": "x", "name": "echo", "type": "query"}\nasync def handler(input, context):\n    return input\n',
+    )
+    (operation,) = scan_operations(tmp_path).operations
+    assert operation.id == "x.echo"
+    assert operation.spec.type == "query"
+
+
+def test_a_spec_without_handler_is_listed_apart(tmp_path: Path) -> None:
+    write(
+        tmp_path, remote='from operad import OperationSpec\nspec = OperationSpec(namespace="x", name="remote")\n'
+    )
+    manifest = scan_operations(tmp_path)
+    assert [spec.id for spec in manifest.specs] == ["x.remote"]
+    assert manifest.operations == ()
+
+
+def test_an_invalid_spec_mapping_is_a_failure_that_names_the_file(tmp_path: Path) -> None:
+    write(tmp_path, bad='spec = {"name": 5}\n')
+    (failure,) = scan_operations(tmp_path).failures
+    assert failure.path == tmp_path / "bad.py"
+    assert "expected string" in str(failure)
+
+
+@pytest.mark.parametrize("source", ["1/0", "def (", "raise SystemExit(3)", "import no_such_module_anywhere"])
+def test_a_file_that_fails_is_reported_and_the_others_are_collected(tmp_path: Path, source: str) -> None:
+    write(tmp_path, a_bad=source, math=ADD)
+    manifest = scan_operations(tmp_path)
+    assert [op.id for op in manifest.operations] == ["math.add"]
+    assert [failure.path.name for failure in manifest.failures] == ["a_bad.py"]
+
+
+def test_files_import_one_another_relatively_and_sys_path_is_untouched(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        helpers="FACTOR = 3\n",
+        deep__triple="from operad import operation\nfrom ..helpers import FACTOR\n@operation(namespace='m')\nasync def triple(n: int) -> int:\n    return FACTOR * n\n",
+    )
+    before = list(sys.path)
+    assert ids(tmp_path) == ["m.triple"]
+    assert sys.path == before
+
+
+def test_an_operation_imported_from_another_file_is_collected_once(tmp_path: Path) -> None:
+    write(tmp_path, a="from .math import add\n", math=ADD)
+    assert ids(tmp_path) == ["math.add"]
+
+
+def test_names_with_a_leading_underscore_or_dot_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, _private="1/0", _hidden__x="1/0", math=ADD)
+    manifest = scan_operations(tmp_path)
+    assert len(manifest.operations) == 1
+    assert manifest.failures == ()
+
+
+def test_the_namespace_is_that_of_the_source_unless_the_file_names_one(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        math=ADD,
+        bare="from operad import operation\n@operation\nasync def ping() -> str:\n    return 'pong'\n",
+    )
+    assert ids(tmp_path) == ["local.ping", "math.add"]
+    assert ids(tmp_path, namespace="mine") == ["math.add", "mine.ping"]
+
+
+def test_a_file_system_can_be_injected(tmp_path: Path) -> None:
+    class Memory:
+        def python_files(self, root: Path) -> Iterable[Path]:
+            return [root / "math.py"]
+
+        def read(self, path: Path) -> bytes:
+            return ADD.encode()
+
+    assert ids(tmp_path / "nowhere", fs=Memory()) == ["math.add"]
+
+
+async def test_the_registry_loads_and_calls_scanned_operations(tmp_path: Path) -> None:
+    write(tmp_path, math=ADD)
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        specs = await registry.load("scanner", path=str(tmp_path))
+        assert [spec.id for spec in specs] == ["math.add"]
+        assert (await registry.execute("math.add", {"a": 1, "b": 2})).data == 3
+
+
+async def test_a_scanned_spec_without_handler_is_known_and_takes_a_handler_later(tmp_path: Path) -> None:
+    write(tmp_path, remote='from operad import OperationSpec\nspec = OperationSpec(namespace="x", name="later")\n')
+
+    async def handler(input: object, context: object) -> str:
+        return "now"
+
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        await registry.load("scanner", path=tmp_path)
+        with pytest.raises(CallError, match="no handler registered for operation"):
+            await registry.execute("x.later")
+        registry.register_handler("x.later", handler)
+        assert (await registry.execute("x.later")).data == "now"
+
+
+async def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        with pytest.raises(SourceError, match="no such file or folder: .*nowhere"):
+            await registry.load("scanner", path=tmp_path / "nowhere")
+
+
+async def test_strict_refuses_the_folder_when_a_file_fails(tmp_path: Path) -> None:
+    write(tmp_path, math=ADD, bad="1/0")
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        with pytest.raises(SourceError, match="ZeroDivisionError"):
+            await registry.load("scanner", path=tmp_path, strict=True)
+        assert len(registry) == 0
+
+
+async def test_watch_follows_the_files(tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles", reason="operad-scanner[watch] is not installed")
+    import asyncio
+
+    write(tmp_path, math=ADD)
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        await registry.load("scanner", path=tmp_path, watch=True)
+        async with asyncio.timeout(20):
+            while "math.sub" not in registry:  # written again until the watcher, which starts by itself, sees it
+                write(tmp_path, sub=ADD.replace("add", "sub").replace("a + b", "a - b"))
+                await asyncio.sleep(0.1)
+        (tmp_path / "math.py").unlink()
+        async with asyncio.timeout(20):
+            while "math.add" in registry:
+                await asyncio.sleep(0.05)
+        assert (await registry.execute("math.sub", {"a": 3, "b": 2})).data == 1
