@@ -7,7 +7,6 @@ tests, in one process never see each other's plugins.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,26 +15,34 @@ import attrs
 import pluggy
 
 from operad import hookspecs
-from operad.envelopes import EnvelopeKind, EnvelopeKinds
-from operad.errors import PluginError
+from operad._contributions import (
+    Refused,
+    check_hooks,
+    check_marks,
+    check_version,
+    contributions,
+    describe,
+    nearest,
+    other_hooks,
+    word,
+)
+from operad.envelopes import EnvelopeKinds
+from operad.errors import OperadError, PluginError
 from operad.observers import Observers
 from operad.sources import Server, Source
 from operad.transports import Transport, TransportFactory
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from operad.registry import OperationRegistry
 
 logger = logging.getLogger("operad")
 
 T = TypeVar("T")
 
-ENTRY_POINT_GROUP = "operad"
-
 PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible"]
 
 _FIRST_PARTY = {
     "sources": {"openapi": "operad-openapi", "mcp": "operad-mcp", "scanner": "operad-scanner"},
-    "envelope_kinds": {"http": "operad-openapi", "mcp": "operad-mcp"},
     "transports": {
         "ws": "operad-websocket",
         "wss": "operad-websocket",
@@ -58,30 +65,39 @@ class PluginRecord:
     distribution: str | None = None
     """The distribution that it came in; ``None`` for a plugin registered by the application itself."""
     version: str | None = None
+    """The distribution's version."""
     status: PluginStatus = "loaded"
     error: str | None = None
     """Why it is not loaded, and what mends it."""
     contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
-    """Names of what it contributes, by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, ``hooks``."""
+    """Names of what it contributes: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, other ``hooks``."""
 
     @property
     def label(self) -> str:
         """Name and origin, for messages."""
         if self.distribution is None:
             return f'"{self.name}"'
-        return f'"{self.name}" ({self.distribution} {self.version or "unknown version"})'
+        return f'"{self.name}" ({self.distribution} {self.version or "of unknown version"})'
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: every field, ``contributes`` with lists."""
+        return {
+            **attrs.asdict(self, filter=lambda field, _: field.name != "contributes"),
+            "contributes": {kind: list(names) for kind, names in self.contributes.items()},
+        }
 
 
 class Plugins:
     """The plugins of one application, and what they contribute.
 
-    ``Plugins()`` knows the core alone; `load_plugins` adds what is installed.
+    ``Plugins()`` knows the core alone; `load_plugins` adds what is installed, `register` what you give it.
     """
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._records: list[PluginRecord] = []
+        self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
         self._sources: dict[str, Source] = {}
         self._servers: dict[str, Server] = {}
@@ -98,6 +114,9 @@ class Plugins:
 
     def __iter__(self) -> Iterator[PluginRecord]:
         return iter(self.records)
+
+    def __repr__(self) -> str:
+        return f"Plugins({', '.join(f'{record.name}: {record.status}' for record in self._records)})"
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -130,42 +149,85 @@ class Plugins:
             options: what the plugin's factory takes besides the URL.
 
         Raises:
-            PluginError: no plugin answers to the scheme; the message names the distribution to install.
+            PluginError: no plugin answers to the scheme (the message names the distribution to install), or
+                the plugin's factory fails.
+            ConfigError: the factory refuses the URL or an option.
         """
         scheme, separator, _ = url.partition("://")
         if not separator:
             raise PluginError(f'transport URL "{url}": expected scheme://…, such as ws://127.0.0.1:8765')
-        return self._get(self._transports, "transports", scheme.lower()).create(url, **options)
+        scheme = scheme.lower()
+        factory = self._get(self._transports, "transports", scheme)
+        try:
+            return factory.create(url, **options)
+        except OperadError:
+            raise
+        except Exception as error:
+            owner = self._owners["transports", scheme].label
+            raise PluginError(f'transport "{scheme}" of plugin {owner} raised {describe(error)}') from error
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
         if name in table:
             return table[name]
-        word = kind.removesuffix("s")
-        distribution = _FIRST_PARTY[kind].get(name)
-        broken = next((r for r in self._records if r.error and distribution in (r.distribution, r.name)), None)
-        if broken is not None and distribution is not None:
-            hint = f"; its plugin {broken.label} is {broken.status}: {broken.error}"
-        elif distribution is not None:
-            hint = f"; install it: pip install {distribution}"
-        else:
-            hint = "; no installed plugin offers it"
         known = ", ".join(sorted(table)) or "none"
-        raise PluginError(f'there is no {word} "{name}"{hint}. Known: {known}.')
+        hint = self._missing_hint(table, _FIRST_PARTY[kind].get(name), name)
+        raise PluginError(f'there is no {word(kind)} "{name}"; {hint}. Known: {known}.')
+
+    def _missing_hint(self, table: Mapping[str, Any], distribution: str | None, name: str) -> str:
+        absent = [record for record in self._records if record.status != "loaded"]
+        ours = [record for record in absent if distribution is not None and record.distribution == distribution]
+        for record in ours or [record for record in absent if record.name == name]:
+            if record.status == "disabled":
+                return f"its plugin {record.label} is disabled: see disable=, only= and OPERAD_DISABLE_PLUGINS"
+            return f"its plugin {record.label} is not loaded: {record.error}"
+        if distribution is not None:
+            return f"install it: pip install {distribution}"
+        if meant := nearest(name, table):
+            return f'did you mean "{meant}"?'
+        if absent:
+            return f"perhaps a plugin offers it that is not loaded: {', '.join(r.label for r in absent)}"
+        return "no installed plugin offers it"
 
     # --- hooks -----------------------------------------------------------------------------------
 
     def implementations(self, hook: str) -> tuple[Callable[..., Any], ...]:
-        """The implementations of a hook, each called on its own with keywords, in the order of loading."""
-        caller = getattr(self._manager.hook, hook)
-        found = sorted(caller.get_hookimpls(), key=lambda impl: self._manager_order(impl.plugin))
-        return tuple(_callable(impl) for impl in found)
+        """The implementations of a hook, each to be called on its own with the hook's keywords.
 
-    def _manager_order(self, plugin: object) -> int:
-        return [item for _, item in self._manager.list_name_plugin()].index(plugin)
+        In the order of loading; ``@hookimpl(tryfirst=True)`` goes before, ``trylast=True`` after.
+        """
+        return tuple(call for _, call in self._implementations(hook))
+
+    def _implementations(self, hook: str) -> list[tuple[PluginRecord, Callable[..., Any]]]:
+        order = {key: index for index, key in enumerate(self._loaded)}
+        found = sorted(
+            getattr(self._manager.hook, hook).get_hookimpls(),
+            key=lambda impl: (impl.trylast - impl.tryfirst, order[id(impl.plugin)]),
+        )
+        return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
         """The observers of calls."""
         return Observers(self.implementations("operad_call_started"), self.implementations("operad_call_finished"))
+
+    def register_operations(self, registry: OperationRegistry) -> list[PluginError]:
+        """Let each plugin register its ready operations. One that raises is logged and returned, as an error."""
+        return self._call_each("operad_register_operations", registry=registry)
+
+    def add_commands(self, cli: Any) -> list[PluginError]:
+        """Let each plugin add its commands to ``cli``. One that raises is logged and returned, as an error."""
+        return self._call_each("operad_commands", cli=cli)
+
+    def _call_each(self, hook: str, **arguments: Any) -> list[PluginError]:
+        errors = []
+        for record, call in self._implementations(hook):
+            try:
+                call(**arguments)
+            except Exception as cause:
+                error = PluginError(f"plugin {record.label}: {hook} raised {describe(cause)}")
+                error.__cause__ = cause
+                logger.exception("%s", error)
+                errors.append(error)
+        return errors
 
     # --- adding ----------------------------------------------------------------------------------
 
@@ -192,133 +254,80 @@ class Plugins:
         record = PluginRecord(name, distribution, version)
         try:
             record = self._register(plugin, record)
-        except _Refused as refused:
-            record = attrs.evolve(record, status=refused.status, error=str(refused))
-            self._records.append(record)
-            raise PluginError(f"plugin {record.label}: {refused}") from refused.__cause__
-        self._records.append(record)
+        except Refused as refused:
+            error = f"{refused}{_leave_out(record)}" if refused.status == "failed" else str(refused)
+            record = attrs.evolve(record, status=refused.status, error=error)
+            self.add_record(record)
+            raise PluginError(f"plugin {record.label}: {error}") from refused.__cause__
+        self.add_record(record)
         return record
+
+    def add_record(self, record: PluginRecord) -> None:
+        """Note what became of a plugin that never got as far as `register`."""
+        self._records.append(record)
 
     def _register(self, plugin: object, record: PluginRecord) -> PluginRecord:
-        version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
-        if version != hookspecs.API_VERSION:
-            raise _Refused(
-                "incompatible",
-                f"it is written for version {version!r} of operad's plugin API, this operad has version "
-                f"{hookspecs.API_VERSION}; install a version of the plugin for this operad",
-            )
-        if self._manager.is_registered(plugin) or self._manager.has_plugin(record.name):
-            other = next((r for r in self._records if r.name == record.name), record)
-            raise _Refused(
-                "conflict", f"a plugin of this name is loaded already: {other.label}; disable one of them"
-            )
-        _check_marks(plugin)
+        self._check_new(plugin, record)
         try:
-            self._manager.register(plugin, record.name)
-            self._manager.check_pending()
-            contributions = self._contributions(plugin, record)
-        except BaseException as error:
+            check_version(plugin)
+            check_marks(plugin)
+            # pluggy wants names to be unique; entry points of two distributions may share one.
+            self._manager.register(plugin, f"{record.name} {record.distribution or ''}")
+            check_hooks(self._manager, plugin)
+            found = contributions(self._manager, plugin)
+            self._check_free(found, record)
+        except BaseException as error:  # whatever it is, nothing of the plugin may stay
             if self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
-            if isinstance(error, (_Refused, KeyboardInterrupt)):
+            if isinstance(error, (Refused, KeyboardInterrupt)):
                 raise
-            raise _Refused("failed", _describe(error)) from error
-        names = contributions.add_to(self)
-        record = attrs.evolve(record, contributes={**names, **_other_hooks(self._manager, plugin)})
-        for kind, items in names.items():
-            for item in items:
-                self._owners[kind, item] = record
+            raise Refused("failed", describe(error)) from error
+        for kind in found["envelope_kinds"].values():
+            self.envelope_kinds.add(kind)
+        self._sources.update(found["sources"])
+        self._transports.update(found["transports"])
+        self._servers.update(found["servers"])
+        names = {kind: tuple(items) for kind, items in found.items() if items}
+        if hooks := other_hooks(self._manager, plugin):
+            names["hooks"] = hooks
+        record = attrs.evolve(record, contributes=names)
+        self._loaded[id(plugin)] = plugin, record
+        self._owners.update({(kind, item): record for kind, items in found.items() for item in items})
         return record
 
-    def _contributions(self, plugin: object, record: PluginRecord) -> _Contributions:
-        """What the plugin contributes, each hook called on its own, checked before any of it is added."""
-        found = _Contributions()
-        for hook, kind, expected in _CONTRIBUTING:
-            for impl in getattr(self._manager.hook, hook).get_hookimpls():
-                if impl.plugin is not plugin:
-                    continue
-                try:
-                    items = list(impl.function() or ())
-                except Exception as error:
-                    raise _Refused("failed", f"{hook} raised {_describe(error)}") from error
-                for item in items:
-                    if not isinstance(item, expected):
-                        raise _Refused(
-                            "failed", f"{hook} has to return {expected.__name__}s, got {type(item).__name__}"
-                        )
-                    for name in _names(item):
-                        self._check_free(kind, name, item, found)
-                        found.items[kind][name] = item
-        return found
+    def _check_new(self, plugin: object, record: PluginRecord) -> None:
+        for other, loaded in self._loaded.values():
+            if other is plugin:
+                raise Refused("conflict", f"this very plugin is loaded already, as {loaded.label}")
+            if (loaded.name, loaded.distribution) == (record.name, record.distribution):
+                raise Refused("conflict", f"a plugin of this name is loaded already: {loaded.label}; rename one")
 
-    def _check_free(self, kind: str, name: str, item: Any, found: _Contributions) -> None:
-        owner = self._owners.get((kind, name))
-        word = kind.removesuffix("s").replace("_", " ")
-        if owner is not None:
-            raise _Refused(
-                "conflict", f'{word} "{name}" is contributed by {owner.label} already; disable one of the two'
-            )
-        if name in found.items[kind]:
-            raise _Refused("conflict", f'it contributes {word} "{name}" twice')
-        if kind == "envelope_kinds" and name in self.envelope_kinds and self.envelope_kinds.get(name) != item:
-            raise _Refused("conflict", f'envelope kind "{name}" belongs to the core')
-
-    def _add_record(self, record: PluginRecord) -> None:
-        self._records.append(record)
+    def _check_free(self, found: Mapping[str, Mapping[str, Any]], record: PluginRecord) -> None:
+        for kind, items in found.items():
+            for name in items:
+                owner = self._owners.get((kind, name))
+                if owner is not None:
+                    raise Refused(
+                        "conflict",
+                        f'{word(kind)} "{name}" is claimed by {owner.label} and by {record.label}; the first one '
+                        f"has it: leave one of them out{_switches(owner, record)}",
+                    )
+                if kind == "envelope_kinds" and name in self.envelope_kinds:
+                    raise Refused("conflict", f'envelope kind "{name}" belongs to the core; choose another source')
 
 
-_CONTRIBUTING: tuple[tuple[str, str, type[Any]], ...] = (
-    ("operad_envelope_kinds", "envelope_kinds", EnvelopeKind),
-    ("operad_sources", "sources", Source),
-    ("operad_transports", "transports", TransportFactory),
-    ("operad_servers", "servers", Server),
-)
+def _switches(*records: PluginRecord) -> str:
+    names = [record.distribution for record in records if record.distribution]
+    return f" (OPERAD_DISABLE_PLUGINS={' or '.join(names)})" if names else ""
 
 
-@attrs.define
-class _Contributions:
-    items: dict[str, dict[str, Any]] = attrs.field(factory=lambda: {kind: {} for _, kind, _ in _CONTRIBUTING})
-
-    def add_to(self, plugins: Plugins) -> dict[str, tuple[str, ...]]:
-        for kind in self.items["envelope_kinds"].values():
-            plugins.envelope_kinds.add(kind)
-        plugins._sources.update(self.items["sources"])
-        plugins._transports.update(self.items["transports"])
-        plugins._servers.update(self.items["servers"])
-        return {kind: tuple(items) for kind, items in self.items.items() if items}
-
-
-class _Refused(Exception):
-    """Why a plugin is not registered."""
-
-    def __init__(self, status: PluginStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def _names(item: Any) -> tuple[str, ...]:
-    if isinstance(item, TransportFactory):
-        return item.schemes
-    return (item.source if isinstance(item, EnvelopeKind) else item.name,)
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _check_marks(plugin: object) -> None:
-    """Refuse a function with a hook's name and no mark: it would never be called, in silence."""
-    for name in vars(hookspecs):
-        function = getattr(plugin, name, None) if name.startswith("operad_") else None
-        if callable(function) and not hasattr(function, f"{hookspecs.PROJECT}_impl"):
-            raise _Refused("failed", f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
-
-
-def _other_hooks(manager: pluggy.PluginManager, plugin: object) -> dict[str, tuple[str, ...]]:
-    contributing = {hook for hook, _, _ in _CONTRIBUTING}
-    callers = manager.get_hookcallers(plugin) or ()
-    names = tuple(sorted(caller.name for caller in callers if caller.name not in contributing))
-    return {"hooks": names} if names else {}
+def _leave_out(record: PluginRecord) -> str:
+    """What a user can do about a plugin that is broken."""
+    if record.distribution is None:
+        return ""
+    return (
+        f". Upgrade {record.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={record.name}"
+    )
 
 
 def _callable(impl: pluggy.HookImpl) -> Callable[..., Any]:
@@ -328,13 +337,8 @@ def _callable(impl: pluggy.HookImpl) -> Callable[..., Any]:
     def call(**arguments: Any) -> Any:
         return impl.function(*[arguments[name] for name in names])
 
-    call.__qualname__ = f"{impl.plugin_name}.{impl.function.__name__}"
+    call.__qualname__ = f"{impl.plugin_name.rstrip()}.{impl.function.__name__}"
     return call
-
-
-def _switch(variable: str) -> frozenset[str] | None:
-    value = os.environ.get(variable)
-    return None if value is None else frozenset(part.strip() for part in value.split(",") if part.strip())
 
 
 def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (), strict: bool = False) -> Plugins:
@@ -349,46 +353,16 @@ def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (),
         strict: raise instead of reporting.
 
     Raises:
-        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded.
+        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded or that
+            was asked for and is not installed.
     """
-    from importlib.metadata import entry_points  # 24 ms that an application without plugins does without
+    # Discovery needs importlib.metadata (24 ms); an application without plugins does without.
+    from operad._discovery import load_installed
 
-    wanted, allowed = None if only is None else frozenset(only), _switch("OPERAD_PLUGINS")
-    disabled = frozenset(disable) | (_switch("OPERAD_DISABLE_PLUGINS") or frozenset())
     plugins = Plugins()
-    errors: list[Exception] = []
-    for entry_point in sorted(
-        entry_points(group=ENTRY_POINT_GROUP), key=lambda ep: (ep.name, _distribution(ep)[0])
-    ):
-        distribution, version = _distribution(entry_point)
-        names = {entry_point.name, distribution}
-        chosen = all(choice is None or names & choice for choice in (wanted, allowed))
-        if not chosen or names & disabled:
-            plugins._add_record(PluginRecord(entry_point.name, distribution, version, "disabled"))
-            continue
-        try:
-            _load(plugins, entry_point, distribution, version)
-        except PluginError as error:
-            logger.warning("%s", error)
-            errors.append(error)
+    errors = load_installed(plugins, only, disable)
+    for error in errors:
+        logger.warning("%s", error)
     if strict and errors:
         raise ExceptionGroup("plugins could not be loaded", errors)
     return plugins
-
-
-def _distribution(entry_point: EntryPoint) -> tuple[str, str | None]:
-    dist = entry_point.dist
-    return ("", None) if dist is None else (dist.name, dist.version)
-
-
-def _load(plugins: Plugins, entry_point: EntryPoint, distribution: str, version: str | None) -> None:
-    try:
-        module = entry_point.load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # an import can raise anything, SystemExit included
-        reason = f"importing {entry_point.value} raised {_describe(error)}"
-        record = PluginRecord(entry_point.name, distribution, version, "failed", reason)
-        plugins._add_record(record)
-        raise PluginError(f"plugin {record.label}: {reason}") from error
-    plugins.register(module, entry_point.name, distribution=distribution, version=version)

@@ -124,8 +124,7 @@ class OperationRegistry:
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
         self._id_prefix = secrets.token_hex(8) + "-"
         self._id_counter = itertools.count(1)
-        for register in self.plugins.implementations("operad_register_operations"):
-            register(registry=self)
+        self.plugins.register_operations(self)
 
     @classmethod
     def from_config(
@@ -653,7 +652,7 @@ class OperationRegistry:
             trusted=options.trusted,
             logger=logging.getLogger(f"operad.sources.{source_name}"),
         )
-        session = await source.load(config, context)
+        session = await source.open(config, context)
         owner = f'source "{options.namespace or source_name}" ({source_name})'
         pipeline = attrs.evolve(
             self._pipeline,

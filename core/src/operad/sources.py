@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from operad.errors import OperadError, SourceError
 from operad.operations import Operation
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class SourceSession:
         await self.aclose()
 
 
+def _attrs_class(owner: Source | Server, _: attrs.Attribute[Any], value: object) -> None:
+    if not (isinstance(value, type) and attrs.has(value)):
+        kind = type(owner).__name__.lower()
+        raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
+
+
 @attrs.frozen
 class Source:
     """A source plugin's contribution.
@@ -89,13 +96,27 @@ class Source:
 
     name: str
     load: Callable[[Any, SourceContext], Awaitable[SourceSession]]
-    config_type: type[Any] = attrs.field()
+    config_type: type[Any] = attrs.field(validator=_attrs_class)
     description: str = ""
 
-    @config_type.validator
-    def _is_attrs_class(self, _: attrs.Attribute[Any], value: object) -> None:
-        if not (isinstance(value, type) and attrs.has(value)):
-            raise TypeError(f'source "{self.name}": config_type has to be an attrs class, got {value!r}')
+    async def open(self, config: Any, context: SourceContext) -> SourceSession:
+        """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.
+
+        Raises:
+            OperadError: what ``load`` raises on purpose.
+            SourceError: ``load`` raises anything else, or returns no `SourceSession`.
+        """
+        try:
+            session = await self.load(config, context)
+        except OperadError:
+            raise
+        except Exception as error:
+            raise SourceError(f'source "{self.name}" raised {type(error).__name__}: {error}') from error
+        if not all(hasattr(session, name) for name in ("operations", "on_change", "aclose")):
+            raise SourceError(
+                f'source "{self.name}": load has to return a SourceSession, got {type(session).__name__}'
+            )
+        return session
 
 
 @attrs.frozen
@@ -104,10 +125,10 @@ class Server:
 
     Args:
         name: what the command line and configuration call it.
-        serve: ``await serve(registry, config)``.
+        serve: ``await serve(registry, config)`` serves until it is cancelled.
         config_type: an attrs class; its fields are the options.
     """
 
     name: str
     serve: Callable[..., Awaitable[None]]
-    config_type: type[Any]
+    config_type: type[Any] = attrs.field(validator=_attrs_class)
