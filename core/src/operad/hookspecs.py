@@ -75,7 +75,7 @@ def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspe
 
 @hookspec
 def operad_commands(cli: Any) -> None:
-    """Called when the command line starts: add commands to ``cli``, a ``typer.Typer``."""
+    """Called when the command line starts: add commands to ``cli``, a ``click.Group``."""
 
 
 # --- call map ----------------------------------------------------------------------------------------

@@ -1,0 +1,268 @@
+"""The commands of ``operad``."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from operad import ConfigError, OperationContext, OperationRegistry, Plugins, load_plugins
+from operad_cli import render
+from operad_cli.inputs import input_of
+
+T = TypeVar("T")
+Command = Callable[..., Any]
+
+
+def application() -> click.Group:
+    """The command line, with what plugins add to it."""
+    for add_commands in load_plugins_quietly().implementations("operad_commands"):
+        try:
+            add_commands(cli=cli)
+        except Exception as error:  # noqa: BLE001  # one plugin's mistake must not take the command line away
+            logging.getLogger("operad").warning("%r could not add its commands: %s", add_commands, error)
+    return cli
+
+
+def load_plugins_quietly() -> Plugins:
+    """The installed plugins; `operad plugins` shows what is wrong with which."""
+    logger = logging.getLogger("operad")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        return load_plugins()
+    finally:
+        logger.setLevel(level)
+
+
+def find_configuration(path: Path | None) -> Path | None:
+    """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
+    if path is not None:
+        return path
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "operad.toml").is_file():
+            return folder / "operad.toml"
+        project = folder / "pyproject.toml"
+        if project.is_file() and "[tool.operad" in project.read_text(encoding="utf-8", errors="replace"):
+            return project
+    return None
+
+
+@asynccontextmanager
+async def open_registry(config: Path | None) -> AsyncIterator[OperationRegistry]:
+    """The registry of the configuration, its sources loaded; those that failed are in ``registry.failures``."""
+    path = find_configuration(config)
+    if path is None:
+        raise ConfigError(
+            "there is no operad.toml here or in a folder above; write one (the README shows how), "
+            "or name it: --config PATH"
+        )
+    async with OperationRegistry.from_config(path, load_plugins_quietly()) as registry:
+        yield registry
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine."""
+    return asyncio.run(coroutine)
+
+
+# --- options that several commands share ---------------------------------------------------------------
+
+
+def output_options(command: Command) -> Command:
+    """``--json`` and ``--debug``."""
+    command = click.option("--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks.")(
+        command
+    )
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="OPERAD_CONFIG",
+    help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
+    "Default: the nearest one, from this folder upwards.",
+)
+
+
+def input_options(command: Command) -> Command:
+    """The operation's id and its input."""
+    command = click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds.")(command)
+    command = click.option(
+        "-i",
+        "--input",
+        "text",
+        metavar="JSON",
+        help="The input as JSON; - reads it from standard input. Short for this and --json: --json '{…}'.",
+    )(command)
+    command = click.argument("fields", metavar="[KEY=VALUE]...", nargs=-1)(command)
+    return click.argument("operation_id", metavar="ID")(command)
+
+
+# --- commands ------------------------------------------------------------------------------------------
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(importlib.metadata.version("operad"), prog_name="operad")
+def cli() -> None:
+    """Operations of all kinds, called one way."""
+
+
+@cli.command()
+@output_options
+def plugins(as_json: bool) -> int:
+    """List the installed plugins, what each contributes, and what is wrong."""
+    records = load_plugins_quietly().records
+    if as_json:
+        render.print_json([render.plugin_to_json(record) for record in records])
+    else:
+        render.print_plugins(records)
+    return 1 if any(record.status in ("failed", "conflict", "incompatible") for record in records) else 0
+
+
+@cli.command(name="list")
+@click.argument("pattern", default="*")
+@config_option
+@output_options
+def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
+    """List the operations of all sources, or those whose id fits PATTERN."""
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            render.print_specs([s for s in registry.specs() if fnmatchcase(s.id, pattern)], as_json=as_json)
+            return render.report_failures(registry)
+
+    return run(command())
+
+
+@cli.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True)
+@config_option
+@output_options
+def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: bool) -> int:
+    """Find operations by words of their id, title, description and tags."""
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            render.print_specs(registry.search(" ".join(words), limit=limit), as_json=as_json)
+            return render.report_failures(registry)
+
+    return run(command())
+
+
+@cli.command()
+@click.argument("operation_id", metavar="ID")
+@config_option
+@output_options
+def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
+    """Show what an operation is, takes and answers."""
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            spec = registry.get_spec(operation_id)
+            if spec is None:
+                raise render.not_found(registry, operation_id)
+            render.print_spec(spec, as_json=as_json)
+            return 0
+
+    return run(command())
+
+
+@cli.command()
+@input_options
+@config_option
+@output_options
+def call(
+    operation_id: str,
+    fields: tuple[str, ...],
+    text: str | None,
+    timeout: float | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Call an operation and print its envelope.
+
+    KEY=VALUE is converted as the input schema says, KEY:=JSON is taken as JSON, --json '{…}' is the whole input.
+    """
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            value = _input(registry, operation_id, fields, text)
+            # Whoever runs the command owns the configuration: the access check would protect nobody.
+            context = OperationContext(trusted=True)
+            envelope = await registry.execute(operation_id, value, context, timeout=timeout)
+            render.print_envelope(envelope, as_json=as_json)
+            return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
+
+    return run(command())
+
+
+@cli.command()
+@input_options
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many envelopes.")
+@config_option
+@output_options
+def subscribe(
+    operation_id: str,
+    fields: tuple[str, ...],
+    text: str | None,
+    timeout: float | None,
+    limit: int | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Subscribe to an operation and print each envelope as it comes.
+
+    Takes its input as `call` does; --timeout bounds the wait for each envelope; --json prints one a line.
+    """
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            value = _input(registry, operation_id, fields, text)
+            context = OperationContext(trusted=True)
+            count = 0
+            async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
+                async for envelope in envelopes:
+                    render.print_envelope(envelope, as_json=as_json, compact=True)
+                    count += 1
+                    if count == limit:
+                        break
+            return 0
+
+    return run(command())
+
+
+@cli.command()
+@click.option("--keep", is_flag=True, help="Leave the API up afterwards, until Ctrl-C.")
+@output_options
+def demo(keep: bool, as_json: bool) -> int:
+    """Show what operad is for, in seconds: three sources, one way to call."""
+    from operad_cli.demo import run_demo
+
+    return run(run_demo(keep=keep, as_json=as_json))
+
+
+def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:
+    spec = registry.get_spec(operation_id)
+    if spec is None:
+        raise render.not_found(registry, operation_id)
+    if text is None:
+        return input_of(fields, spec.input_schema)
+    if fields:
+        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
+    try:
+        return json.loads(sys.stdin.read() if text == "-" else text)
+    except ValueError as error:
+        raise click.UsageError(f"the input is not JSON: {error}") from error

@@ -1,0 +1,26 @@
+"""The local operations of the demo: plain functions with type hints."""
+
+from typing import Annotated, Any
+
+from operad import OperationContext, operation
+
+
+@operation(type="query")
+async def greet(name: Annotated[str, "Whom to greet."]) -> str:
+    """Greet somebody."""
+    return f"Hello, {name}!"
+
+
+@operation(type="query")
+async def offer(
+    max_price: Annotated[float, "In euros."],
+    timezone: Annotated[str, "Where the customer is."],
+    context: OperationContext,
+) -> dict[str, Any]:
+    """The dearest book that a customer can afford, and what time it is at the customer's.
+
+    Asks the bookshop's API and the MCP server through the same registry.
+    """
+    books = await context.env.shop.listBooks({"maxPrice": max_price})
+    now = await context.env.time.get_current_time({"timezone": timezone})
+    return {"book": max(books.data, key=lambda book: book["price"]), "customer_time": now.data}

@@ -1,0 +1,183 @@
+"""What the commands print: tables and envelopes for people, JSON for programs, one paragraph for an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from operad import CallError, OperationRegistry, OperationSpec, PluginRecord, ResponseEnvelope
+from operad.errors import operation_not_found
+
+_STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "red", "incompatible": "red"}
+_TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
+
+
+def console() -> Console:
+    """The console of standard output, as it is now."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def error_console() -> Console:
+    """The console of standard error."""
+    # One paragraph is one line where nobody looks at a terminal's width.
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """Print JSON, the same bytes to a terminal and a pipe."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if compact else 2, default=str)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_error(error: BaseException, *, as_json: bool) -> None:
+    """Print an error as one paragraph on standard error, or as JSON on standard output."""
+    errors: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
+    for item in errors:
+        if as_json:
+            wire = (
+                item.to_wire()
+                if isinstance(item, CallError)
+                else {"code": type(item).__name__, "message": str(item)}
+            )
+            print_json({"error": wire})
+        else:
+            text = " ".join(str(item).split()) or type(item).__name__
+            error_console().print(f"[bold red]error:[/] {escape(text)}")
+
+
+def report_failures(registry: OperationRegistry) -> int:
+    """Print the sources that could not be loaded; the exit code that they make."""
+    for failure in registry.failures:
+        text = " ".join(str(failure.error).split())
+        error_console().print(
+            f"[bold red]error:[/] source {escape(f'[sources.{failure.name}]')} is not loaded: {escape(text)}"
+        )
+    return 1 if registry.failures else 0
+
+
+def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
+    """The error for an unknown id: with near ones, and with the sources that failed."""
+    import difflib
+
+    ids = [spec.id for spec in registry.specs()]
+    message = f'operation "{operation_id}" not found'
+    close = difflib.get_close_matches(operation_id, ids, n=3, cutoff=0.5)
+    if close:
+        message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
+    elif ids:
+        message += f"; `operad list` shows the {len(ids)} there are"
+    for failure in registry.failures:
+        message += f' (source "{failure.name}" is not loaded: {failure.error})'
+    return operation_not_found(operation_id, message)
+
+
+def plugin_to_json(record: PluginRecord) -> dict[str, Any]:
+    """A plugin record for programs."""
+    return {
+        "name": record.name,
+        "distribution": record.distribution,
+        "version": record.version,
+        "status": record.status,
+        "error": record.error,
+        "contributes": {kind: list(names) for kind, names in record.contributes.items()},
+    }
+
+
+def print_plugins(records: Sequence[PluginRecord]) -> None:
+    """Print plugins as a table, and below it the error of each that failed."""
+    out = console()
+    if not records:
+        out.print("No plugins are installed. Try: pip install operad-openapi operad-mcp operad-scanner")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("plugin", "distribution", "version", "status", "contributes"):
+        table.add_column(column)
+    for record in records:
+        contributes = "; ".join(
+            f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in record.contributes.items()
+        )
+        status = Text(record.status, style=_STATUS[record.status])
+        table.add_row(record.name, record.distribution or "", record.version or "", status, contributes)
+    out.print(table)
+    for record in records:
+        if record.error:
+            out.print(f"\n[bold red]{escape(record.label)}[/] {record.status}: {escape(record.error)}")
+
+
+def print_specs(specs: Sequence[OperationSpec], *, as_json: bool = False) -> None:
+    """Print operations as a table."""
+    if as_json:
+        print_json([spec.to_wire(schemas=False) for spec in specs])
+        return
+    out = console()
+    if not specs:
+        out.print("No operations.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    # Ids and types are never cut, not even where the terminal is narrow: they are what one copies.
+    table.add_column("operation", no_wrap=True, min_width=max(len(spec.id) for spec in specs))
+    table.add_column("type", no_wrap=True, min_width=len("subscription"))
+    table.add_column("description", overflow="ellipsis", no_wrap=True, ratio=1)
+    for spec in specs:
+        summary = spec.title or (spec.description.strip().splitlines() or [""])[0]
+        name = Text(spec.id, style="strike dim" if spec.deprecated else "")
+        table.add_row(name, Text(str(spec.type), style=_TYPE[str(spec.type)]), summary)
+    out.print(table)
+    out.print(f"[dim]{len(specs)} operation{'s' if len(specs) != 1 else ''}[/]")
+
+
+def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
+    """Print all there is to know of an operation."""
+    if as_json:
+        print_json(spec.to_wire())
+        return
+    out = console()
+    out.print(f"[bold]{escape(spec.id)}[/]  [{_TYPE[str(spec.type)]}]{spec.type}[/]  [dim]{spec.version}[/]")
+    if spec.deprecated:
+        out.print("[yellow]deprecated[/]")
+    for text in (spec.title, spec.description):
+        if text:
+            out.print(escape(text.strip()))
+    wire = spec.to_wire()
+    for title, key in (
+        ("input", "inputSchema"),
+        ("output", "outputSchema"),
+        ("errors", "errorSchemas"),
+        ("requires", "accessControl"),
+        ("tags", "tags"),
+    ):
+        if key in wire:
+            out.print(f"\n[bold]{title}[/]")
+            out.print(_syntax(wire[key]))
+
+
+def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: bool = False) -> None:
+    """Print an envelope: where it came from, then the data."""
+    wire = envelope.to_wire()
+    if as_json:
+        print_json(wire, compact=compact)
+        return
+    out = console()
+    meta = wire["meta"]
+    facts = ", ".join(f"{key}: {_short(value)}" for key, value in meta.items() if key != "source")
+    out.print(f"[bold cyan]{escape(meta['source'])}[/]  [dim]{escape(facts)}[/]")
+    out.print(_syntax(wire["data"]))
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _syntax(value: Any) -> Syntax:
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return Syntax(text, "json", theme="ansi_dark", background_color="default", word_wrap=True)
