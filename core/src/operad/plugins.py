@@ -70,7 +70,7 @@ class PluginRecord:
     error: str | None = None
     """Why it is not loaded, and what mends it."""
     contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
-    """Names of what it contributes: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, other ``hooks``."""
+    """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and the other ``hooks``."""
 
     @property
     def label(self) -> str:

@@ -1,0 +1,485 @@
+"""The plugins of an application: registering, conflicts, roll-back, hooks, looking up."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+
+from operad import EnvelopeKind, OperationRegistry, OperationSpec, PluginError, Plugins, hookimpl
+from operad.errors import ConfigError, SourceError
+from operad.plugin import Server, Source, SourceContext, SourceSession, TransportFactory
+from operad.transports import Capabilities
+
+
+@attrs.frozen
+class Config:
+    path: str = ""
+
+
+async def load(config: Any, context: SourceContext) -> SourceSession:
+    return SourceSession()
+
+
+async def serve(registry: Any, config: Any) -> None:
+    return None
+
+
+@attrs.frozen
+class PigeonMeta:
+    source: ClassVar[str] = "pigeon"
+    ring: int = 0
+
+
+class Nowhere:
+    capabilities = Capabilities()
+
+    async def open(self, on_event: Any, on_link: Any) -> Any:
+        raise NotImplementedError
+
+
+def plugin(**members: Any) -> ModuleType:
+    """A plugin module; functions are marked as hook implementations."""
+    module = ModuleType("pigeon.plugin")
+    for name, member in members.items():
+        setattr(module, name, hookimpl(member) if callable(member) else member)
+    return module
+
+
+def pigeon_source(name: str = "pigeon") -> Source:
+    return Source(name, load, Config)
+
+
+def contributing_all() -> ModuleType:
+    return plugin(
+        operad_envelope_kinds=lambda: [EnvelopeKind("pigeon", PigeonMeta)],
+        operad_sources=lambda: [pigeon_source()],
+        operad_transports=lambda: [TransportFactory(("loft", "lofts"), lambda url, **options: Nowhere())],
+        operad_servers=lambda: [Server("loft", serve, Config)],
+        operad_operation_added=lambda spec: None,
+    )
+
+
+def assert_pristine(plugins: Plugins) -> None:
+    assert not plugins.sources
+    assert not plugins.servers
+    assert not plugins.transports
+    assert plugins.envelope_kinds.sources == ("local",)
+    assert plugins.implementations("operad_sources") == ()
+
+
+def refusal(plugins: Plugins, module: object, **origin: Any) -> str:
+    with pytest.raises(PluginError) as caught:
+        plugins.register(module, **origin)
+    record = plugins.records[-1]
+    assert record.error is not None
+    assert record.error in str(caught.value)
+    return record.error
+
+
+def test_the_record_says_what_a_plugin_contributes() -> None:
+    plugins = Plugins()
+    record = plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
+    assert plugins.records == (record,) == tuple(plugins)
+    assert record.to_wire() == {
+        "name": "pigeon",
+        "distribution": "operad-pigeon",
+        "version": "1.2",
+        "status": "loaded",
+        "error": None,
+        "contributes": {
+            "sources": ["pigeon"],
+            "envelope_kinds": ["pigeon"],
+            "transports": ["loft", "lofts"],
+            "servers": ["loft"],
+            "hooks": ["operad_operation_added"],
+        },
+    }
+
+
+def test_what_plugins_contribute_is_read_only() -> None:
+    plugins = Plugins()
+    plugins.register(contributing_all())
+    with pytest.raises(TypeError):
+        plugins.sources["other"] = pigeon_source()  # type: ignore[index]  # what the test is about
+
+
+def test_two_applications_do_not_share_plugins() -> None:
+    one, other = Plugins(), Plugins()
+    one.register(contributing_all())
+    assert_pristine(other)
+
+
+def test_an_object_can_be_a_plugin() -> None:
+    class Observing:
+        @hookimpl
+        def operad_operation_added(self, spec: OperationSpec) -> None:
+            seen.append(spec.id)
+
+    seen: list[str] = []
+    plugins = Plugins()
+    assert plugins.register(Observing()).name == "Observing"
+    registry = OperationRegistry(plugins)
+    registry.register_spec(OperationSpec(namespace="a", name="b"))
+    assert seen == ["a.b"]
+
+
+@pytest.mark.parametrize("version", [2, 0, "1", None, 1.5])
+def test_a_plugin_for_another_api_version_is_incompatible(version: object) -> None:
+    plugins = Plugins()
+    error = refusal(plugins, plugin(operad_api_version=version, operad_sources=lambda: [pigeon_source()]))
+    assert plugins.records[0].status == "incompatible"
+    assert repr(version) in error
+    assert "version 1" in error
+    assert_pristine(plugins)
+
+
+def test_a_plugin_may_say_the_api_version_that_operad_has() -> None:
+    assert Plugins().register(plugin(operad_api_version=1)).status == "loaded"
+
+
+def test_a_misspelt_hook_is_an_error_with_the_name_that_was_meant() -> None:
+    plugins = Plugins()
+    error = refusal(plugins, plugin(operad_sorces=lambda: []))
+    assert "operad_sorces is no hook" in error
+    assert "operad_sources" in error
+    assert_pristine(plugins)
+
+
+def test_a_hook_of_no_known_name_is_an_error_that_lists_the_hooks() -> None:
+    error = refusal(Plugins(), plugin(operad_zzz=lambda: []))
+    assert "operad_zzz is no hook" in error
+    assert "operad_envelope_kinds" in error
+
+
+def test_an_unknown_hook_may_be_declared_optional() -> None:
+    module = ModuleType("m")
+    module.operad_of_the_future = hookimpl(lambda: [], optionalhook=True)  # type: ignore[attr-defined]  # made here
+    assert Plugins().register(module).contributes == {}
+
+
+def test_a_hook_without_the_mark_is_an_error() -> None:
+    module = ModuleType("m")
+    module.operad_sources = lambda: [pigeon_source()]  # type: ignore[attr-defined]  # made here
+    assert "operad_sources is not marked" in refusal(Plugins(), module)
+
+
+def test_a_misspelt_hook_without_the_mark_is_an_error() -> None:
+    module = ModuleType("m")
+    module.operad_sourcs = lambda: [pigeon_source()]  # type: ignore[attr-defined]  # made here
+    assert "did you mean operad_sources" in refusal(Plugins(), module)
+
+
+def test_names_that_only_begin_like_a_hook_are_no_hooks() -> None:
+    module = plugin(operad_version="3", operad_pigeon=ModuleType("operad_pigeon"))
+    module.operad_helper = lambda: None  # type: ignore[attr-defined]  # made here
+    assert Plugins().register(module).status == "loaded"
+
+
+def test_a_hook_that_wants_an_unknown_argument_is_an_error() -> None:
+    plugins = Plugins()
+    error = refusal(plugins, plugin(operad_sources=lambda verbose: []))
+    assert "verbose" in error
+    assert_pristine(plugins)
+
+
+def test_a_hook_may_take_fewer_arguments() -> None:
+    seen = []
+    plugins = Plugins()
+    plugins.register(plugin(operad_call_finished=lambda outcome: seen.append(outcome)))
+    (call,) = plugins.implementations("operad_call_finished")
+    call(call="c", outcome="o")
+    assert seen == ["o"]
+
+
+def test_a_wrapper_is_refused() -> None:
+    def operad_sources() -> Any:
+        return (yield)
+
+    module = ModuleType("m")
+    module.operad_sources = hookimpl(operad_sources, wrapper=True)  # type: ignore[attr-defined]  # made here
+    assert "wrapper" in refusal(Plugins(), module)
+
+
+def test_an_async_hook_is_refused() -> None:
+    async def operad_sources() -> list[Source]:
+        return []
+
+    assert "plain def" in refusal(Plugins(), plugin(operad_sources=operad_sources))
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        ("pigeon_source", "got function"),
+        (pigeon_source(), "got Source"),
+        (["pigeon"], "got one of str"),
+        (3, "got int"),
+        ("pigeon", "got one of str"),
+        ([pigeon_source(), pigeon_source()], "twice"),
+        ([pigeon_source("")], "a name has to be"),
+        ([pigeon_source("two words")], "a name has to be"),
+        ([Source(3, load, Config)], "a name has to be"),  # type: ignore[arg-type]  # what the test is about
+    ],
+)
+def test_a_hook_that_returns_something_else_is_an_error(returned: Any, says: str) -> None:
+    plugins = Plugins()
+    value = pigeon_source if returned == "pigeon_source" else returned
+    error = refusal(plugins, plugin(operad_sources=lambda: value))
+    assert "operad_sources" in error
+    assert says in error
+    assert_pristine(plugins)
+
+
+def test_a_hook_may_return_nothing() -> None:
+    assert Plugins().register(plugin(operad_sources=lambda: None)).contributes == {}
+
+
+def test_a_hook_may_return_a_generator() -> None:
+    def operad_sources() -> Any:
+        yield pigeon_source()
+
+    assert Plugins().register(plugin(operad_sources=operad_sources)).contributes["sources"] == ("pigeon",)
+
+
+def test_schemes_are_lower_case() -> None:
+    error = refusal(Plugins(), plugin(operad_transports=lambda: [TransportFactory(("LOFT",), Nowhere)]))
+    assert "lower case" in error
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("no loft"), SystemExit(2), RecursionError(), GeneratorExit()])
+def test_a_hook_that_raises_takes_everything_of_its_plugin_along(raised: BaseException) -> None:
+    def operad_servers() -> Any:
+        raise raised
+
+    module = contributing_all()
+    module.operad_servers = hookimpl(operad_servers)  # type: ignore[attr-defined]  # made by plugin()
+    plugins = Plugins()
+    error = refusal(plugins, module)
+    assert type(raised).__name__ in error
+    assert plugins.records[0].status == "failed"
+    assert_pristine(plugins)
+
+
+def test_a_keyboard_interrupt_is_not_a_failed_plugin() -> None:
+    def operad_sources() -> Any:
+        raise KeyboardInterrupt
+
+    plugins = Plugins()
+    with pytest.raises(KeyboardInterrupt):
+        plugins.register(plugin(operad_sources=operad_sources))
+    assert_pristine(plugins)
+
+
+def test_a_plugin_that_was_refused_can_be_registered_once_it_is_mended() -> None:
+    module = plugin(operad_sources=lambda: [3])
+    plugins = Plugins()
+    refusal(plugins, module)
+    module.operad_sources = hookimpl(lambda: [pigeon_source()])  # type: ignore[attr-defined]  # made by plugin()
+    assert plugins.register(module).status == "loaded"
+    assert "pigeon" in plugins.sources
+
+
+@pytest.mark.parametrize(
+    ("hook", "item", "claim"),
+    [
+        ("operad_sources", pigeon_source(), 'source "pigeon"'),
+        ("operad_envelope_kinds", EnvelopeKind("pigeon", PigeonMeta), 'envelope kind "pigeon"'),
+        ("operad_servers", Server("loft", serve, Config), 'server "loft"'),
+        ("operad_transports", TransportFactory(("roost", "lofts"), Nowhere), 'transport "lofts"'),
+    ],
+)
+def test_a_conflict_names_both_sides_and_leaves_the_first(hook: str, item: Any, claim: str) -> None:
+    plugins = Plugins()
+    plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
+    before = (dict(plugins.sources), dict(plugins.servers), dict(plugins.transports))
+    error = refusal(plugins, plugin(**{hook: lambda: [item]}), name="dove", distribution="dove", version="0.1")
+    assert plugins.records[1].status == "conflict"
+    assert claim in error
+    assert '"pigeon" (operad-pigeon 1.2)' in error
+    assert '"dove" (dove 0.1)' in error
+    assert (plugins.sources, plugins.servers, plugins.transports) == before
+    assert [impl() for impl in plugins.implementations(hook)] != [[item], [item]]
+    assert len(plugins.implementations(hook)) == 1
+
+
+def test_the_envelope_kind_of_the_core_cannot_be_claimed() -> None:
+    from operad import LocalResponseMeta
+
+    plugins = Plugins()
+    error = refusal(plugins, plugin(operad_envelope_kinds=lambda: [EnvelopeKind("local", LocalResponseMeta)]))
+    assert "belongs to the core" in error
+
+
+def test_the_same_plugin_twice_is_a_conflict() -> None:
+    module = contributing_all()
+    plugins = Plugins()
+    plugins.register(module, "pigeon")
+    assert "loaded already" in refusal(plugins, module, name="again")
+    assert plugins.records[0].status == "loaded"
+    assert "pigeon" in plugins.sources
+
+
+def test_two_plugins_of_one_name_are_a_conflict_unless_their_distributions_differ() -> None:
+    plugins = Plugins()
+    plugins.register(plugin(), "main", distribution="one")
+    assert plugins.register(plugin(), "main", distribution="two").status == "loaded"
+    assert "rename" in refusal(plugins, plugin(), name="main", distribution="two")
+
+
+def test_a_plugin_object_need_not_be_hashable() -> None:
+    @attrs.define
+    class Unhashable:
+        value: int = 1
+
+        @hookimpl
+        def operad_sources(self) -> list[Source]:
+            return [pigeon_source()]
+
+    plugins = Plugins()
+    plugins.register(Unhashable())
+    assert "pigeon" in plugins.sources
+
+
+def test_implementations_run_in_the_order_of_loading_within_first_and_last() -> None:
+    plugins = Plugins()
+    seen: list[str] = []
+    for name, options in [("a", {"trylast": True}), ("b", {}), ("c", {}), ("d", {"tryfirst": True})]:
+        module = ModuleType(name)
+        module.operad_operation_added = hookimpl(  # type: ignore[attr-defined]  # made here
+            lambda spec, name=name: seen.append(name),  # type: ignore[misc]  # a default binds the loop variable
+            **options,
+        )
+        plugins.register(module)
+    for implementation in plugins.implementations("operad_operation_added"):
+        implementation(spec=None)
+    assert seen == ["d", "b", "c", "a"]
+
+
+def test_a_plugin_that_fails_to_register_operations_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(registry: OperationRegistry) -> None:
+        raise RuntimeError("no loft")
+
+    def works(registry: OperationRegistry) -> None:
+        registry.register(OperationSpec(namespace="pigeon", name="fly"), lambda input, context: "away")
+
+    plugins = Plugins()
+    plugins.register(plugin(operad_register_operations=broken), "a", distribution="operad-a", version="1")
+    plugins.register(plugin(operad_register_operations=works), "b")
+    assert [spec.id for spec in OperationRegistry(plugins).specs()] == ["pigeon.fly"]
+    assert '"a" (operad-a 1)' in caplog.text
+    assert "no loft" in caplog.text
+
+
+def test_a_plugin_that_fails_to_add_commands_leaves_the_others() -> None:
+    def broken(cli: Any) -> None:
+        raise RuntimeError("no typer")
+
+    plugins = Plugins()
+    plugins.register(plugin(operad_commands=broken), "a")
+    plugins.register(plugin(operad_commands=lambda cli: cli.append("fly")), "b")
+    cli: list[str] = []
+    (error,) = plugins.add_commands(cli)
+    assert cli == ["fly"]
+    assert 'plugin "a": operad_commands raised RuntimeError: no typer' in str(error)
+
+
+# --- looking up ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("look", "install"),
+    [
+        (lambda plugins: plugins.source("openapi"), "pip install operad-openapi"),
+        (lambda plugins: plugins.server("mcp"), "pip install operad-mcp"),
+        (lambda plugins: plugins.transport("nats://127.0.0.1"), "pip install operad-nats"),
+    ],
+)
+def test_what_is_missing_says_what_to_install(look: Any, install: str) -> None:
+    with pytest.raises(PluginError, match=install):
+        look(Plugins())
+
+
+def test_what_is_missing_because_its_plugin_is_broken_says_so() -> None:
+    plugins = Plugins()
+    refusal(plugins, plugin(operad_sources=lambda: [3]), name="x", distribution="operad-openapi", version="9")
+    with pytest.raises(PluginError, match=r'"x" \(operad-openapi 9\) is not loaded: .*list of Source'):
+        plugins.source("openapi")
+
+
+def test_what_is_missing_and_nearly_known_says_what_was_meant() -> None:
+    plugins = Plugins()
+    plugins.register(contributing_all())
+    with pytest.raises(PluginError, match='did you mean "pigeon"'):
+        plugins.source("pidgeon")
+
+
+def test_what_nobody_offers_names_the_plugins_that_are_not_loaded() -> None:
+    plugins = Plugins()
+    refusal(plugins, plugin(operad_sources=lambda: [3]), name="x", distribution="operad-x")
+    with pytest.raises(PluginError, match=r'perhaps .* "x" \(operad-x of unknown version\)'):
+        plugins.source("grpc")
+
+
+def test_a_transport_is_chosen_by_its_scheme_in_any_case() -> None:
+    plugins = Plugins()
+    plugins.register(contributing_all())
+    assert isinstance(plugins.transport("LOFT://roof"), Nowhere)
+    with pytest.raises(PluginError, match="scheme://"):
+        plugins.transport("roof")
+
+
+def test_a_transport_factory_that_fails_is_named_with_its_plugin() -> None:
+    def create(url: str) -> Any:
+        if url == "loft://":
+            raise ConfigError("no roof given")
+        raise KeyError("roof")
+
+    plugins = Plugins()
+    plugins.register(plugin(operad_transports=lambda: [TransportFactory(("loft",), create)]), "pigeon")
+    with pytest.raises(PluginError, match='transport "loft" of plugin "pigeon" raised KeyError'):
+        plugins.transport("loft://a")
+    with pytest.raises(PluginError, match="TypeError"):
+        plugins.transport("loft://a", unknown=True)
+    with pytest.raises(ConfigError, match="no roof given"):
+        plugins.transport("loft://")
+
+
+# --- sources ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config_type", [dict, int, None, Config()])
+def test_a_config_type_has_to_be_an_attrs_class(config_type: Any) -> None:
+    with pytest.raises(TypeError, match='"pigeon": config_type has to be an attrs class'):
+        Source("pigeon", load, config_type)
+    with pytest.raises(TypeError, match='"pigeon": config_type has to be an attrs class'):
+        Server("pigeon", serve, config_type)
+
+
+async def test_a_source_that_raises_anything_becomes_a_source_error() -> None:
+    async def broken(config: Any, context: SourceContext) -> SourceSession:
+        raise KeyError("loft")
+
+    source = Source("pigeon", broken, Config)
+    with pytest.raises(SourceError, match="source \"pigeon\" raised KeyError: 'loft'"):
+        await source.open(Config(), SourceContext(plugins=Plugins()))
+
+
+async def test_a_source_that_returns_no_session_is_named() -> None:
+    async def wrong(config: Any, context: SourceContext) -> Any:
+        return []
+
+    source = Source("pigeon", wrong, Config)
+    with pytest.raises(SourceError, match="has to return a SourceSession, got list"):
+        await source.open(Config(), SourceContext(plugins=Plugins()))
+
+
+async def test_a_session_need_not_inherit() -> None:
+    session: Any = SimpleNamespace(operations=(), on_change=lambda callback: None, aclose=lambda: None)
+
+    async def duck(config: Any, context: SourceContext) -> SourceSession:
+        return session  # type: ignore[no-any-return]  # any object with the three members will do
+
+    assert await Source("pigeon", duck, Config).open(Config(), SourceContext(plugins=Plugins())) is session

@@ -1,0 +1,261 @@
+"""`load_plugins` over installed distributions: folders with real metadata on ``sys.path``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from operad import PluginError, Plugins, load_plugins
+
+SOURCE = """
+import attrs
+from operad.plugin import Source, hookimpl
+
+@attrs.frozen
+class Config:
+    pass
+
+async def load(config, context):
+    raise NotImplementedError
+
+@hookimpl
+def operad_sources():
+    return [Source("{name}", load, Config)]
+"""
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install distributions into a folder; what else is installed is out of sight."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(p for p in sys.path if "site-packages" not in p)])
+    for switch in ("OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS"):
+        monkeypatch.delenv(switch, raising=False)
+    modules = set(sys.modules)
+
+    def install(
+        distribution: str,
+        source: str | None = None,
+        *,
+        name: str | None = None,
+        version: str = "1.0",
+        target: str | None = None,
+        entry_points: str | None = None,
+        metadata: bool = True,
+    ) -> None:
+        package = distribution.replace("-", "_")
+        name = name or package.removeprefix("operad_")
+        if source is not None:
+            (tmp_path / f"{package}.py").write_text(dedent(source))
+        info = tmp_path / f"{package}-{version}.dist-info"
+        info.mkdir()
+        if metadata:
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        text = entry_points or f"[operad]\n{name} = {target or package}\n"
+        (info / "entry_points.txt").write_text(text)
+        importlib.invalidate_caches()
+
+    yield install
+    for module in set(sys.modules) - modules:
+        del sys.modules[module]
+
+
+def statuses(plugins: Plugins) -> dict[str, str]:
+    return {record.name: record.status for record in plugins}
+
+
+def test_nothing_installed_is_no_error(install: Install) -> None:
+    plugins = load_plugins(strict=True)
+    assert plugins.records == ()
+    assert plugins.envelope_kinds.sources == ("local",)
+
+
+def test_plugins_load_sorted_by_name_and_distribution(install: Install) -> None:
+    for distribution, name in [("operad-z", "b"), ("operad-y", "a"), ("operad-a", "b")]:
+        install(distribution, SOURCE.format(name=distribution), name=name)
+    plugins = load_plugins(strict=True)
+    assert [(r.name, r.distribution, r.version) for r in plugins] == [
+        ("a", "operad-y", "1.0"),
+        ("b", "operad-a", "1.0"),
+        ("b", "operad-z", "1.0"),
+    ]
+    assert list(plugins.sources) == ["operad-y", "operad-a", "operad-z"]
+
+
+def test_an_entry_point_may_name_an_object_in_a_module(install: Install) -> None:
+    install("operad-x", "class made:\n    pass", target="operad_x:made")
+    assert load_plugins(strict=True).records[0].status == "loaded"
+
+
+BROKEN = {
+    "raises": ("raise RuntimeError('out of seed')", "RuntimeError: out of seed"),
+    "syntax": ("def (:", "SyntaxError"),
+    "exits": ("raise SystemExit(3)", "SystemExit"),
+    "recursion": ("def f(): f()\nf()", "RecursionError"),
+    "baseexception": ("class Odd(BaseException): pass\nraise Odd('odd')", "Odd: odd"),
+    "dependency": ("import a_module_nobody_has", "pip install --force-reinstall operad-dependency"),
+    "older": ("from operad.plugin import Cage", "made for another version of operad"),
+    "misspelt": ("from operad.plugin import hookimpl\n@hookimpl\ndef operad_sorces(): ...", "operad_sources"),
+    "future": ("operad_api_version = 99", "version 1"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(BROKEN))
+def test_a_broken_plugin_is_reported_and_the_others_load(
+    kind: str, install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, says = BROKEN[kind]
+    install(f"operad-{kind}", source, version="0.3")
+    install("operad-a", SOURCE.format(name="a"))
+    install("operad-z", SOURCE.format(name="z"))
+    plugins = load_plugins()
+    assert statuses(plugins) == {
+        "a": "loaded",
+        kind: "incompatible" if kind == "future" else "failed",
+        "z": "loaded",
+    }
+    assert list(plugins.sources) == ["a", "z"]
+    record = next(r for r in plugins if r.name == kind)
+    assert record.error is not None
+    assert says in record.error
+    assert (record.distribution, record.version) == (f"operad-{kind}", "0.3")
+    assert f'plugin "{kind}" (operad-{kind} 0.3)' in caplog.text
+
+
+def test_a_module_that_is_missing_says_how_to_repair_the_distribution(install: Install) -> None:
+    install("operad-hollow")
+    (record,) = load_plugins()
+    assert record.error is not None
+    assert "pip install --force-reinstall --no-deps operad-hollow" in record.error
+
+
+def test_a_keyboard_interrupt_during_an_import_passes(install: Install) -> None:
+    install("operad-x", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugins()
+
+
+def test_two_distributions_that_claim_one_source_are_both_named(install: Install) -> None:
+    install("operad-one", SOURCE.format(name="grain"))
+    install("operad-two", SOURCE.format(name="grain"), version="2.5")
+    plugins = load_plugins()
+    assert statuses(plugins) == {"one": "loaded", "two": "conflict"}
+    error = plugins.records[1].error
+    assert error is not None
+    assert '"one" (operad-one 1.0)' in error
+    assert '"two" (operad-two 2.5)' in error
+    assert "OPERAD_DISABLE_PLUGINS=operad-one or operad-two" in error
+
+
+def test_strict_raises_one_error_for_each_that_failed(install: Install) -> None:
+    install("operad-a", SOURCE.format(name="a"))
+    install("operad-b", "raise RuntimeError('b')")
+    install("operad-c", "operad_api_version = 99")
+    with pytest.raises(ExceptionGroup) as caught:
+        load_plugins(strict=True)
+    assert [type(error) for error in caught.value.exceptions] == [PluginError, PluginError]
+    assert isinstance(caught.value.exceptions[0].__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("name", ["b", "operad-b", "operad_b", "Operad.B"])
+def test_a_plugin_is_left_out_by_its_name_or_its_distributions(name: str, install: Install) -> None:
+    install("operad-a", SOURCE.format(name="a"))
+    install("operad-b", "raise RuntimeError('must not be imported')")
+    plugins = load_plugins(disable=[name], strict=True)
+    assert statuses(plugins) == {"a": "loaded", "b": "disabled"}
+    assert plugins.records[1].error is None
+
+
+@pytest.mark.parametrize("name", ["a", "operad-a"])
+def test_only_loads_what_it_names(name: str, install: Install) -> None:
+    install("operad-a", SOURCE.format(name="a"))
+    install("operad-b", "raise RuntimeError('must not be imported')")
+    assert statuses(load_plugins(only=[name], strict=True)) == {"a": "loaded", "b": "disabled"}
+
+
+def test_only_nothing_loads_nothing(install: Install) -> None:
+    install("operad-a", "raise RuntimeError('must not be imported')")
+    assert statuses(load_plugins(only=[], strict=True)) == {"a": "disabled"}
+
+
+def test_a_single_name_may_be_given_as_a_string(install: Install) -> None:
+    install("operad-ab", SOURCE.format(name="ab"))
+    assert statuses(load_plugins(only="ab", strict=True)) == {"ab": "loaded"}
+
+
+@pytest.mark.parametrize(
+    ("only", "disable", "expected"),
+    [
+        ("a, b", "", {"a": "loaded", "b": "loaded", "c": "disabled"}),
+        ("", "", {"a": "disabled", "b": "disabled", "c": "disabled"}),
+        ("operad-a", "", {"a": "loaded", "b": "disabled", "c": "disabled"}),
+        ("a,b", "operad_b", {"a": "loaded", "b": "disabled", "c": "disabled"}),
+        (None, " b ,,c", {"a": "loaded", "b": "disabled", "c": "disabled"}),
+    ],
+)
+def test_the_environment_switches_plugins_from_outside(
+    only: str | None,
+    disable: str,
+    expected: dict[str, str],
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in "abc":
+        install(f"operad-{name}", SOURCE.format(name=name))
+    if only is not None:
+        monkeypatch.setenv("OPERAD_PLUGINS", only)
+    monkeypatch.setenv("OPERAD_DISABLE_PLUGINS", disable)
+    assert statuses(load_plugins(strict=True)) == expected
+
+
+def test_the_environment_can_only_narrow_what_the_application_asks_for(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        install(f"operad-{name}", SOURCE.format(name=name))
+    monkeypatch.setenv("OPERAD_PLUGINS", "a,b")
+    assert statuses(load_plugins(only=["a"], strict=True)) == {"a": "loaded", "b": "disabled"}
+
+
+def test_a_plugin_that_is_asked_for_and_missing_is_an_error(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("operad-a", SOURCE.format(name="a"))
+    assert statuses(load_plugins(only=["a", "nowhere"])) == {"a": "loaded"}
+    assert 'plugin "nowhere" was asked for and is not installed; installed: a' in caplog.text
+    with pytest.raises(ExceptionGroup):
+        load_plugins(only=["nowhere"], strict=True)
+
+
+def test_a_disabled_plugin_is_named_where_its_source_is_missing(install: Install) -> None:
+    install("operad-openapi", SOURCE.format(name="openapi"))
+    with pytest.raises(PluginError, match=r'"openapi" \(operad-openapi 1.0\) is disabled'):
+        load_plugins(disable=["openapi"]).source("openapi")
+
+
+@pytest.mark.parametrize(
+    "entry_points", ["[operad]\nno equals sign\n", "no section = at all\n", "[operad]\n= x\n"]
+)
+def test_a_malformed_entry_points_file_does_not_take_the_others_along(entry_points: str, install: Install) -> None:
+    install("a-wreck", entry_points=entry_points)
+    install("operad-z", SOURCE.format(name="z"))
+    assert statuses(load_plugins())["z"] == "loaded"
+
+
+def test_a_distribution_without_metadata_does_not_take_the_others_along(install: Install) -> None:
+    install("operad-bare", SOURCE.format(name="bare"), metadata=False)
+    install("operad-z", SOURCE.format(name="z"))
+    assert statuses(load_plugins())["z"] == "loaded"
+
+
+def test_a_malformed_target_is_reported(install: Install) -> None:
+    install("operad-x", target="not a module!")
+    install("operad-z", SOURCE.format(name="z"))
+    plugins = load_plugins()
+    assert statuses(plugins) == {"x": "failed", "z": "loaded"}
