@@ -11,15 +11,19 @@ reaches everybody who did, ``inbox:<id>`` reaches one link.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import attrs
 
 from operad.access import Identity
 from operad.errors import OperadError
 
+if TYPE_CHECKING:
+    from operad._inprocess import InProcessTransport as InProcessTransport
+
 Event = dict[str, Any]
-"""A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``."""
+"""A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
+`ResponseEnvelope`, which `operad.protocol.encode` turns into its wire form."""
 
 
 class TransportError(OperadError):
@@ -51,7 +55,8 @@ class Capabilities:
     detects_no_responders: bool = False
     """`Link.send` raises `NoRespondersError` where nobody registered the address."""
     detects_peer_loss: bool = False
-    """A lost peer is reported to those who wait for it."""
+    """A lost peer is reported to those who wait for it: by an event ``link.lost {peer}`` that the transport makes
+    itself, or by ``call.error`` and ``call.aborted`` for each request. It routes what follows a request."""
     authenticates_peer: bool = False
     """`Delivery.identity` is what the transport authenticated."""
     same_process: bool = False
@@ -98,8 +103,15 @@ class Link(Protocol):
     async def register(self, topic: str, group: str | None = None) -> Registration:
         """Receive what is sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
 
-    async def send(self, to: str, event: Event) -> None:
-        """Send an event; awaits the write buffer. Raises `TransportError`."""
+    async def send(self, to: str, event: Event) -> str | None:
+        """Send an event; awaits the write buffer.
+
+        Answers where to send what follows a request (an abort, credit), if the transport knows: in process the
+        inbox of the member that took it; on a hub, which finds it by the request's id, ``to`` itself. On a
+        broker ``None``: there the member tells its inbox (``replyTo``).
+
+        Raises `TransportError`, or `CallError` ``SERIALIZATION_ERROR`` from the codec.
+        """
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more and flush what was sent, within ``timeout`` seconds."""
@@ -131,3 +143,12 @@ class TransportFactory:
 
     schemes: tuple[str, ...] = attrs.field(converter=tuple)
     create: Callable[..., Transport]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, because the in-process transport needs the codec, and the codec needs `Event`.
+    if name == "InProcessTransport":
+        from operad._inprocess import InProcessTransport
+
+        return InProcessTransport
+    raise AttributeError(name)

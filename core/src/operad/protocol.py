@@ -1,0 +1,246 @@
+"""The events of the call protocol, their JSON Schemas, and the codec with its strict JSON profile.
+
+An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. Four types make the original protocol
+(``call.requested``, ``call.responded``, ``call.error``, ``call.aborted``), whose shapes never change;
+``call.completed`` and ``call.credit`` are additions, and each side works when the other one lacks them.
+Unknown types and fields are ignored.
+
+The profile is narrower than what JSON parsers accept, so that every parser reads the same value: no NaN or
+infinity, integers exact at any size, keys are unique strings, text is valid Unicode, and nothing but JSON's own
+types (RFC 8259, RFC 7493).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import msgspec
+
+from operad.envelopes import LocalResponseMeta, ResponseEnvelope
+from operad.errors import CallError, ErrorCode
+from operad.transports import Event
+
+REQUESTED = "call.requested"
+RESPONDED = "call.responded"
+ERROR = "call.error"
+ABORTED = "call.aborted"
+COMPLETED = "call.completed"
+CREDIT = "call.credit"
+LOST = "link.lost"
+"""Made by a transport that detects the loss of peers, never by a peer: ``payload.peer`` is gone."""
+
+MAX_ID_LENGTH = 512
+"""The longest request id that is accepted, in characters."""
+
+
+class ProtocolError(ValueError):
+    """What came is no event of the call protocol; the message says what was expected and where."""
+
+
+_ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
+_MILLISECONDS = {"type": "number", "description": "epoch ms"}
+_IDENTITY = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "scopes": {"type": "array", "items": {"type": "string"}},
+        "resources": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "required": ["id", "scopes"],
+}
+_ENVELOPE = {
+    "type": "object",
+    "properties": {
+        "data": {},
+        "meta": {"type": "object", "properties": {"source": {"type": "string"}}, "required": ["source"]},
+    },
+    "required": ["data", "meta"],
+}
+
+
+def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> Mapping[str, Any]:
+    payload = {
+        "type": "object",
+        "properties": {"requestId": _ID, **required, **optional},
+        "required": ["requestId", *required],
+    }
+    return MappingProxyType(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": type,
+            "type": "object",
+            "properties": {"type": {"const": type}, "id": {"type": "string"}, "payload": payload},
+            "required": ["type", "payload"],
+        }
+    )
+
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+
+CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        REQUESTED: _event_schema(
+            REQUESTED,
+            {"operationId": _TEXT, "input": {}},
+            {
+                "parentRequestId": _TEXT,
+                "deadline": _MILLISECONDS,
+                "identity": _IDENTITY,
+                "timeoutMs": {"type": "number", "minimum": 0},
+                "replyTo": _TEXT,
+                "credit": {"type": "integer", "minimum": 1},
+                "traceparent": _TEXT,
+            },
+        ),
+        RESPONDED: _event_schema(RESPONDED, {"output": _ENVELOPE}, {"seq": _COUNT, "replyTo": _TEXT}),
+        ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {"type": "object"}}),
+        ABORTED: _event_schema(ABORTED, {}, {"replyTo": _TEXT}),
+        COMPLETED: _event_schema(COMPLETED, {"count": _COUNT}, {}),
+        CREDIT: _event_schema(CREDIT, {"total": _COUNT}, {"replyTo": _TEXT}),
+    }
+)
+"""The JSON Schema of each event, by type; read-only."""
+
+
+def error_event(
+    request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None
+) -> Event:
+    """A ``call.error``."""
+    payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
+    if details is not None:
+        payload["details"] = dict(details)
+    return {"type": ERROR, "id": "", "payload": payload}
+
+
+def call_error(payload: Mapping[str, Any]) -> CallError:
+    """The `CallError` that the payload of a ``call.error`` stands for; without a usable code ``UNKNOWN_ERROR``."""
+    code, message, details = payload.get("code"), payload.get("message"), payload.get("details")
+    if not isinstance(code, str) or not code:
+        return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
+    if not isinstance(message, str):
+        message = "" if message is None else str(message)
+    if details is not None and not isinstance(details, dict):
+        details = {"details": details}
+    return CallError(code, message, details)
+
+
+# --- the codec -------------------------------------------------------------------------------------
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+_SIMPLE = frozenset({str, int, bool, type(None)})
+
+
+def encode(event: Event) -> bytes:
+    """The JSON form of an event that this process made; an envelope in ``payload.output`` is converted.
+
+    Raises:
+        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
+    """
+    payload = event["payload"]
+    output = payload.get("output")
+    if isinstance(output, ResponseEnvelope):
+        event = {**event, "payload": {**payload, "output": envelope_to_wire(output)}}
+    try:
+        _check(event)
+        return _encoder.encode(event)
+    except CallError:
+        raise
+    except RecursionError:
+        raise CallError(ErrorCode.SERIALIZATION_ERROR, "a value is nested too deeply for JSON") from None
+    except (TypeError, ValueError, OverflowError) as error:  # UnicodeEncodeError is a ValueError
+        raise CallError(ErrorCode.SERIALIZATION_ERROR, f"a value has no JSON form: {error}") from error
+
+
+def encode_checked(event: Event) -> bytes:
+    """As `encode`, for an event that came out of `decode`: nothing in it needs a check."""
+    return _encoder.encode(event)
+
+
+def envelope_to_wire(envelope: ResponseEnvelope[Any]) -> dict[str, Any]:
+    """``envelope.to_wire()``; the commonest kind without the detour through a converter."""
+    meta = envelope.meta
+    if type(meta) is LocalResponseMeta and type(envelope.data) not in (bytes, bytearray, memoryview):
+        return {
+            "data": envelope.data,
+            "meta": {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp},
+        }
+    return envelope.to_wire()
+
+
+def decode(data: bytes | bytearray | memoryview | str) -> Event:
+    """The event of a JSON text.
+
+    Raises:
+        ProtocolError: the text is not JSON of the strict profile, or not an event.
+    """
+    if isinstance(data, str):
+        try:
+            data = data.encode()
+        except UnicodeEncodeError as error:
+            raise ProtocolError(f"not valid Unicode: {error}") from None
+    try:
+        event = _decoder.decode(data)
+        # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
+        if _encoder.encode(event) != data:
+            json.loads(bytes(data), object_pairs_hook=_unique)
+    except RecursionError:
+        raise ProtocolError("nested too deeply") from None
+    except ProtocolError:
+        raise
+    except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
+        raise ProtocolError(f"not JSON of the strict profile: {error}") from None
+    return checked(event)
+
+
+def checked(event: Any) -> Event:
+    """``event``, if it has the shape of one. Raises `ProtocolError`."""
+    if type(event) is not dict:
+        raise ProtocolError(f"expected an object with type and payload, got {type(event).__name__}")
+    if type(event.get("type")) is not str:
+        raise ProtocolError(f"$.type: expected a string, got {type(event.get('type')).__name__}")
+    if type(event.get("payload")) is not dict:
+        raise ProtocolError(f"$.payload: expected an object, got {type(event.get('payload')).__name__}")
+    return event
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # set.add is the "remember it" of the scan
+        raise ProtocolError(f'the key "{twice}" is there twice in one object')
+    return made
+
+
+def _check(value: Any) -> None:
+    """Raise `CallError` unless ``value`` is of the strict profile. What an encoder would bend is refused here."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        return
+    if kind is dict or isinstance(value, dict):
+        for key, item in value.items():
+            if type(key) is not str and not isinstance(key, str):
+                _refuse(f"the key {key!r} is no string")
+            if type(item) not in _SIMPLE:
+                _check(item)
+    elif kind is list or isinstance(value, (list, tuple)):
+        for item in value:
+            if type(item) not in _SIMPLE:
+                _check(item)
+    elif kind is float or isinstance(value, float):
+        if value - value != 0:
+            _refuse(f"{value} is no JSON number")
+    elif not isinstance(value, (str, int)):
+        _refuse(f"{kind.__name__} is no JSON type")
+
+
+def _refuse(why: str) -> NoReturn:
+    raise CallError(ErrorCode.SERIALIZATION_ERROR, f"a value has no JSON form: {why}", {"reason": why})
