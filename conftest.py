@@ -1,0 +1,33 @@
+"""What every test of the repository shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split(",") if part)
+"""Parts that have to be there: a test that skips for want of one of them fails."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Fail a test that skipped although its part is required."""
+    report = yield
+    wanted = REQUIRED & {marker.name for marker in item.iter_markers()}
+    if report.skipped and wanted and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but OPERAD_REQUIRE wants {', '.join(sorted(wanted))}: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Fail a module that skipped as a whole where parts are required."""
+    report = yield
+    if REQUIRED and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped as a whole, but OPERAD_REQUIRE is set: {report.longrepr}"
+    return report

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import operad
+from operad_cli.inputs import input_of
+from operad_cli.main import main, speak_json
+
+OPERATIONS = '''
+from operad import CallError, operation
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int = 10) -> int:
+    """Add two integers."""
+    return a + b
+
+@operation(namespace="math")
+async def count(n: int):
+    for i in range(n):
+        yield i
+
+@operation(namespace="math")
+async def broken() -> None:
+    raise RuntimeError("boom")
+
+@operation(namespace="math", access_control={"required_scopes": ["admin"]})
+async def guarded() -> str:
+    return "in"
+'''
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "math.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        output = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, output.out, output.err
+
+    return run
+
+
+def test_list_shows_all_operations(run: Run) -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    assert "math.add" in out
+    assert "Add two integers." in out
+
+
+def test_list_takes_a_pattern_and_prints_json(run: Run) -> None:
+    code, out, _ = run("list", "math.a*", "--json")
+    assert code == 0
+    assert [spec["id"] for spec in json.loads(out)] == ["math.add"]
+
+
+def test_search_finds_by_words(run: Run) -> None:
+    code, out, _ = run("search", "integers", "--json")
+    assert code == 0
+    assert [spec["id"] for spec in json.loads(out)] == ["math.add"]
+
+
+def test_describe_shows_schemas(run: Run) -> None:
+    code, out, _ = run("describe", "math.add", "--json")
+    assert code == 0
+    assert json.loads(out)["inputSchema"]["properties"]["a"] == {"type": "integer"}
+
+
+def test_call_converts_key_value_as_the_schema_says(run: Run) -> None:
+    code, out, _ = run("call", "math.add", "a=1", "b=2", "--json")
+    assert code == 0
+    assert json.loads(out) == {"data": 3, "meta": json.loads(out)["meta"]}
+    assert json.loads(out)["meta"]["source"] == "local"
+
+
+def test_call_takes_json_and_answers_json(run: Run) -> None:
+    code, out, _ = run("call", "math.add", "--json", '{"a": 4}')
+    assert code == 0
+    assert json.loads(out)["data"] == 14
+
+
+def test_call_prints_source_meta_and_data_for_people(run: Run) -> None:
+    code, out, _ = run("call", "math.add", "a=1")
+    assert code == 0
+    assert "local" in out
+    assert "operationId: math.add" in out
+
+
+def test_call_runs_as_the_owner_of_the_configuration(run: Run) -> None:
+    assert run("call", "math.guarded")[0] == 0
+
+
+def test_subscribe_prints_one_json_line_an_envelope_and_stops_at_the_limit(run: Run) -> None:
+    code, out, _ = run("subscribe", "math.count", "n=1000", "--json", "-n", "3")
+    assert code == 0
+    assert [json.loads(line)["data"] for line in out.splitlines()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["call", "math.ad", "a=1"], 'operation "math.ad" not found; did you mean "math.add"'),
+        (["describe", "nothing.here"], 'operation "nothing.here" not found'),
+        (["call", "math.add", "a=x"], 'invalid input for "math.add"'),
+        (["call", "math.broken"], "boom"),
+        (["list", "-c", "nowhere.toml"], "no configuration at nowhere.toml"),
+    ],
+)
+def test_an_error_is_one_paragraph_and_exit_code_1(run: Run, arguments: list[str], message: str) -> None:
+    code, out, err = run(*arguments)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert len(err.strip().splitlines()) == 1
+    assert message in err
+    assert "Traceback" not in out + err
+
+
+def test_an_error_with_json_is_an_object_on_standard_output(run: Run) -> None:
+    code, out, _ = run("call", "math.add", "--json")
+    assert code == 1
+    assert json.loads(out)["error"]["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["call"],
+        ["call", "math.add", "noequals"],
+        ["call", "math.add", "--json", "{broken"],
+        ["list", "--nope"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "Error: " in err
+
+
+def test_the_traceback_is_there_with_debug(run: Run) -> None:
+    code, _, err = run("call", "math.broken", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ('[sources.x]\ntype = "nothing"\n', 'there is no source "nothing"'),
+        ('[sources.x]\ntype = "scanner"\npath = "${OPERAD_TEST_UNSET}"\n', "OPERAD_TEST_UNSET"),
+        ('[sources.x]\ntype = "scanner"\npaht = "ops"\n', 'unknown key "paht"; did you mean "path"?'),
+        ('[sources.x]\ntype = "scanner"\npath = "nowhere"\n', "no such file or folder"),
+    ],
+)
+def test_a_source_that_fails_is_named_and_the_others_are_listed(run: Run, toml: str, message: str) -> None:
+    path = Path("operad.toml")
+    path.write_text(path.read_text() + toml)
+    code, out, err = run("list")
+    assert code == 1
+    assert "math.add" in out
+    assert err.startswith("error: source [sources.x] is not loaded: ")
+    assert message in err
+
+
+@pytest.mark.parametrize("toml", ["[soruces.x]\n", "not toml", '[sources.x]\npath = "y"\n'])
+def test_a_configuration_that_cannot_be_used_is_an_error(run: Run, toml: str) -> None:
+    Path("operad.toml").write_text(toml)
+    code, _, err = run("list")
+    assert code == 1
+    assert "operad.toml" in err
+
+
+def test_no_configuration_is_an_error_that_says_what_to_do(run: Run) -> None:
+    Path("operad.toml").unlink()
+    code, _, err = run("list")
+    assert code == 1
+    assert "there is no operad.toml" in err
+
+
+def test_plugins_are_listed_with_what_they_contribute(run: Run) -> None:
+    _, out, _ = run("plugins", "--json")
+    scanner = next(record for record in json.loads(out) if record["name"] == "scanner")
+    assert scanner["status"] == "loaded"
+    assert scanner["contributes"] == {"sources": ["scanner"]}
+
+
+def test_the_configuration_of_a_folder_above_is_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("deeper").mkdir()
+    monkeypatch.chdir("deeper")
+    assert run("call", "math.add", "a=1")[0] == 0
+
+
+def test_tool_operad_of_a_pyproject_is_a_configuration(run: Run) -> None:
+    Path("operad.toml").unlink()
+    Path("pyproject.toml").write_text('[tool.operad.sources.local]\ntype = "scanner"\npath = "ops"\n')
+    assert run("call", "math.add", "a=1")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["call", "x.y", "--json", '{"a": 1}'], ["call", "x.y", "--json", "--input", '{"a": 1}']),
+        (["call", "x.y", '--json={"a": 1}'], ["call", "x.y", "--json", "--input", '{"a": 1}']),
+        (["call", "--json", "x.y", "a=1"], ["call", "--json", "x.y", "a=1"]),
+        (["call", "x.y", "--json", "-"], ["call", "x.y", "--json", "--input", "-"]),
+        (["list", "--json"], ["list", "--json"]),
+    ],
+)
+def test_json_with_a_value_is_input_too(arguments: list[str], expected: list[str]) -> None:
+    assert speak_json(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties", "expected"),
+    [
+        (["a=5"], {"a": {"type": "integer"}}, {"a": 5}),
+        (["a=5"], {"a": {"type": "string"}}, {"a": "5"}),
+        (["a=5"], {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, {"a": "5"}),
+        (["a=true"], {"a": {"type": "boolean"}}, {"a": True}),
+        (["a=1", "a=2"], {"a": {"type": "array", "items": {"type": "integer"}}}, {"a": [1, 2]}),
+        (["a=1"], {"a": {"type": "array", "items": {"type": "integer"}}}, {"a": [1]}),
+        (["a=[1,2]"], {"a": {"type": "array"}}, {"a": [1, 2]}),
+        (['a={"x": 1}'], {"a": {"type": "object"}}, {"a": {"x": 1}}),
+        (["a:=5"], {}, {"a": 5}),
+        (["a=x=y"], {}, {"a": "x=y"}),
+        (["a="], {}, {"a": ""}),
+        (["a=null"], {"a": {"type": ["integer", "null"]}}, {"a": None}),
+    ],
+)
+def test_key_value_is_converted_without_guessing(
+    fields: list[str], properties: dict[str, object], expected: dict[str, object]
+) -> None:
+    schema = operad.from_schema({"type": "object", "properties": properties})
+    assert input_of(fields, schema) == expected
