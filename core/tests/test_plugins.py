@@ -48,6 +48,10 @@ def plugin(**members: Any) -> ModuleType:
     return module
 
 
+def nothing() -> list[Any]:
+    return []
+
+
 def pigeon_source(name: str = "pigeon") -> Source:
     return Source(name, load, Config)
 
@@ -142,21 +146,21 @@ def test_a_plugin_may_say_the_api_version_that_operad_has() -> None:
 
 def test_a_misspelt_hook_is_an_error_with_the_name_that_was_meant() -> None:
     plugins = Plugins()
-    error = refusal(plugins, plugin(operad_sorces=lambda: []))
+    error = refusal(plugins, plugin(operad_sorces=nothing))
     assert "operad_sorces is no hook" in error
     assert "operad_sources" in error
     assert_pristine(plugins)
 
 
 def test_a_hook_of_no_known_name_is_an_error_that_lists_the_hooks() -> None:
-    error = refusal(Plugins(), plugin(operad_zzz=lambda: []))
+    error = refusal(Plugins(), plugin(operad_zzz=nothing))
     assert "operad_zzz is no hook" in error
     assert "operad_envelope_kinds" in error
 
 
 def test_an_unknown_hook_may_be_declared_optional() -> None:
     module = ModuleType("m")
-    module.operad_of_the_future = hookimpl(lambda: [], optionalhook=True)  # type: ignore[attr-defined]  # made here
+    module.operad_of_the_future = hookimpl(nothing, optionalhook=True)  # type: ignore[attr-defined]  # made here
     assert Plugins().register(module).contributes == {}
 
 
@@ -164,6 +168,13 @@ def test_a_hook_without_the_mark_is_an_error() -> None:
     module = ModuleType("m")
     module.operad_sources = lambda: [pigeon_source()]  # type: ignore[attr-defined]  # made here
     assert "operad_sources is not marked" in refusal(Plugins(), module)
+
+
+@pytest.mark.parametrize("value", [[pigeon_source()], None, SimpleNamespace()])
+def test_a_hook_that_is_no_function_is_an_error(value: object) -> None:
+    module = ModuleType("m")
+    module.operad_sources = value  # type: ignore[attr-defined]  # made here
+    assert "operad_sources has to be a function, got" in refusal(Plugins(), module)
 
 
 def test_a_misspelt_hook_without_the_mark_is_an_error() -> None:
@@ -346,16 +357,18 @@ def test_a_plugin_object_need_not_be_hashable() -> None:
 def test_implementations_run_in_the_order_of_loading_within_first_and_last() -> None:
     plugins = Plugins()
     seen: list[str] = []
-    for name, options in [("a", {"trylast": True}), ("b", {}), ("c", {}), ("d", {"tryfirst": True})]:
+
+    def noting(name: str) -> Any:
+        return lambda spec: seen.append(name)
+
+    for name in ("last", "b", "c", "first"):
         module = ModuleType(name)
-        module.operad_operation_added = hookimpl(  # type: ignore[attr-defined]  # made here
-            lambda spec, name=name: seen.append(name),  # type: ignore[misc]  # a default binds the loop variable
-            **options,
-        )
+        mark = hookimpl(tryfirst=name == "first", trylast=name == "last")
+        module.operad_operation_added = mark(noting(name))  # type: ignore[attr-defined]  # made here
         plugins.register(module)
     for implementation in plugins.implementations("operad_operation_added"):
         implementation(spec=None)
-    assert seen == ["d", "b", "c", "a"]
+    assert seen == ["first", "b", "c", "last"]
 
 
 def test_a_plugin_that_fails_to_register_operations_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -363,7 +376,7 @@ def test_a_plugin_that_fails_to_register_operations_leaves_the_others(caplog: py
         raise RuntimeError("no loft")
 
     def works(registry: OperationRegistry) -> None:
-        registry.register(OperationSpec(namespace="pigeon", name="fly"), lambda input, context: "away")
+        registry.register(OperationSpec(namespace="pigeon", name="fly"), lambda _, context: "away")
 
     plugins = Plugins()
     plugins.register(plugin(operad_register_operations=broken), "a", distribution="operad-a", version="1")

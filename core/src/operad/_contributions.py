@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -57,12 +57,19 @@ def check_version(plugin: object) -> None:
 
 def check_marks(plugin: object) -> None:
     """Refuse a function that looks like a hook and has no mark: it would never be called, in silence."""
-    for name, function in _functions(plugin):
-        if hasattr(function, f"{hookspecs.PROJECT}_impl"):
+    for name in dir(plugin):
+        if not name.startswith("operad_"):
             continue
-        if name in HOOKS:
+        value = getattr(plugin, name, None)
+        marked = hasattr(value, f"{hookspecs.PROJECT}_impl")
+        if not inspect.isroutine(value):
+            if name in HOOKS or marked:
+                raise Refused("failed", f"{name} has to be a function, got {type(value).__name__}")
+        elif marked:
+            continue
+        elif name in HOOKS:
             raise Refused("failed", f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
-        if meant := nearest(name, HOOKS):
+        elif meant := nearest(name, HOOKS):
             raise Refused(
                 "failed", f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
             )
@@ -123,14 +130,6 @@ def nearest(name: str, known: Mapping[str, Any] | frozenset[str]) -> str | None:
     from difflib import get_close_matches  # only an error needs it
 
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
-
-
-def _functions(plugin: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name in dir(plugin):
-        if name.startswith("operad_"):
-            value = getattr(plugin, name, None)
-            if inspect.isroutine(value):
-                yield name, value
 
 
 def _items(hook: str, function: Callable[..., Any], expected: type[Any]) -> list[Any]:

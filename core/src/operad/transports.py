@@ -10,7 +10,7 @@ reaches everybody who did, ``inbox:<id>`` reaches one link.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import attrs
@@ -132,6 +132,10 @@ class Transport(Protocol):
         """Connect. Raises `LinkDownError` if nobody answers."""
 
 
+def _schemes(value: Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
 @attrs.frozen
 class TransportFactory:
     """A transport plugin's contribution: makes transports of URLs.
@@ -141,7 +145,7 @@ class TransportFactory:
         create: ``create(url, **options) -> Transport``; connects nothing. Raises `ConfigError`.
     """
 
-    schemes: tuple[str, ...] = attrs.field(converter=tuple)
+    schemes: tuple[str, ...] = attrs.field(converter=_schemes)
     create: Callable[..., Transport]
 
 
