@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
 CASES = Path(__file__).parents[4] / "shared" / "data" / "sse_cases.jsonl"
@@ -42,8 +43,7 @@ def test_shared_case(case):
             assert got.retry == want["retry"]
     assert (
         counts == case["events_by_chunk"]
-        or [after - before for before, after in zip([0, *counts], counts, strict=False)]
-        == case["events_by_chunk"]
+        or [after - before for before, after in zip([0, *counts], counts, strict=False)] == case["events_by_chunk"]
     )
     assert parser.last_event_id == case["final"]["last_event_id"]
     assert parser.retry == case["final"]["retry"]

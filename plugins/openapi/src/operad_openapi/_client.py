@@ -1,0 +1,331 @@
+"""Requests over HTTP: one pooled session per source, retries, redirects, bounds, and errors with a code."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.errors import CallError, ErrorCode
+from operad_openapi._bodies import EncodedBody
+from operad_openapi._security import Credentials
+from operad_openapi._urls import is_private_host, origin_of
+from operad_openapi.config import HTTPOptions
+
+if TYPE_CHECKING:
+    # aiohttp costs 114 ms to import: only what sends a request pays for it.
+    from aiohttp import ClientResponse, ClientSession
+
+_RETRIED_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What may follow a redirect to another origin: anything else could be a secret.
+_PUBLIC_HEADERS = ("Accept", "Content-Type")
+USER_AGENT = "operad-openapi"
+
+
+@attrs.define(eq=False)
+class Request:
+    """A request, without its credentials."""
+
+    method: str
+    url: str
+    """Encoded; sent as it is."""
+    headers: Any
+    """A ``CIMultiDict``."""
+    cookies: list[str]
+    body: EncodedBody | None = None
+    authorize: Callable[[], Awaitable[Credentials]] | None = None
+    """Makes the credentials, for each attempt anew."""
+    deadline: float | None = None
+    """Of the event loop's clock, in s."""
+    idle_timeout: float | None = None
+    """Seconds between two reads of a stream."""
+
+
+class HTTPClient:
+    """Sends the requests of one source.
+
+    The session is made when the first request is sent, and closed by `aclose`.
+    """
+
+    def __init__(self, options: HTTPOptions, *, trusted: bool = False) -> None:
+        self._options = options
+        self._trusted = trusted
+        self._session: ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def aclose(self) -> None:
+        """Close the session; idempotent. A session that the configuration brought stays open."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _get_session(self) -> ClientSession:
+        if self._options.session is not None:
+            given: ClientSession = self._options.session
+            return given
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            import aiohttp
+
+            connector = aiohttp.TCPConnector(
+                limit=self._options.limits.connections,
+                ssl=True if self._options.ssl is None else self._options.ssl,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
+                headers={"User-Agent": USER_AGENT},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._options.connect_timeout),
+            )
+            self._loop = loop
+        return self._session
+
+    async def send(self, request: Request) -> ClientResponse:
+        """The head of the response, after retries and redirects; the caller reads or closes it.
+
+        Raises:
+            CallError: ``UNAVAILABLE``, ``TIMEOUT`` or ``EXECUTION_ERROR``; the message names the server.
+        """
+        policy = self._options.retries
+        may_retry = request.method in _RETRIED_METHODS or "Idempotency-Key" in request.headers
+        replayable = request.body is None or request.body.replayable
+        may_retry = may_retry and replayable
+        attempt = 0
+        refreshed = False
+        while True:
+            credentials = Credentials() if request.authorize is None else await request.authorize()
+            try:
+                response = await self._follow(request, credentials)
+            except CallError as error:
+                if error.code != ErrorCode.UNAVAILABLE or not may_retry or attempt >= policy.attempts:
+                    raise
+                delay = random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # jitter is no secret
+                if not _fits(delay, request.deadline):
+                    raise
+            else:
+                can_refresh = credentials.refresh if replayable and not refreshed else None
+                if response.status == 401 and can_refresh is not None:
+                    refreshed = True
+                    can_refresh()
+                    response.close()
+                    continue
+                if response.status not in _RETRIED_STATUSES or not may_retry or attempt >= policy.attempts:
+                    return response
+                wished = retry_after(response.headers.get("Retry-After"))
+                if wished is None:
+                    wished = random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # as above
+                delay = wished
+                if delay > policy.max_delay or not _fits(delay, request.deadline):
+                    return response
+                response.close()
+            attempt += 1
+            await asyncio.sleep(delay)
+
+    async def _follow(self, request: Request, credentials: Credentials) -> ClientResponse:
+        response = await self._once(request, credentials)
+        if response.status not in _REDIRECTS or "Location" not in response.headers:
+            return response
+        left = self._options.limits.redirects
+        origin = origin_of(request.url)
+        while response.status in _REDIRECTS and (location := response.headers.get("Location")):
+            if request.method not in ("GET", "HEAD"):
+                replayable = request.body is None or request.body.replayable
+                if response.status not in (307, 308) or not replayable:
+                    return response
+            target = await self._target(response, location, left)
+            response.close()
+            left -= 1
+            if origin_of(target) != origin:
+                # Another origin gets neither credentials nor anything that a caller or configuration set.
+                kept = {name: request.headers[name] for name in _PUBLIC_HEADERS if name in request.headers}
+                headers = type(request.headers)(kept)
+                request = attrs.evolve(request, url=target, headers=headers, cookies=[], authorize=None)
+                credentials = Credentials()
+                origin = origin_of(target)
+            else:
+                request = attrs.evolve(request, url=target)
+            response = await self._once(request, credentials)
+        return response
+
+    async def _target(self, response: ClientResponse, location: str, left: int) -> str:
+        """Where a redirect may lead. Raises `CallError` for where it must not."""
+        from yarl import URL
+
+        def refuse(reason: str) -> CallError:
+            response.close()
+            message = f"{response.method} {_host(str(response.url))} answered {response.status}: {reason}"
+            return CallError(
+                ErrorCode.EXECUTION_ERROR, message, {"statusCode": response.status, "message": message}
+            )
+
+        if left <= 0:
+            raise refuse(f"more than {self._options.limits.redirects} redirects (limit redirects)")
+        try:
+            target = response.url.join(URL(location))
+        except ValueError as error:
+            raise refuse("its Location is not a URL") from error
+        if target.scheme not in ("http", "https") or not target.host:
+            raise refuse(f"a redirect to scheme {target.scheme!r} is not followed")
+        if response.url.scheme == "https" and target.scheme == "http":
+            raise refuse("a redirect from https to http is not followed")
+        inwards = target.host != response.url.host and not self._trusted and await _is_private(target.host)
+        if inwards and not await _is_private(response.url.host):
+            raise refuse(f"a redirect into the private address {target.host} is not followed")
+        return str(target.with_fragment(None))
+
+    async def _once(self, request: Request, credentials: Credentials) -> ClientResponse:
+        import aiohttp
+        from yarl import URL
+
+        session = await self._get_session()
+        url = request.url
+        for pair in credentials.query:
+            if pair not in url:  # the Location of a redirect may repeat it
+                url += ("&" if "?" in url else "?") + pair
+        headers = request.headers
+        cookies = request.cookies + credentials.cookies if credentials.cookies else request.cookies
+        body = request.body
+        if credentials.headers or cookies or body is not None:
+            headers = headers.copy()
+            headers.update(credentials.headers)
+            if cookies:
+                headers["Cookie"] = "; ".join(cookies)
+            if body is not None:
+                headers["Content-Type"] = body.content_type
+                if body.data is None and body.length is not None:
+                    headers["Content-Length"] = str(body.length)
+        options: dict[str, Any] = {}
+        if body is not None:
+            options["data"] = body.data if body.stream is None else body.stream()
+        if request.idle_timeout is not None:
+            options["timeout"] = aiohttp.ClientTimeout(
+                total=None, sock_connect=self._options.connect_timeout, sock_read=request.idle_timeout
+            )
+        try:
+            return await session.request(
+                request.method, URL(url, encoded=True), headers=headers, allow_redirects=False, **options
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise network_error(error, request.method, request.url) from error
+
+
+def _fits(delay: float, deadline: float | None) -> bool:
+    return deadline is None or asyncio.get_running_loop().time() + delay < deadline
+
+
+async def _is_private(host: str | None) -> bool:
+    """Whether ``host`` is, or resolves to, an address of a private network."""
+    if is_private_host(host):
+        return True
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False  # it will not connect either
+    return any(is_private_host(str(address[4][0])) for address in found)
+
+
+def retry_after(value: str | None) -> float | None:
+    """The seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3)."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _host(url: str) -> str:
+    return origin_of(url) or "the server"
+
+
+def network_error(error: BaseException, method: str, url: str) -> CallError:
+    """The `CallError` for a failure below HTTP; it names the server, never the whole URL."""
+    import aiohttp
+
+    where = f"{method} {_host(url)}"
+    details = {"method": method, "url": url.partition("?")[0]}
+    if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
+        kind = (
+            "the connection was not made" if isinstance(error, aiohttp.ConnectionTimeoutError) else "no data came"
+        )
+        return CallError(ErrorCode.TIMEOUT, f"{where}: {kind} in time", details)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: its certificate is not valid: {error}", details)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = error.os_error.strerror or str(error.os_error)
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: cannot connect: {reason}", details)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        cause = error.__cause__
+        if isinstance(cause, aiohttp.http_exceptions.ContentEncodingError):
+            return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the compressed body is broken", details)
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection broke off within the response", details)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the server closed the connection", details)
+    if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection was lost: {error}", details)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the response is not HTTP: {error.message}", details)
+    if isinstance(error, OSError):
+        return CallError(ErrorCode.UNAVAILABLE, f"{where}: {error}", details)
+    return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {type(error).__name__}: {error}", details)
+
+
+async def chunks_of(response: ClientResponse) -> AsyncIterator[bytes]:
+    """The chunks of a body as they come. Raises `CallError`."""
+    import aiohttp
+
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise network_error(error, response.method, str(response.url)) from error
+
+
+async def read_body(response: ClientResponse, limit: int, name: str = "response_bytes") -> bytes:
+    """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, decompressed or not."""
+    length = response.content_length
+    if length is not None and length > limit:
+        response.close()
+        raise _too_large(response, limit, name)
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in chunks_of(response):
+        size += len(chunk)
+        if size > limit:
+            response.close()
+            raise _too_large(response, limit, name)
+        pieces.append(chunk)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def read_head(response: ClientResponse, limit: int) -> bytes:
+    """At most ``limit`` bytes of a body that may be broken; a longer one is cut, and its connection closed."""
+    pieces: list[bytes] = []
+    left = limit
+    try:
+        async for chunk in chunks_of(response):
+            pieces.append(chunk[:left])
+            left -= len(chunk)
+            if left <= 0:
+                break
+    except CallError:
+        pass  # the status is the news; a body that breaks off does not hide it
+    if left <= 0:
+        response.close()
+    return b"".join(pieces)
+
+
+def _too_large(response: ClientResponse, limit: int, name: str) -> CallError:
+    message = f"{response.method} {_host(str(response.url))}: the body is larger than {limit} bytes (limit {name})"
+    return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": name, "bytes": limit})

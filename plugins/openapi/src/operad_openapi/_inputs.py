@@ -1,0 +1,190 @@
+"""One input object per operation: its parameters and the fields of its body, merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from operad_openapi._bodies import FILE_SCHEMA, BodyPlan, is_binary
+from operad_openapi._document import Json, PointerError
+from operad_openapi._schemas import SchemaView
+from operad_openapi._serialize import Encoder, Parameter, compile_parameter
+
+_BODY_KEYS = ("body", "requestBody", "_body")
+_ANNOTATIONS = frozenset(
+    {"title", "description", "example", "examples", "default", "deprecated", "externalDocs", "xml", "$comment"}
+)
+_MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
+_MAX_DEPTH = 16
+MISSING: Any = object()
+
+
+@attrs.frozen(eq=False)
+class Slot:
+    """A parameter, the key of the input that holds it, and its encoder."""
+
+    key: str
+    parameter: Parameter
+    encode: Encoder
+
+
+@attrs.frozen(eq=False)
+class Inputs:
+    """How the input object of an operation is made up."""
+
+    schema: Json
+    """Its JSON Schema; references are pointers into the view's document."""
+    slots: tuple[Slot, ...]
+    body_fields: frozenset[str] | None = None
+    """The keys that are fields of the body, if it is merged."""
+    body_key: str | None = None
+    """The key that holds the whole body, if it is not."""
+    keys: frozenset[str] = frozenset()
+
+    def body(self, input: Mapping[str, Any]) -> Any:
+        """The body's value, or `MISSING` if the input holds none."""
+        if self.body_key is not None:
+            return input.get(self.body_key, MISSING)
+        if self.body_fields is None:
+            return MISSING
+        return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
+
+
+def plan_inputs(parameters: list[Parameter], body: BodyPlan | None, view: SchemaView) -> Inputs:
+    """Merge parameters and body into one object.
+
+    On a collision the parameter becomes ``name__path`` (``query``, ``header``, ``cookie``), the field of the body
+    keeps its name. A body that is no plain object is one key, ``body``.
+
+    Raises:
+        SerializationError: a parameter cannot be used.
+    """
+    fields = None if body is None else _merged_fields(body, view)
+    properties: Json = {}
+    required: list[str] = []
+    body_fields = body_key = None
+    if fields is not None:
+        properties.update(fields[0])
+        required += fields[1]
+        body_fields = frozenset(fields[0])
+    names = [parameter.name for parameter in parameters]
+    taken = set(properties) | set(names)
+    if body is not None and fields is None:
+        body_key = next((key for key in _BODY_KEYS if key not in taken), None) or _free("_body", taken)
+        properties[body_key] = _described(body.input_schema(view), body.description, view)
+        if body.required:
+            required.append(body_key)
+    slots = []
+    for parameter in parameters:
+        key = parameter.name
+        if key in properties or names.count(key) > 1:
+            key = _free(f"{key}__{parameter.location}", taken)
+            taken.add(key)
+        properties[key] = _parameter_schema(parameter, view)
+        if parameter.required:
+            required.append(key)
+        slots.append(Slot(key, parameter, compile_parameter(parameter)))
+    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return Inputs(schema, tuple(slots), body_fields, body_key, frozenset(properties))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _parameter_schema(parameter: Parameter, view: SchemaView) -> Any:
+    schema = _described(view.schema(parameter.schema), parameter.description, view)
+    if parameter.deprecated and isinstance(schema, dict) and "$ref" not in schema:
+        schema = {**schema, "deprecated": True}
+    return schema
+
+
+def _described(schema: Any, description: str, view: SchemaView) -> Any:
+    if not description:
+        return schema
+    if schema is True:
+        return {"description": description}
+    if not isinstance(schema, dict) or "description" in schema:
+        return schema
+    if "$ref" in schema:
+        return {"allOf": [schema], "description": description}
+    return {**schema, "description": description}
+
+
+def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] | None:
+    if not body.is_mergeable:
+        return None
+    try:
+        found = _fields(body.schema, view, 0)
+    except PointerError:
+        return None
+    if found is None or not found[0]:
+        return None
+    properties, required = found
+    # An optional body with required fields: an absent body is legal, an incomplete one is not.
+    if required and not body.required:
+        return None
+    if body.is_form:
+        properties = {name: _form_field(schema, view) for name, schema in properties.items()}
+    return properties, [name for name in required if name in properties]
+
+
+def _form_field(schema: Any, view: SchemaView) -> Any:
+    try:
+        target = view.resolve(schema)
+    except PointerError:
+        return schema
+    if is_binary(target):
+        return _described(FILE_SCHEMA, target.get("description", ""), view)
+    if isinstance(target, dict) and target.get("type") == "array":
+        try:
+            items = view.resolve(target.get("items"))
+        except PointerError:
+            return schema
+        if is_binary(items):
+            return {**target, "items": FILE_SCHEMA}
+    return schema
+
+
+def _fields(schema: Any, view: SchemaView, depth: int) -> tuple[Json, list[str]] | None:
+    """Properties and required names of a plain object, or ``None`` if the schema is anything else."""
+    if depth > _MAX_DEPTH or not isinstance(schema, dict):
+        return None
+    if "$ref" in schema and any(key not in _ANNOTATIONS and key != "$ref" for key in schema):
+        return None
+    node = view.resolve(schema)
+    if not isinstance(node, dict):
+        return None
+    if any(key not in _MERGEABLE and not key.startswith("x-") for key in node):
+        return None
+    if node.get("type", "object") != "object" or node.get("additionalProperties", False) is not False:
+        return None
+    own = node.get("properties", {})
+    required = node.get("required", [])
+    if not isinstance(own, dict) or not isinstance(required, list):
+        return None
+    properties, names = dict(own), [name for name in required if isinstance(name, str)]
+    members = node.get("allOf", [])
+    if members and "additionalProperties" in node:
+        return None
+    for member in members if isinstance(members, list) else ():
+        found = _fields(member, view, depth + 1)
+        if found is None or (len(members) > 1 and _is_closed(member, view)):
+            return None
+        for name, value in found[0].items():
+            if name in properties and properties[name] != value:
+                return None
+            properties[name] = value
+        names += [name for name in found[1] if name not in names]
+    return properties, names
+
+
+def _is_closed(schema: Any, view: SchemaView) -> bool:
+    node = view.resolve(schema)
+    return isinstance(node, dict) and "additionalProperties" in node

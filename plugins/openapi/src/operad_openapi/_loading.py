@@ -1,0 +1,131 @@
+"""From a dict, a path or a URL to a document, with what it refers to, under the rules of an untrusted document."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from operad.errors import CallError, SourceError
+from operad_openapi._client import HTTPClient, Request, read_body
+from operad_openapi._document import Document, graft_external, has_external, parse
+from operad_openapi._normalize import Diagnostic
+from operad_openapi._urls import origin_of
+from operad_openapi.config import HTTPServiceConfig
+from operad_openapi.fs import LocalFS, OpenAPIFS
+
+Spec = Mapping[str, Any] | str | os.PathLike[str]
+
+
+def is_url(spec: object) -> bool:
+    """Whether ``spec`` is an http or https URL."""
+    return isinstance(spec, str) and urlsplit(spec).scheme.lower() in ("http", "https")
+
+
+class Loader:
+    """Reads a document and the files that it refers to.
+
+    Args:
+        config: bounds, and what external references may name.
+        client: for URLs.
+        fs: for files.
+    """
+
+    def __init__(self, config: HTTPServiceConfig, client: HTTPClient, fs: OpenAPIFS | None = None) -> None:
+        self._config = config
+        self._client = client
+        self._fs = fs or LocalFS()
+        self.diagnostics: list[Diagnostic] = []
+        """References that were not followed."""
+
+    async def load(self, spec: Spec) -> Document:
+        """The document that ``spec`` is or names. Raises `SourceError`."""
+        if isinstance(spec, Mapping):
+            return Document(spec if isinstance(spec, dict) else dict(spec))
+        if is_url(spec):
+            location = str(spec)
+            data = await self._read_url(location)
+        else:
+            location = await self._fs.realpath(_absolute(os.fspath(spec)))
+            data = await self._read_file(location)
+        document = Document(parse(data, location), location, data)
+        if has_external(data, document.root):
+            await graft_external(document, lambda target: self._fetch(target, location), self._report)
+        return document
+
+    def _report(self, reason: str) -> None:
+        self.diagnostics.append(Diagnostic("#", reason, "warning"))
+
+    async def _fetch(self, target: str, main: str) -> bytes:
+        """What an external reference names, if the rules allow it."""
+        config = self._config
+        scheme = urlsplit(target).scheme
+        if scheme in ("http", "https"):
+            allowed = (
+                config.trusted
+                or (is_url(main) and origin_of(target) == origin_of(main))
+                or any(is_url(prefix) and _is_below(target, prefix) for prefix in config.external)
+            )
+            if not allowed:
+                raise SourceError(f"{origin_of(target)} may not be read; add it to external")
+            return await self._read_url(target)
+        if scheme == "file":
+            target = unquote(urlsplit(target).path)
+        elif scheme:
+            raise SourceError(f'scheme "{scheme}" is not supported')
+        path = await self._fs.realpath(target)
+        roots = [posixpath.dirname(main)] if not is_url(main) else []
+        roots += [await self._fs.realpath(folder) for folder in config.external if not is_url(folder)]
+        if not config.trusted and not any(_is_within(path, root) for root in roots):
+            raise SourceError(f"{target} is outside the document's folder; add its folder to external")
+        return await self._read_file(path)
+
+    async def _read_file(self, path: str) -> bytes:
+        limit = self._config.limits.document_bytes
+        try:
+            data = await self._fs.read(path, limit)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SourceError(f"{path} cannot be read: {reason}") from error
+        if len(data) > limit:
+            raise SourceError(f"{path} is larger than {limit} bytes (limit document_bytes)")
+        return data
+
+    async def _read_url(self, url: str) -> bytes:
+        from multidict import CIMultiDict
+
+        config = self._config
+        headers: CIMultiDict[str] = CIMultiDict({"Accept": "application/json, application/yaml, */*;q=0.5"})
+        home = url if config.base_url is None else config.base_url
+        if origin_of(url) in {origin_of(home), *map(origin_of, config.origins)}:
+            headers.update(config.headers)
+        try:
+            response = await self._client.send(Request("GET", url, headers, [], idle_timeout=config.timeout))
+            try:
+                if response.status != 200:
+                    raise SourceError(f"{url.partition('?')[0]} answered {response.status}, expected a document")
+                return await read_body(response, config.limits.document_bytes, "document_bytes")
+            finally:
+                response.release()
+        except CallError as error:
+            raise SourceError(f"{url.partition('?')[0]} cannot be read: {error.message}") from error
+
+
+def _is_within(path: str, root: str) -> bool:
+    return path.startswith(root.rstrip("/") + "/")
+
+
+def _is_below(url: str, prefix: str) -> bool:
+    """Whether ``url`` is ``prefix`` or below it: not another host that begins with the same letters."""
+    if origin_of(url) != origin_of(prefix):
+        return False
+    path = posixpath.normpath(unquote(urlsplit(url).path) or "/")
+    return path == urlsplit(prefix).path or _is_within(path, urlsplit(prefix).path or "/")
+
+
+def _absolute(path: str) -> str:
+    """``path`` from the working directory, by its text alone: an `OpenAPIFS` may have other files."""
+    return posixpath.normpath(path if path.startswith("/") else f"{Path.cwd()}/{path}")

@@ -1,0 +1,88 @@
+"""Names of operations, and the filters that choose among them."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+from operad.errors import ConfigError
+from operad_openapi._normalize import RawOperation
+
+_UNPRINTABLE = re.compile(r"\s+")
+
+
+def wanted_name(raw: RawOperation) -> str:
+    """The operationId; without one, ``{method}_{path}`` with braces dropped and slashes as underscores."""
+    given = raw.node.get("operationId")
+    name = given if isinstance(given, str) and given.strip() else _path_name(raw)
+    name = _UNPRINTABLE.sub("_", name.strip())
+    return "".join(character for character in name if character.isprintable()) or _path_name(raw)
+
+
+def _path_name(raw: RawOperation) -> str:
+    path = raw.path.partition("#")[0].replace("{", "").replace("}", "").strip("/")
+    return "_".join([raw.method.lower(), *filter(None, re.split(r"[/?&=\s]+", path))])
+
+
+class Names:
+    """Makes names unique, whatever the case of their letters: a clash gets ``_2``, ``_3``, in document order."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def name(self, raw: RawOperation) -> str:
+        """The name that ``raw`` would like to have; claims nothing."""
+        return wanted_name(raw)
+
+    def claim(self, raw: RawOperation) -> str:
+        """The name that ``raw`` gets."""
+        return self.claim_free(wanted_name(raw))
+
+    def claim_free(self, name: str) -> str:
+        """``name``, or the next free one."""
+        candidate, number = name, 2
+        while candidate.lower() in self._taken:
+            candidate = f"{name}_{number}"
+            number += 1
+        self._taken.add(candidate.lower())
+        return candidate
+
+
+class Filters:
+    """``include`` and ``exclude`` of a configuration. Raises `ConfigError` for a pattern of no known form."""
+
+    def __init__(self, include: list[str], exclude: list[str]) -> None:
+        self._include = [_parsed(pattern) for pattern in include]
+        self._exclude = [_parsed(pattern) for pattern in exclude]
+
+    def admits(self, name: str, raw: RawOperation) -> bool:
+        """Whether the operation is wanted."""
+        if self._include and not any(_matches(pattern, name, raw) for pattern in self._include):
+            return False
+        return not any(_matches(pattern, name, raw) for pattern in self._exclude)
+
+
+def _parsed(pattern: str) -> tuple[str, str]:
+    if not pattern:
+        raise ConfigError('include, exclude: expected a text such as "tag:pets" or "get*", got an empty one')
+    for kind in ("tag", "path", "method", "id"):
+        if pattern.startswith(f"{kind}:"):
+            return kind, pattern[len(kind) + 1 :]
+    if re.match(r"[A-Za-z]+ /", pattern):
+        return "route", pattern
+    return "id", pattern
+
+
+def _matches(pattern: tuple[str, str], name: str, raw: RawOperation) -> bool:
+    kind, glob = pattern
+    if kind == "tag":
+        tags = raw.node.get("tags")
+        return isinstance(tags, list) and any(isinstance(tag, str) and fnmatchcase(tag, glob) for tag in tags)
+    if kind == "path":
+        return fnmatchcase(raw.path, glob)
+    if kind == "method":
+        return raw.method.upper() == glob.upper()
+    if kind == "route":
+        method, _, path = glob.partition(" ")
+        return raw.method.upper() == method.upper() and fnmatchcase(raw.path, path)
+    return fnmatchcase(name, glob)

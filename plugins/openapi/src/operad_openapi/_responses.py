@@ -1,0 +1,149 @@
+"""Responses: bodies to values, failures to errors, streams to items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from operad.errors import CallError, ErrorCode
+from operad_openapi._bodies import charset_of
+from operad_openapi._client import chunks_of, read_head, retry_after
+from operad_openapi._serialize import essence, is_json
+from operad_openapi.envelopes import join_headers
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+_EXCERPT = 500
+
+
+def decode_body(body: bytes, content_type: str, where: str) -> Any:
+    """The value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
+
+    Raises:
+        CallError: ``EXECUTION_ERROR`` if the body is not what its content type promises; details hold an excerpt.
+    """
+    if not body:
+        return None
+    kind = essence(content_type)
+    if is_json(kind):
+        return _decode_json(body, content_type, where)
+    if kind.startswith("text/") or kind.endswith(("+xml", "/xml")) or kind in _TEXT:
+        return _text(body, content_type)
+    return body
+
+
+_TEXT = frozenset({"application/javascript", "application/yaml", "application/x-www-form-urlencoded"})
+
+
+def _text(body: bytes, content_type: str) -> str:
+    try:
+        return body.decode(charset_of(content_type) or "utf-8", "replace")
+    except LookupError:
+        return body.decode("utf-8", "replace")
+
+
+def _decode_json(body: bytes, content_type: str, where: str) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = error
+    try:
+        # Another charset, or a byte order mark; constants that JSON does not have stay refused.
+        encoding = charset_of(content_type) or json.detect_encoding(body)
+        return json.loads(body.decode(encoding).removeprefix("\ufeff"), parse_constant=_refuse_constant)
+    except (ValueError, LookupError, RecursionError):
+        message = f"{where}: the body is not the JSON that its content type promises: {reason}"
+        details = {
+            "contentType": content_type,
+            "message": message,
+            "body": body[:_EXCERPT].decode("utf-8", "replace"),
+        }
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from reason
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+async def failure_of(response: ClientResponse, limit: int, where: str) -> CallError:
+    """The error for a response that is not 2xx; reads at most ``limit`` bytes of its body."""
+    raw = await read_head(response, limit)
+    headers, _ = join_headers(response.headers.items())
+    content_type = headers.get("content-type", "")
+    try:
+        body = decode_body(raw, content_type, where)
+    except CallError:
+        body = _text(raw, "")
+    if isinstance(body, bytes):
+        body = _text(body, "")
+    details: dict[str, Any] = {
+        "statusCode": response.status,
+        "headers": headers,
+        "contentType": content_type,
+        "body": body,
+    }
+    reason = response.reason or ""
+    if essence(content_type) == "application/problem+json" and isinstance(body, dict):
+        details["problem"] = body
+        reason = str(body.get("detail") or body.get("title") or reason)
+    wait = retry_after(headers.get("retry-after"))
+    if wait is not None:
+        details["retryAfter"] = wait
+    if location := headers.get("location"):
+        reason = f"{reason} (a redirect to {location.partition('?')[0]} that is not followed)".strip()
+    return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {response.status} {reason}".strip(), details)
+
+
+async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncIterator[Any]:
+    """The values of JSON lines, or of a JSON text sequence (RFC 7464), as they come. Raises `CallError`."""
+    records = _Records(b"\x1e" if "json-seq" in kind else b"\n", limit, where)
+    async for chunk in chunks_of(response):
+        for record in records.feed(chunk):
+            yield _decode_json(record, kind, where)
+    for record in records.close():
+        yield _decode_json(record, kind, where)
+
+
+class _Records:
+    """Cuts a stream at a separator."""
+
+    def __init__(self, separator: bytes, limit: int, where: str) -> None:
+        self._separator = separator
+        self._limit = limit
+        self._where = where
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        first, *rest = chunk.split(self._separator)
+        self._keep(first)
+        for piece in rest:
+            yield from self.close()
+            self._keep(piece)
+        if self._separator == b"\x1e" and chunk.endswith(b"\n"):
+            # A record ends where the next begins, but nobody wants to wait for that: a line that is JSON is one.
+            record = b"".join(self._pieces)
+            try:
+                msgspec.json.decode(record)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return
+            yield from self.close()
+
+    def close(self) -> Iterator[bytes]:
+        record = b"".join(self._pieces).strip()
+        self._pieces.clear()
+        self._size = 0
+        if record:
+            yield record
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            message = f"{self._where}: a record is larger than {self._limit} bytes (limit event_bytes)"
+            raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "event_bytes", "bytes": self._limit})
+        if piece:
+            self._pieces.append(piece)

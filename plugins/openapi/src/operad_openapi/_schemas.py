@@ -1,0 +1,200 @@
+"""Schemas of a document as one direction sees them, shared and made only as far as they are reached.
+
+A request must not hold what is ``readOnly``, a response will not hold what is ``writeOnly`` (OpenAPI 3.0.4,
+"Schema Object"): neither the property nor the ``required`` that names it. A document without those words is
+used as it is. For others a `SchemaView` keeps a skeleton of the document into which changed schemas are put as
+references reach them; what does not change is the document's own object, not a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operad_openapi._document import Document, Json, PointerError, pointer_tokens
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = (
+    "items",
+    "additionalProperties",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "additionalItems",
+    "contentSchema",
+)
+_MAX_DEPTH = 200
+_UNITS = {"components": 3, "definitions": 2}
+
+
+class SchemaView:
+    """The schemas of ``document`` without the properties that ``hidden`` marks.
+
+    Args:
+        document: the document.
+        hidden: ``readOnly`` for requests, ``writeOnly`` for responses.
+    """
+
+    __slots__ = ("_document", "_done", "_hidden", "_identity", "_swagger", "root")
+
+    def __init__(self, document: Document, hidden: str) -> None:
+        self._document = document
+        self._hidden = hidden
+        self._swagger = document.version == "2.0"
+        self._identity = not self._swagger and not document.may_use(hidden)
+        self._done: set[str] = set()
+        self.root: Json = document.root if self._identity else {}
+        """What references of the view's schemas resolve against."""
+
+    def schema(self, node: Any) -> Any:
+        """``node`` as this direction sees it; what it refers to is in `root`."""
+        if self._identity:
+            return node
+        pending: list[str] = []
+        result = self._transform(node, frozenset(), pending, 0)
+        while pending:
+            reference = pending.pop()
+            if reference not in self._done:
+                self._done.add(reference)
+                self._place(reference, pending)
+        return result
+
+    def resolve(self, node: Any) -> Any:
+        """``node`` of the view, or what its chain of references ends at. Raises `PointerError`."""
+        for _ in range(64):
+            if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
+                return node
+            target = self._document.lookup(reference)
+            node = target if self._identity else self.schema(target)
+        raise PointerError(f'"{reference}" leads in a circle')
+
+    def _place(self, reference: str, pending: list[str]) -> None:
+        """Put the schema that ``reference`` points to into `root`, at its own place."""
+        try:
+            tokens = pointer_tokens(reference[1:])
+            target = self._document.lookup(reference)
+        except PointerError:
+            return  # a broken reference stays broken; whoever compiles the schema says so
+        if not tokens:
+            return
+        unit = _UNITS.get(tokens[0])
+        if unit is not None and unit < len(tokens):
+            # A pointer into a component: put the whole component in place, or parts of it would differ.
+            tokens = tokens[:unit]
+            target = self._document.root
+            for token in tokens:
+                target = target[token]
+        node = self.root
+        for token in tokens[:-1]:
+            node = node.setdefault(token, {})
+            if not isinstance(node, dict):
+                return  # an ancestor is in place already
+        if tokens[-1] not in node or not self._is_whole(tokens):
+            node[tokens[-1]] = self._transform(target, frozenset(), pending, 0)
+            self._done.add(_whole(tokens))
+
+    def _is_whole(self, tokens: list[str]) -> bool:
+        return _whole(tokens) in self._done
+
+    def _transform(self, node: Any, not_required: frozenset[str], pending: list[str], depth: int) -> Any:
+        """``node``, or a copy of it if anything in it changes. Collects the references that it holds."""
+        if not isinstance(node, dict) or depth > _MAX_DEPTH:
+            return node
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            pending.append(reference)
+            if len(node) == 1:
+                return node
+        changed: Json = {}
+        hidden = self._hidden_names(node, 0) | not_required
+        if hidden and isinstance(required := node.get("required"), list):
+            kept = [name for name in required if name not in hidden]
+            if len(kept) != len(required):
+                changed["required"] = kept
+        for key in node:
+            self._child(key, node[key], hidden, changed, pending, depth + 1)
+        if self._swagger:
+            self._swagger_words(node, changed)
+        if not changed:
+            return node
+        result = {**node, **changed}
+        if result.get("required") == []:
+            del result["required"]  # draft 4 forbids an empty list
+        if self._swagger and isinstance(result.get("discriminator"), str):
+            del result["discriminator"]
+        return result
+
+    def _child(
+        self, key: str, child: Any, hidden: frozenset[str], changed: Json, pending: list[str], depth: int
+    ) -> None:
+        if key in _MAPS and isinstance(child, dict):
+            self._map(key, child, hidden if key == "properties" else frozenset(), changed, pending, depth)
+        elif key in _LISTS and isinstance(child, list):
+            inherited = hidden if key == "allOf" else frozenset()
+            items = [self._transform(item, inherited, pending, depth) for item in child]
+            if any(new is not old for new, old in zip(items, child, strict=True)):
+                changed[key] = items
+        elif key in _SINGLE:
+            item = self._transform(child, frozenset(), pending, depth)
+            if item is not child:
+                changed[key] = item
+
+    def _map(
+        self, key: str, schemas: Json, drop: frozenset[str], changed: Json, pending: list[str], depth: int
+    ) -> None:
+        result: Json = {}
+        differs = False
+        for name, schema in schemas.items():
+            if name in drop and self._is_hidden(schema):
+                differs = True
+                continue
+            result[name] = self._transform(schema, frozenset(), pending, depth)
+            differs = differs or result[name] is not schema
+        if differs:
+            changed[key] = result
+
+    def _swagger_words(self, node: Json, changed: Json) -> None:
+        if node.get("x-nullable") is True:
+            changed["nullable"] = True
+        if node.get("type") == "file":
+            changed["type"] = "string"
+        if isinstance(node.get("discriminator"), str):
+            changed["discriminator"] = node["discriminator"]  # marks the copy; it is dropped there
+
+    def _hidden_names(self, node: Json, depth: int) -> frozenset[str]:
+        """The names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
+        names: set[str] = set()
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            names.update(name for name, schema in properties.items() if self._is_hidden(schema))
+        if depth < 8 and isinstance(node.get("allOf"), list):
+            for member in node["allOf"]:
+                try:
+                    target = self._document.resolve(member)
+                except PointerError:
+                    continue
+                if isinstance(target, dict):
+                    names |= self._hidden_names(target, depth + 1)
+        return frozenset(names)
+
+    def _is_hidden(self, schema: Any) -> bool:
+        if not isinstance(schema, dict):
+            return False
+        if schema.get(self._hidden) is True:
+            return True
+        if "$ref" not in schema:
+            return False
+        try:
+            target = self._document.resolve(schema)
+        except PointerError:
+            return False
+        return isinstance(target, dict) and target.get(self._hidden) is True
+
+
+def _whole(tokens: list[str]) -> str:
+    return "whole " + "/".join(token.replace("~", "~0").replace("/", "~1") for token in tokens)

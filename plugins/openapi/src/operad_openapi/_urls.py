@@ -1,0 +1,136 @@
+"""Servers, origins, and which of them may be reached."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from operad_openapi._document import Document
+from operad_openapi._normalize import NotUsableError, RawOperation
+from operad_openapi.config import HTTPOptions
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_VARIABLE = re.compile(r"\{([^{}]+)\}")
+
+
+def origin_of(url: str) -> str:
+    """``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+
+
+def is_private_host(host: str | None) -> bool:
+    """Whether ``host`` is written as an address of this machine or a private network, or as ``localhost``."""
+    if not host:
+        return False
+    host = host.rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers: nobody needs them in a document.
+        return re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", host) is not None
+    return not address.is_global or address.is_multicast
+
+
+def server_url(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> str:
+    """The base URL of an operation, without a slash at its end.
+
+    An operation's own servers come before the path's, and those before the root's, which ``base_url`` replaces.
+
+    Raises:
+        NotUsableError: there is no absolute URL, a variable has no value, or the document, which came from a
+            public address, names a private one.
+    """
+    for holder in (operation.node, operation.item):
+        servers = holder.get("servers")
+        if isinstance(servers, list) and servers:
+            return _declared(document, servers, options, trusted=trusted)
+    if options.base_url is not None:
+        return _checked(options.base_url, "base_url")
+    if document.version == "2.0":
+        return _swagger_server(document, trusted=trusted)
+    servers = document.root.get("servers")
+    if not isinstance(servers, list) or not servers:
+        servers = [{"url": "/"}]
+    return _declared(document, servers, options, trusted=trusted)
+
+
+def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, trusted: bool) -> str:
+    server = servers[0]
+    url = server.get("url") if isinstance(server, dict) else None
+    if not isinstance(url, str):
+        raise NotUsableError("servers: expected an object with a url")
+    variables = server.get("variables")
+    url = _VARIABLE.sub(
+        lambda match: _variable(match[1], variables if isinstance(variables, dict) else {}, options), url
+    )
+    base = options.base_url or document.base or ""
+    if not urlsplit(url).scheme:
+        url = urljoin(base, url) if urlsplit(base).scheme in ("http", "https") else url
+    same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
+    return _permitted(document, url, trusted=trusted or same)
+
+
+def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str:
+    declared = variables.get(name)
+    declared = declared if isinstance(declared, dict) else {}
+    value = options.server_variables.get(name, declared.get("default"))
+    if value is None:
+        raise NotUsableError(f'servers: the variable "{name}" has no value; set server_variables.{name}')
+    allowed = declared.get("enum")
+    if isinstance(allowed, list) and allowed and value not in allowed:
+        raise NotUsableError(f'servers: the variable "{name}" is "{value}", expected one of {allowed}')
+    return str(value)
+
+
+def _swagger_server(document: Document, *, trusted: bool) -> str:
+    root = document.root
+    base = document.base if document.base and urlsplit(document.base).scheme in ("http", "https") else None
+    schemes = root.get("schemes")
+    schemes = [s for s in schemes if isinstance(s, str)] if isinstance(schemes, list) else []
+    if "https" in schemes or not schemes:
+        scheme = "https" if schemes or base is None else urlsplit(base).scheme
+    else:
+        scheme = schemes[0]
+    host = root.get("host")
+    if not isinstance(host, str):
+        if base is None:
+            raise NotUsableError("the document names no host; set base_url")
+        host = urlsplit(base).netloc
+    path = root.get("basePath")
+    return _permitted(document, f"{scheme}://{host}{path if isinstance(path, str) else ''}", trusted=trusted)
+
+
+def _permitted(document: Document, url: str, *, trusted: bool) -> str:
+    url = _checked(url, "servers")
+    source = urlsplit(document.base or "")
+    if (
+        source.scheme in ("http", "https")
+        and not trusted
+        and not is_private_host(source.hostname)
+        and is_private_host(urlsplit(url).hostname)
+    ):
+        raise NotUsableError(
+            f"servers: a document from {source.hostname} names the private address {urlsplit(url).hostname}; "
+            "set base_url, or trusted = true"
+        )
+    return url
+
+
+def _checked(url: str, what: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise NotUsableError(f'{what}: "{url}" is not a URL: {error}') from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NotUsableError(f'{what}: expected an absolute http or https URL, got "{url}"; set base_url')
+    return url.partition("#")[0].partition("?")[0].rstrip("/")

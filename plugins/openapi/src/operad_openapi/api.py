@@ -1,0 +1,65 @@
+"""`from_openapi` and its kin: a document in, operations out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from operad_openapi._client import HTTPClient
+from operad_openapi._document import Document
+from operad_openapi._loading import Loader, Spec, is_url
+from operad_openapi.config import HTTPServiceConfig
+from operad_openapi.fs import OpenAPIFS
+from operad_openapi.operations import OpenAPIOperations, build_operations
+
+
+def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> OpenAPIOperations:
+    """The operations of a parsed document; references out of it are not followed.
+
+    Args:
+        document: OpenAPI 2.0, 3.0, 3.1 or 3.2; it has to stay as it is.
+        config: where and how to call.
+
+    Returns:
+        A list of operations; what could not be used is in its ``diagnostics``. Close it when done (``aclose``).
+
+    Raises:
+        SourceError: this is no OpenAPI document.
+    """
+    return build_operations(Document(document if isinstance(document, dict) else dict(document)), config)
+
+
+async def from_openapi_file(
+    path: str | os.PathLike[str], config: HTTPServiceConfig, fs: OpenAPIFS | None = None
+) -> OpenAPIOperations:
+    """The operations of the JSON or YAML document at ``path``, and of the files in its folder that it refers to.
+
+    Raises:
+        SourceError: the file cannot be read, or is no OpenAPI document.
+    """
+    return await load_operations(os.fspath(path), config, fs)
+
+
+async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperations:
+    """The operations of the document at ``url``, and of what it refers to at the same origin.
+
+    Raises:
+        SourceError: the URL cannot be read, or gives no OpenAPI document.
+    """
+    from operad.errors import SourceError
+
+    if not is_url(url):
+        raise SourceError(f'expected an http or https URL, got "{url}"')
+    return await load_operations(url, config)
+
+
+async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None = None) -> OpenAPIOperations:
+    """The operations of a dict, a path or a URL. Raises `SourceError`."""
+    client = HTTPClient(config, trusted=config.trusted)
+    try:
+        loader = Loader(config, client, fs)
+        document = await loader.load(spec)
+    finally:
+        await client.aclose()
+    return build_operations(document, config, loader.diagnostics)

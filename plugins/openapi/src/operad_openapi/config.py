@@ -1,0 +1,154 @@
+"""Configuration of a source: where the API is, how to authenticate, and the bounds of every call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+AuthType = Literal["bearer", "apiKey", "basic", "oauth2"]
+_AUTH_TYPES = ("bearer", "apiKey", "basic", "oauth2")
+
+
+def _at_least(minimum: float) -> Any:
+    return attrs.validators.optional(attrs.validators.ge(minimum))
+
+
+@attrs.frozen(kw_only=True)
+class HTTPAuth:
+    """A credential.
+
+    ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
+    ``token`` or ``username`` and ``password``; ``apiKey`` sends ``token`` where the document's security scheme
+    says, or in ``header_name``; ``oauth2`` fetches tokens with the client credentials grant (RFC 6749, 4.4).
+    """
+
+    type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
+    token: str | None = attrs.field(default=None, repr=False)
+    header_name: str | None = None
+    """The header instead of ``Authorization`` (or, for an apiKey, instead of the scheme's place)."""
+    prefix: str | None = None
+    """The word before the token; default: ``Bearer``, ``Basic``, or nothing for an apiKey."""
+    username: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    client_id: str | None = None
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    token_url: str | None = None
+    """Default: what the document's ``clientCredentials`` flow says, if it is of the API's own origin."""
+    scopes: list[str] = attrs.field(factory=list)
+
+
+def _auth(value: HTTPAuth | Mapping[str, Any] | None) -> HTTPAuth | None:
+    if value is None or isinstance(value, HTTPAuth):
+        return value
+    return HTTPAuth(**{_snake_case(key): item for key, item in value.items()})
+
+
+def _credentials(value: Mapping[str, Any]) -> dict[str, HTTPAuth]:
+    return {name: auth for name, item in value.items() if (auth := _auth(item)) is not None}
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name)
+
+
+@attrs.frozen(kw_only=True)
+class RetryPolicy:
+    """When a request is sent again: GET, HEAD, PUT and DELETE, and what carries an ``Idempotency-Key``.
+
+    Connection failures and the statuses 408, 429, 502, 503 and 504 are retried, after ``Retry-After`` or a random
+    time up to ``backoff * 2 ** attempt`` seconds, if the call's deadline leaves room for it.
+    """
+
+    attempts: int = attrs.field(default=2, validator=attrs.validators.ge(0))
+    """How many times more, at most."""
+    backoff: float = attrs.field(default=0.25, validator=attrs.validators.ge(0))
+    """Seconds."""
+    max_delay: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
+    """Seconds; a ``Retry-After`` beyond it is not waited for."""
+
+
+def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
+    if isinstance(value, RetryPolicy):
+        return value
+    return RetryPolicy(attempts=value) if isinstance(value, int) else RetryPolicy(**value)
+
+
+@attrs.frozen(kw_only=True)
+class HTTPLimits:
+    """Bounds; each is named in the error that it causes."""
+
+    response_bytes: int = 64 * 1024 * 1024
+    """The largest response body, decompressed."""
+    error_bytes: int = 64 * 1024
+    """How much of the body of a failed response is kept."""
+    event_bytes: int = 4 * 1024 * 1024
+    """The largest event of a stream, and the largest line of JSON lines."""
+    document_bytes: int = 64 * 1024 * 1024
+    """The largest document, and the largest file that it refers to."""
+    connections: int = 100
+    """Connections open at once, streams included; further calls wait."""
+    redirects: int = 5
+
+
+def _limits(value: HTTPLimits | Mapping[str, Any]) -> HTTPLimits:
+    return value if isinstance(value, HTTPLimits) else HTTPLimits(**value)
+
+
+@attrs.frozen(kw_only=True)
+class HTTPOptions:
+    """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
+
+    base_url: str | None = None
+    """Replaces the document's root server; paths and operations with servers of their own keep them."""
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=dict)
+    """Sent with every request to the API's own origin."""
+    auth: HTTPAuth | None = attrs.field(default=None, converter=_auth)
+    """The credential for every operation that does not declare ``security: []``."""
+    credentials: dict[str, HTTPAuth] = attrs.field(factory=dict, converter=_credentials)
+    """Credentials by the name of the document's security scheme."""
+    origins: list[str] = attrs.field(factory=list)
+    """Further origins (``https://host``) that headers and credentials may be sent to."""
+    timeout: float | None = attrs.field(default=30.0, validator=_at_least(0))
+    """Seconds for a whole call, retries included; for a stream, until it begins. ``None``: no bound."""
+    connect_timeout: float | None = attrs.field(default=10.0, validator=_at_least(0))
+    """Seconds."""
+    idle_timeout: float | None = attrs.field(default=None, validator=_at_least(0))
+    """Seconds that a stream may be silent. ``None``: no bound."""
+    retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
+    """A policy, or the number of further attempts."""
+    limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
+    include: list[str] = attrs.field(factory=list)
+    """Only these operations: a glob of names, ``tag:…``, ``path:…``, ``method:…``, or ``GET /path/*``."""
+    exclude: list[str] = attrs.field(factory=list)
+    """Not these operations; wins over ``include``."""
+    external: list[str] = attrs.field(factory=list)
+    """URL prefixes and folders that external references may be read from, besides the document's own."""
+    server_variables: dict[str, str] = attrs.field(factory=dict)
+    operation_types: dict[str, str] = attrs.field(factory=dict)
+    """Names -> ``query``, ``mutation`` or ``subscription``, where the method says something else."""
+    media_types: list[str] = attrs.field(factory=list)
+    """Media types of request bodies to prefer where an operation offers several."""
+    upload_root: str | None = None
+    """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
+    reconnect: bool = False
+    """Whether an event stream of a GET is resumed with ``Last-Event-ID`` when it breaks off or ends."""
+    session: Any = None
+    """An ``aiohttp.ClientSession`` to use instead of an own one; it is not closed."""
+    ssl: Any = None
+    """An ``ssl.SSLContext``; with a client certificate it satisfies ``mutualTLS``."""
+    request_headers: Callable[[Any], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
+    """``OperationContext`` -> more headers for this call; may be ``async``."""
+    credentials_for: Callable[[Any], HTTPAuth | None] | None = attrs.field(default=None, repr=False)
+    """``OperationContext`` -> the credential of this caller instead of ``auth``; may be ``async``."""
+
+
+@attrs.frozen(kw_only=True)
+class HTTPServiceConfig(HTTPOptions):
+    """The configuration of `from_openapi` and its kin."""
+
+    namespace: str
+    trusted: bool = False
+    """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""

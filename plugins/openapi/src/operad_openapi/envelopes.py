@@ -1,0 +1,88 @@
+"""The envelope kind ``http``: the answer of an HTTP server, with what its response said of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from operad.envelopes import EnvelopeKind, ResponseEnvelope
+
+
+@attrs.frozen
+class HTTPResponseMeta:
+    """Metadata of an HTTP response."""
+
+    source: ClassVar[str] = "http"
+
+    status_code: int
+    headers: dict[str, str]
+    """Names in lower case; repeated values joined with ``, ``. ``set-cookie`` is in `set_cookie`."""
+    content_type: str
+    url: str | None = None
+    """Without credentials."""
+    method: str | None = None
+    elapsed_ms: float | None = None
+    """From the call to the complete response (to its head, for a stream), in ms."""
+    set_cookie: list[str] | None = None
+    event_type: str | None = None
+    """The type of a server-sent event."""
+    last_event_id: str | None = None
+    """The last event id when a server-sent event was dispatched."""
+
+
+HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
+
+
+def http_envelope(
+    data: Any,
+    *,
+    status_code: int = 200,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    content_type: str | None = None,
+    url: str | None = None,
+    method: str | None = None,
+    elapsed_ms: float | None = None,
+    event_type: str | None = None,
+    last_event_id: str | None = None,
+) -> ResponseEnvelope[Any]:
+    """An envelope of kind ``http``.
+
+    Args:
+        data: the decoded body.
+        status_code: the status.
+        headers: names and values as the response had them, repeated ones repeated.
+        content_type: default: what ``headers`` say.
+        url: of the response, without credentials.
+        method: of the request.
+        elapsed_ms: how long it took.
+        event_type: of a server-sent event.
+        last_event_id: of a server-sent event.
+    """
+    joined, cookies = join_headers(headers)
+    if content_type is None:
+        content_type = joined.get("content-type", "")
+    meta = HTTPResponseMeta(
+        status_code, joined, content_type, url, method, elapsed_ms, cookies, event_type, last_event_id
+    )
+    return ResponseEnvelope(data, meta)
+
+
+def join_headers(
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+) -> tuple[dict[str, str], list[str] | None]:
+    """Headers by lower-case name, and the ``Set-Cookie`` values, which a comma cannot join (RFC 6265, 3)."""
+    joined: dict[str, str] = {}
+    cookies: list[str] | None = None
+    for raw_name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        name = raw_name.lower()
+        if name == "set-cookie":
+            if cookies is None:
+                cookies = []
+            cookies.append(value)
+        elif name in joined:
+            joined[name] += ", " + value
+        else:
+            joined[name] = value
+    return joined, cookies

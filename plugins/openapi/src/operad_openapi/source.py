@@ -1,0 +1,70 @@
+"""The source ``openapi``: what ``registry.load("openapi", …)`` runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from operad.errors import SourceError
+from operad.sources import SourceContext, SourceSession
+from operad_openapi.config import HTTPOptions, HTTPServiceConfig
+
+
+@attrs.frozen(kw_only=True)
+class OpenAPISourceConfig(HTTPOptions):
+    """The options of the source ``openapi``: those of `HTTPServiceConfig`, and where the document is."""
+
+    spec: dict[str, Any] | str | os.PathLike[str]
+    """A parsed document, a path (relative to the configuration's folder), or a URL."""
+    fs: Any = None
+    """An `OpenAPIFS` to read files with."""
+
+
+class OpenAPISession(SourceSession):
+    """The operations of a document, and the HTTP session that closes with them."""
+
+    def __init__(self, operations: Any) -> None:
+        super().__init__(operations)
+        self._loaded = operations
+
+    async def aclose(self) -> None:
+        """Close the HTTP session; idempotent."""
+        await self._loaded.aclose()
+
+
+async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISession:
+    """Load the operations of a document. Raises `SourceError`."""
+    from operad_openapi._loading import is_url
+    from operad_openapi.api import load_operations
+
+    spec: Any = config.spec
+    if not isinstance(spec, (Mapping, str, os.PathLike)):
+        raise SourceError(f"spec: expected a document, a path or a URL, got {type(spec).__name__}")
+    if not isinstance(spec, Mapping) and not is_url(spec):
+        spec = context.path(_from_home(os.fspath(spec)))
+    shared = {field.name: getattr(config, field.name) for field in attrs.fields(HTTPOptions)}
+    if config.upload_root is not None:
+        shared["upload_root"] = str(context.path(config.upload_root))
+    shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
+    namespace = context.namespace or _namespace_of(spec)
+    service = HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)
+    return OpenAPISession(await load_operations(spec, service, config.fs))
+
+
+def _from_home(path: str) -> Path:
+    return Path(path).expanduser()
+
+
+def _namespace_of(spec: Any) -> str:
+    """A namespace for a source that was given none: the document's title, or its file's name."""
+    if isinstance(spec, Mapping):
+        info = spec.get("info")
+        title = info.get("title") if isinstance(info, Mapping) else None
+    else:
+        title = re.sub(r"\.\w+$", "", os.fspath(spec).rstrip("/").rpartition("/")[2])
+    return re.sub(r"[^A-Za-z0-9_]+", "-", str(title or "")).strip("-").lower() or "openapi"
