@@ -40,6 +40,8 @@ def wire_converter() -> Converter:
         return {field.name: override(rename=wire_name(field)) for field in attrs.fields(cls)}
 
     def unstructure(cls: type[Any]) -> Callable[[Any], Any]:
+        if hasattr(cls, "to_wire"):  # a part of a meta that knows its own JSON form, such as one that keeps unknown names
+            return lambda value: value.to_wire()
         # cattrs publishes these two without complete types.
         to_dict: Any = make_dict_unstructure_fn(cls, converter, **overrides(cls))
         optional = frozenset(wire_name(field) for field in attrs.fields(cls) if field.default is None)
@@ -56,6 +58,9 @@ def wire_converter() -> Converter:
         return to_wire
 
     def structure(cls: type[Any]) -> Callable[[Any, Any], Any]:
+        own: Callable[[Any], Any] | None = getattr(cls, "from_wire", None)
+        if own is not None:
+            return lambda wire, _: own(wire)
         from_dict: Any = make_dict_structure_fn(cls, converter, **overrides(cls))
         return lambda wire, _: from_dict(wire, cls)
 

@@ -95,6 +95,7 @@ class EnvelopeKind:
     The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived: names become
     camelCase (``attrs.field(metadata={"wire": "_meta"})`` chooses another one), and a field whose value is
     ``None`` or ``msgspec.UNSET`` is left out (take ``UNSET`` as the default where ``None`` is a legal value).
+    A class used in its fields may have ``to_wire(self)`` and ``from_wire(wire)`` (a class method) of its own.
 
     Args:
         source: the value of ``meta.source``, unique among all plugins.
