@@ -1,0 +1,181 @@
+"""What a `Schema` becomes when it is first used: its normal form, its check, its cast."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from operad._cast import Call, Casting, identity
+from operad._explain import invented, readable, too_deep
+from operad._normalize import Body, Closure, SchemaLimitError, Store, components, dialect_of, parse_pointer, ref_name
+from operad._validate import MAX_DATA_DEPTH, Validation, is_deeper, refs_of
+from operad.schemas import SchemaError
+
+__all__ = ["Compiled", "Store", "bundle", "closure_of", "dialect_of"]
+
+logger = logging.getLogger("operad.schemas")
+
+
+def closure_of(store: Store, raw: Any, pointer: str, *, detached: bool) -> Closure:
+    """The normal form of a schema with all that it reaches; unknown, with the reason, where there is none."""
+    try:
+        return store.closure((), raw) if detached else store.closure(parse_pointer(pointer))
+    except LookupError as error:
+        reason = f"the document has nothing at {pointer!r} ({error})"
+    except SchemaLimitError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "nested too deeply to be read"
+    return Closure("d0", {"d0": True}, ("d0",), b"", (f"{reason}: the schema is unknown",), {}, store)
+
+
+class Compiled:
+    """The check and the cast of one closure."""
+
+    __slots__ = ("_cast", "caster", "closure", "is_recursive", "is_unknown", "normalizer", "validation", "validator")
+
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+        self.validation = Validation(closure)
+        self.validator = self.validation.check
+        casting = Casting(closure, self.validation)
+        self._cast = casting.root
+        members, impossible = casting.flatten([closure.bodies[closure.root]])
+        self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
+        edges = {name: refs_of(closure.bodies[name]) for name in closure.names}
+        self.is_recursive = any(len(group) > 1 or name in edges[name] for group in components(edges) for name in group)
+        if self.is_unknown:
+            self.validator = lambda _value: True
+        elif self.is_recursive:
+            self.validator = _shallow(self.validator)
+        self.caster, self.normalizer = self._callables()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was ignored in the schema."""
+        return self.closure.warnings
+
+    @property
+    def engine(self) -> str:
+        """How values are checked."""
+        if self.validation.function is not None:
+            return "generated"
+        return "builtin" if self.validation.is_simple else f"interpreted: {self.validation.reason}"
+
+    def _callables(self) -> tuple[Callable[[Any], Any], Callable[[Any], tuple[Any, bool]]]:
+        if self._cast is identity and self.is_unknown:
+            return (lambda value: value), (lambda value: (value, True))
+        inner, check, recursive = self._cast, self.validator, self.is_recursive
+
+        def cast(value: Any) -> Any:
+            if recursive and is_deeper(value, MAX_DATA_DEPTH):
+                logger.warning("a value is beyond max_data_depth = %d: it is not cast", MAX_DATA_DEPTH)
+                return value
+            try:
+                return inner(value, Call())
+            except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
+                logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
+                return value
+
+        def normalize(value: Any) -> tuple[Any, bool]:
+            if recursive and is_deeper(value, MAX_DATA_DEPTH):
+                return cast(value), False
+            call = Call()
+            try:
+                out = inner(value, call)
+            except Exception:  # noqa: BLE001  # see above
+                return cast(value), False
+            return out, check(out) and call.invented is None
+
+        return cast, normalize
+
+    def errors(self, value: Any) -> list[SchemaError]:
+        """What is wrong with a value."""
+        if self.validator(value):
+            return []
+        if self.is_recursive and is_deeper(value, MAX_DATA_DEPTH):
+            return [too_deep(MAX_DATA_DEPTH)]
+        try:
+            found = self.validation.errors(value)
+        except Exception as error:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
+            if isinstance(error, RecursionError):
+                return [too_deep(MAX_DATA_DEPTH)]
+            return [SchemaError("$", f"expected a JSON value, got one that cannot be checked ({error}) at $", "", "a JSON value", type(value).__name__)]  # fmt: skip
+        return readable(found, self.closure.patterns) or [
+            SchemaError("$", "expected a value of the schema at $", "", "a value of the schema", type(value).__name__)
+        ]
+
+    def mismatches(self, value: Any) -> list[SchemaError]:
+        """What is worth a warning once a value is cast."""
+        call = Call()
+        out = value
+        if not (self.is_recursive and is_deeper(value, MAX_DATA_DEPTH)):
+            try:
+                out = self._cast(value, call)
+            except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
+                call = Call()
+        return invented(out, call.invented or []) + self.errors(out)
+
+
+def _shallow(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: check(value) if not is_deeper(value, MAX_DATA_DEPTH) else False
+
+
+def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
+    """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
+    used = dialect_of(raw if document is None else document) or dialect or "2020-12"
+    store = Store(raw if document is None else document, used, annotations=True)
+    closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
+    names: dict[str, str] = {}
+    for name in closure.names:
+        names[name] = _export_name(store.location(name), set(names.values()))
+    bodies = {name: _renamed(closure.bodies[name], names) for name in closure.names}
+    root = bodies.pop(closure.root)
+    if isinstance(root, bool):
+        return root
+    if any(closure.root in refs_of(closure.bodies[name]) for name in closure.names):
+        bodies[closure.root] = root
+        root = {"$ref": f"#/$defs/{_token(names[closure.root])}"}
+    if bodies:
+        root = {**root, "$defs": {names[name]: body for name, body in bodies.items()}}
+    return root
+
+
+def _export_name(location: tuple[Any, ...], taken: set[str]) -> str:
+    words = [token for token in location if isinstance(token, str)]
+    base = words[-1] if words else "root"
+    name, count = base, 2
+    while name in taken:
+        name, count = f"{base}{count}", count + 1
+    return name
+
+
+def _token(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~$&+,;=@!*'()")
+
+
+def _renamed(node: Any, names: dict[str, str], values: bool = False) -> Any:
+    """A copy of a normal form with the names of `names`; inside `const` and the like nothing is a reference."""
+    if isinstance(node, list):
+        return [_renamed(item, names, values) for item in node]
+    if not isinstance(node, dict):
+        return node
+    out = {}
+    for key, value in node.items():
+        if key == "$ref" and isinstance(value, str) and not values:
+            out[key] = f"#/$defs/{_token(names[ref_name(node)])}"
+        elif key == "$siblings" and not values:
+            continue
+        elif key in ("properties", "patternProperties", "dependentSchemas") and not values and isinstance(value, dict):
+            out[key] = {name: _renamed(child, names) for name, child in value.items()}
+        else:
+            out[key] = _renamed(value, names, values or key in ("const", "enum", "default", "examples", "example"))
+    return out
+
+
+def refs(body: Body) -> list[str]:
+    """The names that a normal form refers to."""
+    return refs_of(body)

@@ -1,0 +1,271 @@
+"""Where the schemas of a document are, and where their references lead. Nothing outside it is ever read.
+
+Sources: JSON Pointer (RFC 6901), URI resolution (RFC 3986), `$id`, `$anchor`, `$dynamicAnchor` and
+`$recursiveAnchor` of JSON Schema 2020-12 and 2019-09 (core, section 8), `id` of draft 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+DIALECTS = {
+    "draft4": 4,
+    "draft6": 6,
+    "draft7": 7,
+    "2019-09": 2019,
+    "2020-12": 2020,
+    "openapi-3.0": 4,
+    "openapi-3.1": 2020,
+}
+_META_SCHEMAS = {
+    "json-schema.org/draft-04/schema": "draft4",
+    "json-schema.org/draft-06/schema": "draft6",
+    "json-schema.org/draft-07/schema": "draft7",
+    "json-schema.org/draft/2019-09/schema": "2019-09",
+    "json-schema.org/draft/2020-12/schema": "2020-12",
+    "spec.openapis.org/oas/3.1/dialect/base": "openapi-3.1",
+}
+
+# Which keywords hold schemas: one, a list of them, a mapping of names to them.
+ONE = (
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+LIST = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+MAP = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+
+MAX_INDEXED = 100_000
+"""The most nodes that the search for `$id` and anchors looks at."""
+
+Location = tuple[Any, ...]
+"""Where a node is: the decoded tokens of its JSON Pointer."""
+
+
+def dialect_of(schema: Any) -> str | None:
+    """The dialect that a schema's `$schema` names, or None."""
+    uri = schema.get("$schema") if isinstance(schema, Mapping) else None
+    if not isinstance(uri, str):
+        return None
+    return _META_SCHEMAS.get(uri.partition("://")[2].rstrip("#").rstrip("/"))
+
+
+def parse_pointer(pointer: str) -> Location:
+    """The tokens of a JSON Pointer, with or without the `#` of a URI fragment.
+
+    Raises `ValueError` for what is none.
+    """
+    if pointer.startswith("#"):
+        pointer = unquote(pointer[1:])
+    if pointer and not pointer.startswith("/"):
+        raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+def follow(node: Any, tokens: Location) -> Any:
+    """The node at `tokens` below `node`; raises `LookupError` when there is none."""
+    for token in tokens:
+        if isinstance(node, list):
+            if not (token.isascii() and token.isdigit()):
+                raise LookupError(token)
+            node = node[int(token)]
+        elif isinstance(node, Mapping):
+            node = node[token]
+        else:
+            raise LookupError(token)
+    return node
+
+
+class Scope(NamedTuple):
+    """What a reference is resolved against: the resource that the node is in, and the dynamic scope."""
+
+    base: str
+    resource: Location
+    draft: int
+    dynamic: tuple[tuple[str, Location], ...] = ()
+
+
+class Target(NamedTuple):
+    """What a reference leads to."""
+
+    location: Location
+    node: Any
+    scope: Scope
+
+
+@dataclass(slots=True)
+class _Index:
+    """The resources and anchors of a document, found once, when first needed."""
+
+    resources: dict[str, Location] = field(default_factory=dict)
+    anchors: dict[tuple[Location, str], Location] = field(default_factory=dict)
+    dynamic: dict[Location, dict[str, Location]] = field(default_factory=dict)
+
+
+RECURSIVE = "$recursiveAnchor"
+"""The name, in a dynamic scope, of the root that `$recursiveRef` means."""
+
+
+class References:
+    """The references of one document. `root` is a schema, or a document that holds schemas."""
+
+    def __init__(self, document: Any, dialect: str, roots: tuple[Location, ...] = ((),)) -> None:
+        self.document = document
+        self.draft = DIALECTS[dialect]
+        self.roots = roots
+        self.tracks_dynamic = False
+        self._index: _Index | None = None
+
+    def identifier(self, node: Any, draft: int) -> str | None:
+        """The `$id` of a node, where it has a say."""
+        if not isinstance(node, Mapping) or (draft <= 7 and "$ref" in node):
+            return None
+        found = node.get("id" if draft == 4 else "$id")
+        return found if isinstance(found, str) and not found.startswith("#") else None
+
+    def enter(self, node: Any, location: Location, scope: Scope) -> Scope:
+        """The scope inside `node`, which may begin a resource of its own."""
+        identifier = self.identifier(node, scope.draft)
+        if identifier is None:
+            return scope
+        base = join(scope.base, urldefrag(identifier).url)
+        return self._with_dynamic(scope._replace(base=base, resource=location))
+
+    def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
+        """The node at a location and its scope; raises `LookupError`."""
+        scope = Scope("", (), self.draft, dynamic)
+        node = self.document
+        scope = self.enter(node, (), scope)
+        for depth, token in enumerate(location, 1):
+            node = follow(node, (token,))
+            if depth < len(location):
+                scope = self.enter(node, location[:depth], scope)
+        # The node itself is entered by whoever reads it.
+        return Target(location, node, self._with_dynamic(scope))
+
+    def resolve(self, ref: str, scope: Scope) -> Target:
+        """The target of a `$ref`; raises `LookupError` when it is not in this document."""
+        url, fragment = urldefrag(ref)
+        resource = scope.resource
+        if url:
+            resource = self._resource(join(scope.base, url))
+        if fragment.startswith("/") or not fragment:
+            location = resource + parse_pointer("#" + fragment)
+        else:
+            location = self.index.anchors[resource, unquote(fragment)]
+        return self.locate(location, scope.dynamic)
+
+    def resolve_dynamic(self, ref: str, scope: Scope) -> Target:
+        """The target of a `$dynamicRef`: the outermost `$dynamicAnchor` of that name, if the first is one."""
+        target = self.resolve(ref, scope)
+        name = urldefrag(ref).fragment
+        resource = self._entered(target).resource
+        if self.index.dynamic.get(resource, {}).get(name) != target.location:
+            return target
+        return self.locate(dict(scope.dynamic).get(name, target.location), scope.dynamic)
+
+    def resolve_recursive(self, scope: Scope) -> Target:
+        """The target of `$recursiveRef: "#"`."""
+        target = self.locate(scope.resource, scope.dynamic)
+        if not (isinstance(target.node, Mapping) and target.node.get(RECURSIVE) is True):
+            return target
+        return self.locate(dict(scope.dynamic).get(RECURSIVE, target.location), scope.dynamic)
+
+    def _entered(self, target: Target) -> Scope:
+        return self.enter(target.node, target.location, target.scope)
+
+    def _resource(self, url: str) -> Location:
+        found = self.index.resources.get(url)
+        if found is None:
+            raise LookupError(url)
+        return found
+
+    def _with_dynamic(self, scope: Scope) -> Scope:
+        if not self.tracks_dynamic:
+            return scope
+        known = dict(scope.dynamic)
+        for name, location in self.index.dynamic.get(scope.resource, {}).items():
+            known.setdefault(name, location)
+        return scope._replace(dynamic=tuple(sorted(known.items())))
+
+    @property
+    def index(self) -> _Index:
+        """The document's resources and anchors."""
+        if self._index is None:
+            index = _Index()
+            left = MAX_INDEXED
+            tracks, self.tracks_dynamic = self.tracks_dynamic, False
+            for root in self.roots:
+                try:
+                    target = self.locate(root)
+                except LookupError:
+                    continue
+                left = self._read(target, index, left)
+            self.tracks_dynamic = tracks
+            self._index = index
+        return self._index
+
+    def _read(self, root: Target, index: _Index, left: int) -> int:
+        index.resources.setdefault("", ())
+        stack = [root]
+        while stack and left:
+            location, node, scope = stack.pop()
+            if not isinstance(node, Mapping):
+                continue
+            left -= 1
+            scope = self.enter(node, location, scope)
+            if scope.resource == location:
+                index.resources.setdefault(scope.base, location)
+            self._read_anchors(node, location, scope, index)
+            stack.extend(Target(location + tokens, child, scope) for tokens, child in children(node))
+        return left
+
+    @staticmethod
+    def _read_anchors(node: Mapping[str, Any], location: Location, scope: Scope, index: _Index) -> None:
+        names = [node.get("$anchor"), node.get("$dynamicAnchor")]
+        if scope.draft <= 7:
+            identifier = node.get("id" if scope.draft == 4 else "$id")
+            names = [urldefrag(identifier).fragment] if isinstance(identifier, str) else []
+        for name in names:
+            if isinstance(name, str) and name:
+                index.anchors.setdefault((scope.resource, name), location)
+        dynamic = node.get("$dynamicAnchor")
+        if isinstance(dynamic, str):
+            index.dynamic.setdefault(scope.resource, {}).setdefault(dynamic, location)
+        if node.get(RECURSIVE) is True and location == scope.resource:
+            index.dynamic.setdefault(location, {})[RECURSIVE] = location
+
+
+def children(node: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:
+    """The subschemas directly below a schema, each with the tokens that lead to it."""
+    for key in ONE:
+        if isinstance(node.get(key), Mapping):
+            yield (key,), node[key]
+    for key in LIST:
+        if isinstance(node.get(key), list):
+            for position, child in enumerate(node[key]):
+                yield (key, str(position)), child
+    for key in MAP:
+        if isinstance(node.get(key), Mapping):
+            for name, child in node[key].items():
+                yield (key, name), child
+
+
+def join(base: str, url: str) -> str:
+    """`url` resolved against `base`; opaque bases such as `urn:` are left behind."""
+    try:
+        return urljoin(base, url) if base else url
+    except ValueError:
+        return url
