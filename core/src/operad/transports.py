@@ -53,7 +53,8 @@ class Capabilities:
     redelivers: bool = False
     """An event may arrive twice (marked `Delivery.redelivered` where the transport can tell)."""
     detects_no_responders: bool = False
-    """`Link.send` raises `NoRespondersError` where nobody registered the address."""
+    """Where nobody registered the address of a request, `Link.send` raises `NoRespondersError`; or, where a broker
+    tells only afterwards, the link makes a ``call.error`` ``NO_RESPONDERS`` for the request by itself."""
     detects_peer_loss: bool = False
     """A lost peer is reported to those who wait for it: by an event ``link.lost {peer}`` that the transport makes
     itself, or by ``call.error`` and ``call.aborted`` for each request. It routes what follows a request."""

@@ -1,0 +1,52 @@
+"""Subjects: what an address is called on the server.
+
+A subject is a few tokens joined by dots; white space and the wildcards ``*`` and ``>`` have a meaning of their
+own, and a protocol line holds 4,096 bytes. An operation id may hold any of them, so each address becomes::
+
+    op:<namespace>.<name>   <prefix>.op.<namespace>.<name>
+    all:<topic>             <prefix>.all.<topic>
+    inbox:<id>              <inbox prefix>.<id>.r
+
+with the percent-encoding of URLs inside a token (the dots of a name included), and a digest in place of what is
+too long. Different addresses have different subjects. The namespace stays a token, so that permissions can be
+given by namespace: ``<prefix>.op.petstore.*``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import quote
+
+from operad.plugin import TransportError
+
+MAX_TOKEN = 180
+_INBOX = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,3}")
+
+
+def token(text: str) -> str:
+    """Any text as one token of a subject; injective."""
+    # "surrogatepass": an id out of JSON may hold a lone surrogate, which is no reason to fail.
+    encoded = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
+    if len(encoded) > MAX_TOKEN or not encoded:
+        # quote() never leaves a "=", so no short text looks like a digest.
+        encoded = "=" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return encoded
+
+
+def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
+    """The subject of an address.
+
+    Raises:
+        TransportError: it is no address. An inbox comes from a peer: one that is not made of the letters that
+            inboxes are made of could name any subject of the server.
+    """
+    kind, _, rest = address.partition(":")
+    if kind == "op" and rest:
+        namespace, dot, name = rest.partition(".")
+        return f"{prefix}.op.{token(namespace)}.{token(name)}" if dot else f"{prefix}.op.{token(rest)}"
+    if kind == "all" and rest:
+        return f"{prefix}.all.{token(rest)}"
+    if kind == "inbox" and _INBOX.fullmatch(rest):
+        return f"{inbox_prefix}.{rest}.r"
+    raise TransportError(f'expected an address "op:…", "all:…" or "inbox:…", got {address[:200]!r}')

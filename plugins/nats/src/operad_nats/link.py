@@ -1,0 +1,296 @@
+"""`NATSLink`: one participant's connection to a NATS server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from nats import errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from operad.errors import ErrorCode
+from operad.plugin import (
+    Delivery,
+    Event,
+    LinkDownError,
+    PayloadTooLargeError,
+    Registration,
+    TransportError,
+)
+from operad.protocol import decode, encode, error_event
+from operad_nats._client import Sink, StrictClient
+from operad_nats._subjects import subject_of, token
+
+if TYPE_CHECKING:
+    from operad.transports import OnEvent, OnLink
+    from operad_nats.transport import NATSTransport
+
+logger = logging.getLogger("operad.transports.nats")
+
+_NO_RESPONDERS = "503"
+_MAX_REQUEST_ID = 400
+"""Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
+_DELIVERY = Delivery()
+
+
+class NATSLink:
+    """A connection, its inbox and what it serves. Made by `NATSTransport.open`."""
+
+    def __init__(self, transport: NATSTransport, on_event: OnEvent, on_link: OnLink) -> None:
+        self._transport = transport
+        self._on_event = on_event
+        self._on_link = on_link
+        own = secrets.token_hex(16)
+        self._inbox = f"inbox:{transport.inbox}.{own}" if transport.inbox else f"inbox:{own}"
+        # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
+        self._subject = lru_cache(maxsize=10_000)(self._subject_of)
+        self._client = StrictClient(require_tls=transport.requires_tls)
+        self._registrations: set[_Registration] = set()
+        self._epoch = 0
+        self._is_up = False
+        self._closed = False
+        self._flush: asyncio.Task[None] | None = None
+
+    @property
+    def inbox(self) -> str:
+        """The address of this link, ``inbox:…``."""
+        return self._inbox
+
+    # --- the connection --------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect and listen at the inbox. Raises `LinkDownError`."""
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        attempts = len(self._transport.servers)
+
+        async def on_error(error: Exception) -> None:
+            nonlocal attempts
+            attempts -= 1
+            if self._epoch == 0 and attempts <= 0 and not failed.done():
+                failed.set_result(error)
+            elif self._epoch and not self._closed:
+                # A permission that is missing comes here and nowhere else; the rest `on_link` tells, too.
+                level = logging.WARNING if "permissions" in str(error).lower() else logging.DEBUG
+                logger.log(level, "%s", _reason(error))
+
+        connecting = asyncio.ensure_future(self._connect(on_error))
+        waiting: set[asyncio.Future[Any]] = {connecting, failed}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise LinkDownError(f"no connection to {self._hosts()}: {_reason(failed.result())}")
+            await connecting
+        except (errors.Error, OSError, ValueError) as error:
+            await self.close()
+            raise LinkDownError(f"no connection to {self._hosts()}: {_reason(error)}") from error
+        except BaseException:
+            connecting.cancel()
+            await asyncio.wait({connecting})
+            await self.close()
+            raise
+        self._up()
+
+    async def _connect(self, on_error: Callable[[Exception], Any]) -> None:
+        options = self._transport
+        await self._client.connect(
+            [server.replace("tls+nats:", "tls:", 1) for server in options.servers],
+            name=options.name,
+            error_cb=on_error,
+            disconnected_cb=self._disconnected,
+            reconnected_cb=self._reconnected,
+            closed_cb=self._disconnected,
+            connect_timeout=options.connect_timeout,  # type: ignore[arg-type]  # passed to wait_for, where a fraction is fine
+            reconnect_time_wait=options.reconnect_wait * random.uniform(1.0, 1.5),  # type: ignore[arg-type]  # noqa: S311  # passed to sleep; no secret, it only spreads the herd
+            max_reconnect_attempts=-1,
+            ping_interval=options.ping_interval,  # type: ignore[arg-type]  # passed to sleep
+            user=options.user,
+            password=options.password,
+            token=options.token,
+            user_credentials=options.credentials,
+            nkeys_seed=options.nkey_seed,
+            tls=self._ssl_context(),
+            tls_handshake_first=options.tls_first,
+        )
+        subject = self._subject(self._inbox)[: -len("r")] + ">"
+        await self._client.subscribe(subject, future=Sink(self._receive))
+        await self._client.barrier()
+
+    def _ssl_context(self) -> Any:
+        trusted = self._transport.tls
+        if isinstance(trusted, str):
+            import ssl
+
+            return ssl.create_default_context(cafile=trusted)
+        return trusted
+
+    def _hosts(self) -> str:
+        return ", ".join(server.rpartition("@")[2].rpartition("/")[2] for server in self._transport.servers)
+
+    def _up(self) -> None:
+        self._epoch += 1
+        self._is_up = True
+        self._on_link("up", self._epoch)
+
+    async def _reconnected(self) -> None:
+        self._up()
+
+    async def _disconnected(self) -> None:
+        self._client.forget_unsent()
+        if self._is_up:
+            self._is_up = False
+            self._on_link("down", self._epoch)
+
+    # --- events in ---------------------------------------------------------------------------------
+
+    def _receive(self, message: Msg) -> None:
+        try:
+            if message.headers and message.headers.get("Status") == _NO_RESPONDERS:
+                event = self._refusal(message.subject)
+            else:
+                event = decode(message.data)
+        except ValueError as error:
+            logger.debug("dropped a message on %s that is no event: %s", message.subject, error)
+            return
+        try:
+            self._on_event(event, _DELIVERY)
+        except Exception:  # it would end nats-py's reader, and with it the connection, without a word
+            logger.exception("handling an event failed")
+
+    def _refusal(self, subject: str) -> Event:
+        """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
+        _, _, operation, request = subject.rsplit(".", 3)
+        operation_id, request_id = (unquote(part, errors="strict") for part in (operation, request))
+        return error_event(
+            request_id,
+            ErrorCode.NO_RESPONDERS,
+            f'nobody serves operation "{operation_id}"',
+            {"operationId": operation_id},
+        )
+
+    # --- events out --------------------------------------------------------------------------------
+
+    def _subject_of(self, address: str) -> str:
+        return subject_of(address, self._transport.prefix, self._transport.inbox_prefix)
+
+    async def send(self, to: str, event: Event) -> None:
+        """Send an event; returns when it is in the write buffer.
+
+        Raises:
+            CallError: ``SERIALIZATION_ERROR``.
+            LinkDownError: there is no connection now; nothing was sent.
+            PayloadTooLargeError: nothing was sent.
+            TransportError: ``to`` is no address.
+        """
+        subject = self._subject(to)
+        data = encode(event)
+        limit = min(self._transport.max_payload, self._client.max_payload)
+        if len(data) > limit:
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
+        if not self._is_up or not self._client.is_connected:
+            raise LinkDownError("the connection to the NATS server is down")
+        reply = ""
+        if event["type"] == "call.requested" and to.startswith("op:"):
+            reply = self._refusal_subject(to[3:], event)
+        try:
+            await self._client.publish(subject, data, reply)
+        except (errors.Error, OSError) as error:
+            raise LinkDownError(f"not sent: {_reason(error)}") from error
+
+    def _refusal_subject(self, operation_id: str, event: Event) -> str:
+        """Where the server answers a request that nobody takes: it answers without the request."""
+        request = quote(str(event["payload"].get("requestId", "")), safe="").replace(".", "%2E")
+        operation = quote(operation_id, safe="", errors="replace").replace(".", "%2E")
+        if not request or len(request) > _MAX_REQUEST_ID:
+            return ""
+        return f"{self._subject(self._inbox)[:-1]}n.{operation[:_MAX_REQUEST_ID]}.{request}"
+
+    # --- serving -----------------------------------------------------------------------------------
+
+    async def register(self, topic: str, group: str | None = None) -> Registration:
+        """Receive what is sent to ``topic``; in force on the server when it returns."""
+        queue = token(group) if group is not None else ""
+        try:
+            subscription = await self._client.subscribe(
+                self._subject(topic), queue=queue, future=Sink(self._receive)
+            )
+        except (errors.Error, OSError) as error:
+            raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
+        registration = _Registration(self, subscription)
+        self._registrations.add(registration)
+        try:
+            await self._flushed()
+        except (errors.Error, OSError) as error:
+            await self.unregister(registration)
+            raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
+        return registration
+
+    async def _flushed(self) -> None:
+        """Return when the server has seen what was sent before; callers at one time share one round trip."""
+        if not self._is_up:
+            return  # nats-py sends the subscriptions when the connection is back
+        if self._flush is None:
+            self._flush = asyncio.ensure_future(self._round_trip())
+        await asyncio.shield(self._flush)
+
+    async def _round_trip(self) -> None:
+        await asyncio.sleep(0)  # whoever comes in this turn of the loop is part of it
+        self._flush = None
+        await self._client.barrier()
+
+    async def unregister(self, registration: _Registration) -> None:
+        """Serve an address no longer."""
+        self._registrations.discard(registration)
+        try:
+            await registration.subscription.unsubscribe()
+        except errors.Error as error:
+            logger.debug("unsubscribing: %r", error)  # closed meanwhile: nothing is served any more
+
+    async def drain(self, timeout: float) -> None:
+        """Serve no address any more; what the server had sent already has been delivered when it returns."""
+        for registration in list(self._registrations):
+            await self.unregister(registration)
+        if self._is_up:
+            try:
+                await asyncio.wait_for(self._client.barrier(), timeout)
+            except (errors.Error, OSError, TimeoutError) as error:
+                raise TransportError(f"draining did not end within {timeout} s") from error
+
+    async def close(self) -> None:
+        """Write what is buffered, then close the connection; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._client.close()
+        except (errors.Error, OSError) as error:
+            logger.debug("closing: %r", error)
+        except asyncio.CancelledError:
+            # nats-py cancels what it waits for itself when it is closed while it reconnects.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+        self._is_up = False
+        self._registrations.clear()
+
+
+class _Registration:
+    """An address that a link serves."""
+
+    def __init__(self, link: NATSLink, subscription: Subscription) -> None:
+        self._link = link
+        self.subscription = subscription
+
+    async def unregister(self) -> None:
+        """Serve it no longer; idempotent."""
+        await self._link.unregister(self)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
