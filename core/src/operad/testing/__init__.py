@@ -1,0 +1,28 @@
+"""The conformance kit: suites to subclass, and small real parts to test with.
+
+Nothing here is loaded by pytest on its own; an author imports what the tests use.
+"""
+
+from operad.testing._envelopes import EnvelopeKindCapabilities, EnvelopeKindConformance
+from operad.testing._examples import ANYTHING, Example
+from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
+from operad.testing._plugins import PluginConformance
+from operad.testing._running import run
+from operad.testing._sources import SourceCapabilities, SourceConformance
+from operad.testing._support import support_table
+
+__all__ = [
+    "ANYTHING",
+    "CallLog",
+    "EnvelopeKindCapabilities",
+    "EnvelopeKindConformance",
+    "Example",
+    "PluginConformance",
+    "SourceCapabilities",
+    "SourceConformance",
+    "StaticSource",
+    "make_plugin",
+    "plugins_of",
+    "run",
+    "support_table",
+]

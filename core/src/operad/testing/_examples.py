@@ -1,0 +1,54 @@
+"""What an author gives the suites: sample calls, and what to expect of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+from unittest import SkipTest
+
+import attrs
+
+
+class _Anything:
+    def __repr__(self) -> str:
+        return "ANYTHING"
+
+
+ANYTHING: Final = _Anything()
+"""Data that the suite does not look at."""
+
+
+@attrs.frozen
+class Example:
+    """A call that a suite makes.
+
+    Args:
+        name: the operation's name, without its namespace.
+        input: its input.
+        data: the data that it answers; the first items, as a list, for a subscription.
+        error: the code of the `CallError` that it raises instead.
+    """
+
+    name: str
+    input: Mapping[str, Any] = attrs.field(factory=dict)
+    data: Any = ANYTHING
+    error: str | None = None
+
+    def id(self, namespace: str) -> str:
+        """The operation's id."""
+        return f"{namespace}.{self.name}"
+
+
+def given(example: Example | None, declared: bool, suite: object, name: str) -> Example:
+    """The example of a declared capability. Skips the test where the capability is not declared."""
+    if not declared:
+        skip(f"{type(suite).__name__} does not declare {name}")
+    assert example is not None, (
+        f"{type(suite).__name__} declares this capability: set {name} = Example(name, input, …)"
+    )
+    return example
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip the test: the way that every test runner understands."""
+    raise SkipTest(reason)

@@ -1,0 +1,427 @@
+"""Conformance of sources."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ClassVar
+
+import attrs
+
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ConfigError, ErrorCode, OperadError
+from operad.operations import OperationSpec, OperationType
+from operad.plugins import Plugins, load_plugins
+from operad.registry import OperationRegistry
+from operad.sources import SourceContext
+from operad.testing._examples import ANYTHING, Example, given, skip
+from operad.testing._running import run
+
+NAMESPACE = "conformance"
+POLLS = 500
+"""How often a test looks for a change, 20 ms apart."""
+
+
+@attrs.frozen(kw_only=True)
+class SourceCapabilities:
+    """What a source can do. The suite tests what is declared, and the support table lists it."""
+
+    calls: bool = True
+    """It has queries or mutations (``example``)."""
+    subscriptions: bool = False
+    """It has subscriptions (``stream``)."""
+    errors: bool = True
+    """An operation that fails raises `CallError` with a code (``failing``)."""
+    error_envelopes: bool = False
+    """An operation that fails answers an envelope whose kind says that it is an error (``error_envelope``)."""
+    cancellation: bool = True
+    """A call ends at once when it is cancelled or its deadline passes (``slow``)."""
+    changes: bool = False
+    """Its operations follow what they are made from (``change()``)."""
+    envelope_kind: str = "local"
+    """The source of its envelopes' meta."""
+
+
+class SourceConformance:
+    """What every source keeps to. Subclass it, say what yours can do, and give it something to talk to.
+
+    ::
+
+        class TestPigeons(SourceConformance):
+            source = "pigeons"
+            capabilities = SourceCapabilities(subscriptions=True, envelope_kind="pigeon")
+            example = Example("fly", {"to": "Rome"}, data={"arrived": True})
+            stream = Example("watch", data=[{"bird": 1}, {"bird": 2}])
+            ...
+
+            @asynccontextmanager
+            async def environment(self):
+                async with a_loft() as address:
+                    yield {"address": address}
+
+    Plain classes with plain ``test_`` methods: any runner will do, and no pytest plugin is needed.
+    """
+
+    source: ClassVar[str]
+    """The source's name."""
+    capabilities: ClassVar[SourceCapabilities] = SourceCapabilities()
+    """What it can do."""
+    example: ClassVar[Example | None] = None
+    """A call that succeeds."""
+    invalid: ClassVar[Example | None] = None
+    """A call whose input the operation's input schema refuses; leave it out where nothing has a schema."""
+    stream: ClassVar[Example | None] = None
+    """A subscription, with the first items that it yields."""
+    failing: ClassVar[Example | None] = None
+    """A call that raises `CallError`, with its code."""
+    error_envelope: ClassVar[Example | None] = None
+    """A call that answers an error envelope."""
+    slow: ClassVar[Example | None] = None
+    """A call that takes a minute unless something ends it."""
+    broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    """Options, on top of those of `environment`, with which the source cannot be loaded."""
+    secrets: ClassVar[Sequence[str]] = ()
+    """Strings in the options of `environment` that nothing may show."""
+
+    def plugins(self) -> Plugins:
+        """The plugins to test with; default: all that are installed."""
+        return load_plugins()
+
+    def environment(self) -> AbstractAsyncContextManager[Mapping[str, Any]]:
+        """Start what the source connects to and yield the options for ``registry.load(source, **options)``."""
+        return _nothing()
+
+    async def change(self) -> None:
+        """Make the environment offer other operations than before; with the capability ``changes``."""
+        raise NotImplementedError("with capabilities.changes, override change()")
+
+    # --- the source itself -----------------------------------------------------------------------
+
+    def test_a_plugin_offers_the_source(self) -> None:
+        """`Plugins.sources` has it under its name, with a line that describes it."""
+        source = self.plugins().source(self.source)
+        assert source.name == self.source
+        assert source.description, f'give Source("{self.source}", …) a description: one line for listings'
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        """A misspelt option is an error that names it."""
+
+        async def body() -> None:
+            async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+                error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
+                assert "no_such_option" in error
+
+        run(body())
+
+    def test_broken_options_are_refused_with_a_reason(self) -> None:
+        """What cannot be loaded raises an `OperadError` with a message, and nothing is registered."""
+        if not self.broken:
+            skip(f"{type(self).__name__} gives no broken options")
+
+        async def body() -> None:
+            async with self.environment() as options:
+                for broken in self.broken:
+                    async with OperationRegistry(self.plugins()) as registry:
+                        error = await _refusal(registry, self.source, {**options, **broken}, OperadError)
+                        assert error.strip(), f"{broken}: the error has no message"
+                        assert not registry.specs()
+
+        run(body())
+
+    def test_secrets_are_not_shown(self) -> None:
+        """No secret is in the repr of the configuration or in the log."""
+        if not self.secrets:
+            skip(f"{type(self).__name__} gives no secrets")
+        shown: list[str] = []
+
+        async def body() -> None:
+            async with self.environment() as options, self._loaded(options) as registry:
+                if self.example is not None:
+                    await self._execute(registry, self.example)
+                shown.append(repr(_configured(registry.plugins, self.source, options)))
+
+        with _Logged(shown):
+            run(body())
+        for secret in self.secrets:
+            assert not any(secret in text for text in shown), "a secret is shown in a repr or in the log"
+
+    # --- operations ------------------------------------------------------------------------------
+
+    def test_operations_load_into_the_namespace(self) -> None:
+        """Loading registers operations with ids of the namespace that was asked for."""
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                specs = registry.specs()
+                assert specs, "the source loaded no operation"
+                for spec in specs:
+                    assert spec.namespace == NAMESPACE, f"{spec.id}: use context.namespace where it is given"
+
+        run(body())
+
+    def test_specs_survive_the_wire(self) -> None:
+        """Every spec has a self-contained JSON form that says the same."""
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                for spec in registry.specs():
+                    wire = spec.to_wire()
+                    assert OperationSpec.from_wire(json.loads(json.dumps(wire))).to_wire() == wire, spec.id
+
+        run(body())
+
+    def test_two_loads_live_side_by_side(self) -> None:
+        """A source can be loaded twice into one registry, under two namespaces."""
+
+        async def body() -> None:
+            async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+                one = await registry.load(self.source, namespace="one", **options)
+                two = await registry.load(self.source, namespace="two", **options)
+                assert [spec.name for spec in one] == [spec.name for spec in two]
+                assert len(registry) == len(one) + len(two)
+
+        run(body())
+
+    def test_closing_twice_is_harmless(self) -> None:
+        """`SourceSession.aclose` is idempotent, and nothing runs on afterwards."""
+
+        async def body() -> None:
+            plugins = self.plugins()
+            source = plugins.source(self.source)
+            async with self.environment() as options:
+                config = _configured(plugins, self.source, options)
+                session = await source.open(config, SourceContext(plugins=plugins, namespace=NAMESPACE))
+                await session.aclose()
+                await session.aclose()
+
+        run(body())
+
+    def test_operations_follow_changes(self) -> None:
+        """The registry holds what the source offers now."""
+        if not self.capabilities.changes:
+            skip(f"{type(self).__name__} does not declare changes")
+
+        async def body() -> None:
+            async with self.environment() as options, self._loaded(options) as registry:
+                before = [spec.id for spec in registry.specs()]
+                await self.change()
+                for _ in range(POLLS):
+                    if [spec.id for spec in registry.specs()] != before:
+                        return
+                    await asyncio.sleep(0.02)
+                raise AssertionError("the operations did not change in time; call session.changed(operations)")
+
+        run(body())
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def test_a_call_answers_an_envelope(self) -> None:
+        """The data are as expected, the meta are of the declared kind, and both survive the wire."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                self._check(registry, await self._execute(registry, example), example.data)
+
+        run(body())
+
+    def test_calls_run_side_by_side(self) -> None:
+        """Ten calls at once all answer."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
+                    self._check(registry, envelope, example.data)
+
+        run(body())
+
+    def test_invalid_input_is_refused(self) -> None:
+        """Input that does not match the schema raises VALIDATION_ERROR and never reaches the source."""
+        if self.invalid is None:
+            skip(f"{type(self).__name__} gives no invalid example")
+        example = self.invalid
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                error = await self._failure(registry, example)
+                assert error.code == ErrorCode.VALIDATION_ERROR, f"got {error.code}: {error.message}"
+
+        run(body())
+
+    def test_a_failing_call_raises_its_code(self) -> None:
+        """A failure is a `CallError` with a message and details that JSON can hold."""
+        example = given(self.failing, self.capabilities.errors, self, "failing")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                error = await self._failure(registry, example)
+                assert error.code == (example.error or ErrorCode.EXECUTION_ERROR), f"got {error.code}: {error}"
+                assert error.message, "the error has no message"
+                json.dumps(error.to_wire(), allow_nan=False)
+
+        run(body())
+
+    def test_an_error_envelope_is_known_as_one(self) -> None:
+        """The envelope kind's ``is_error`` tells it from a success."""
+        example = given(self.error_envelope, self.capabilities.error_envelopes, self, "error_envelope")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                envelope = await self._execute(registry, example)
+                self._check(registry, envelope, example.data)
+                assert registry.plugins.envelope_kinds.is_error(envelope)
+
+        run(body())
+
+    def test_a_deadline_ends_a_call(self) -> None:
+        """A call that takes too long raises TIMEOUT, and the next call works."""
+        example = given(self.slow, self.capabilities.cancellation, self, "slow")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                error = await self._failure(registry, example, timeout=0.2)
+                assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
+                await self._still_works(registry)
+
+        run(body())
+
+    def test_a_cancelled_call_ends(self) -> None:
+        """Cancelling the calling task ends the call, and the next call works."""
+        example = given(self.slow, self.capabilities.cancellation, self, "slow")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                call = asyncio.create_task(self._execute(registry, example))
+                await asyncio.sleep(0.2)
+                assert not call.done(), f"the slow example has ended already: {call}"
+                call.cancel()
+                await asyncio.wait([call], timeout=10)
+                assert call.cancelled(), "the call did not end within 10 s of its cancellation"
+                await self._still_works(registry)
+
+        run(body())
+
+    # --- subscriptions ---------------------------------------------------------------------------
+
+    def test_a_subscription_yields_envelopes(self) -> None:
+        """The first items are as expected, each an envelope of the declared kind."""
+        example = given(self.stream, self.capabilities.subscriptions, self, "stream")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                spec = registry.get_spec(example.id(NAMESPACE))
+                assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
+                assert spec.type is OperationType.SUBSCRIPTION
+                expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
+                async with registry.subscribe(spec.id, dict(example.input), _trusted()) as items:
+                    for data in expected:
+                        self._check(registry, await anext(items), data)
+
+        run(body())
+
+    def test_leaving_a_subscription_ends_it(self) -> None:
+        """Leaving the loop after the first item leaves nothing running, and the next call works."""
+        example = given(self.stream, self.capabilities.subscriptions, self, "stream")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                async for envelope in registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted()):
+                    assert isinstance(envelope, ResponseEnvelope)
+                    break
+                await self._still_works(registry)
+
+        run(body())
+
+    # --- how -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _loaded(self, options: Mapping[str, Any] | None = None) -> AsyncIterator[OperationRegistry]:
+        if options is None:
+            async with self.environment() as made, self._loaded(made) as registry:
+                yield registry
+            return
+        async with OperationRegistry(self.plugins()) as registry:
+            await registry.load(self.source, namespace=NAMESPACE, **options)
+            yield registry
+
+    async def _execute(
+        self, registry: OperationRegistry, example: Example, timeout: float | None = None
+    ) -> ResponseEnvelope[Any]:
+        operation_id = example.id(NAMESPACE)
+        return await registry.execute(operation_id, dict(example.input), _trusted(), timeout=timeout)
+
+    async def _failure(
+        self, registry: OperationRegistry, example: Example, timeout: float | None = None
+    ) -> CallError:
+        try:
+            envelope = await self._execute(registry, example, timeout)
+        except CallError as error:
+            return error
+        raise AssertionError(f"expected a CallError of {example.name}, got {envelope}")
+
+    async def _still_works(self, registry: OperationRegistry) -> None:
+        if self.example is not None:
+            self._check(registry, await self._execute(registry, self.example), self.example.data)
+
+    def _check(self, registry: OperationRegistry, envelope: ResponseEnvelope[Any], data: Any) -> None:
+        assert isinstance(envelope, ResponseEnvelope)
+        assert envelope.meta.source == self.capabilities.envelope_kind
+        if data is not ANYTHING:
+            assert envelope.data == data, f"expected {data!r}, got {envelope.data!r}"
+        wire = json.loads(json.dumps(envelope.to_wire(), allow_nan=False))
+        assert registry.plugins.envelope_kinds.from_wire(wire) == envelope, (
+            "the envelope does not survive the wire"
+        )
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[Mapping[str, Any]]:
+    yield {}
+
+
+def _trusted() -> OperationContext:
+    """The suite calls as the application itself: access control is the registry's, and tested there."""
+    return OperationContext(trusted=True)
+
+
+def _configured(plugins: Plugins, name: str, options: Mapping[str, Any]) -> Any:
+    from operad._config import structure
+
+    return structure(plugins.source(name).config_type, options, f'source "{name}"')
+
+
+async def _refusal(
+    registry: OperationRegistry, source: str, options: Mapping[str, Any], expected: type[OperadError]
+) -> str:
+    try:
+        specs = await registry.load(source, namespace=NAMESPACE, **options)
+    except expected as error:
+        return str(error)
+    raise AssertionError(f"expected {expected.__name__} for {sorted(options)}, got {len(specs)} operations")
+
+
+class _Logged(logging.Handler):
+    """Collect what the program logs, at every level."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(logging.DEBUG)
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+    def __enter__(self) -> None:
+        root = logging.getLogger()
+        self._level = root.level
+        root.addHandler(self)
+        root.setLevel(logging.DEBUG)
+
+    def __exit__(self, *_: object) -> None:
+        root = logging.getLogger()
+        root.removeHandler(self)
+        root.setLevel(self._level)
