@@ -42,10 +42,10 @@ async def serve_petstore() -> AsyncIterator[str]:
     application.router.add_get("/api/v3/pet/{id}", by_id)
     application.router.add_post("/api/v3/pet", add)
     application.router.add_delete("/api/v3/pet/{id}", delete)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=1).start()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}/api/v3"
     finally:

@@ -170,10 +170,10 @@ async def serve_bookshop() -> AsyncIterator[str]:
     """The API on a free port of 127.0.0.1, for as long as the context lasts; its URL."""
     from aiohttp import web
 
-    runner = web.AppRunner(bookshop(), access_log=None)
+    runner = web.AppRunner(bookshop(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=1)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
@@ -191,7 +191,7 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
     show = _Show(as_json)
     async with serve_bookshop() as url:
         show.step("1", f"Load three sources into one registry: the API at {url}, an MCP server, a folder")
-        async with OperationRegistry(load_plugins()) as registry:
+        async with OperationRegistry(load_plugins(only=["openapi", "mcp", "scanner"])) as registry:
             await asyncio.gather(
                 registry.load("openapi", namespace="shop", spec=f"{url}/openapi.json", base_url=url),
                 registry.load(
