@@ -1,0 +1,11 @@
+"""The call protocol: `PendingRequestMap` calls, `CallHandler` serves, over any transport.
+
+Correlation, identity, deadlines, cancellation, credit and the end of streams live here, once; a transport only
+moves events. The events are those of `operad.protocol`.
+"""
+
+from operad._pending import PendingRequestMap
+from operad._serving import CallHandler, Verifier
+from operad.protocol import CallEventMap
+
+__all__ = ["CallEventMap", "CallHandler", "PendingRequestMap", "Verifier"]
