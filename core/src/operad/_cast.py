@@ -33,16 +33,16 @@ _ABSENT: Any = object()
 _INFINITE: Any = object()
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
-_FITTING: dict[str, tuple[type, ...]] = {
+_ARRAY = (list, tuple)
+_CONTAINER = (dict, list, tuple)
+_EXACT: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
     "integer": (int,),
-    "number": (int, float),
+    "number": (float, int),
     "string": (str,),
-    "array": (),
-    "object": (),
 }
-_EXACT = {"string": str, "integer": int, "boolean": bool, "number": float}
+_SCALARS = ("boolean", "integer", "number", "string")
 
 Members = tuple[dict[str, Any], ...]
 
@@ -56,7 +56,7 @@ class Call:
 
 
 Caster = Callable[[Any, Call], Any]
-_Row = tuple[str, type | None, Caster, "_Fill | None"]
+_Row = tuple[str, frozenset[type], Caster, "_Fill | None"]
 
 
 def identity(value: Any, _call: Call) -> Any:
@@ -184,7 +184,7 @@ def _dispatch(objects: Caster | None, items: Caster | None, scalar: Caster | Non
     def cast(value: Any, call: Call) -> Any:
         if isinstance(value, dict):
             return value if objects is None else objects(value, call)
-        if isinstance(value, list | tuple):
+        if isinstance(value, _ARRAY):
             return value if items is None else items(value, call)
         return value if scalar is None else scalar(value, call)
 
@@ -219,7 +219,9 @@ def allowed_values(members: Members) -> list[Any] | None:
     for member in members:
         for given in ([member["const"]] if "const" in member else None, member.get("enum")):
             if given is not None:
-                values = given if values is None else [one for one in values if any(equal(one, two) for two in given)]
+                values = (
+                    given if values is None else [one for one in values if any(equal(one, two) for two in given)]
+                )
     return values
 
 
@@ -299,7 +301,7 @@ class ObjectShape:
         for position, (name, exact, cast, fill) in enumerate(rows):
             if isinstance(cast, _Lazy):
 
-                def put(real: Caster, position: int = position, name: str = name, exact: type | None = exact,
+                def put(real: Caster, position: int = position, name: str = name, exact: frozenset[type] = exact,
                         fill: _Fill | None = fill) -> None:  # fmt: skip
                     rows[position] = (name, exact, real, fill)
 
@@ -360,7 +362,7 @@ def _closed_object(rows: list[_Row]) -> Caster:
         for name, exact, cast_one, fill in rows:
             if name in value:
                 item = value[name]
-                out[name] = item if item.__class__ is exact else cast_one(item, call)
+                out[name] = item if item.__class__ in exact else cast_one(item, call)
             elif fill is not None:
                 fill(out, name, call)
         return out
@@ -385,31 +387,34 @@ def _open_object(rows: list[_Row], declared: frozenset[str], extra: Callable[[An
     return cast
 
 
-def _leaf(members: Members) -> tuple[type | None, Caster | None]:
-    """The class of a value that needs no cast, and the cast of a node of scalars; None for other nodes."""
+_NONE: frozenset[type] = frozenset()
+
+
+def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
+    """The classes of the values that need no cast, and the cast of a node of scalars; None for other nodes."""
     if not members:
-        return None, identity
+        return _NONE, identity
     if any(key in member for member in members for key in ("anyOf", "oneOf")):
-        return None, None
+        return _NONE, None
     types = node_types(members)
     values = allowed_values(members)
     if types is None and values is None:
-        return None, None
+        return _NONE, None
     if types is not None and ("object" in types or "array" in types):
-        return None, None
-    if types is None and any(isinstance(value, dict | list) for value in values or ()):
-        return None, None
+        return _NONE, None
+    if types is None and any(isinstance(value, (dict, list)) for value in values or ()):
+        return _NONE, None
     if types is None and any(key in _OBJECT_KEYWORDS or "tems" in key for member in members for key in member):
-        return None, None
+        return _NONE, None
     scalar = scalar_cast(members, types) or identity
 
     def cast(value: Any, call: Call) -> Any:
-        return value if isinstance(value, dict | list | tuple) else scalar(value, call)
+        return value if isinstance(value, _CONTAINER) else scalar(value, call)
 
     if values is not None:
-        return (str if all(isinstance(value, str) for value in values) else None), cast
-    exact = [_EXACT[name] for name in types or () if name in _EXACT]
-    return (exact[0] if exact else None), cast
+        # A string that is no member cannot become one when all are strings.
+        return (frozenset({str}) if all(isinstance(value, str) for value in values) else _NONE), cast
+    return frozenset(cls for name in types or () for cls in _EXACT.get(name, ())), cast
 
 
 # --- arrays ---------------------------------------------------------------------------------------------
@@ -422,7 +427,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
     if not length and not rests:
         return _copy_array if any("type" in member for member in members) else None
     limit = min((start for start, schema in rests if schema is False), default=None)
-    schemas = [schema for _, schema in rests if schema is not False]
+    schemas: list[Body] = [schema for _, schema in rests if schema is not False]
     further = [_unless_true(casting, schemas)]
     if isinstance(further[0], _Lazy):
         further[0].put = lambda real: further.__setitem__(0, real)
@@ -470,11 +475,9 @@ def _rests(members: Members, length: int) -> list[tuple[int, Body]]:
     ]
     if rests:
         return rests
-    for member in members:
-        # `contains` marks what it matches as evaluated, so `false` would not mean every further element.
-        if "unevaluatedItems" in member and not any("contains" in other for other in members):
-            rests.append((length, member["unevaluatedItems"]))
-    return rests
+    if any("contains" in member for member in members):
+        return []  # it marks what it matches as evaluated, so `false` would not mean every further element
+    return [(length, member["unevaluatedItems"]) for member in members if "unevaluatedItems" in member]
 
 
 def _position(members: Members, index: int) -> list[Body]:
@@ -496,9 +499,9 @@ def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
     values = allowed_values(members)
     if values is not None:
         return lambda value, _call: _to_member(value, values, types)
-    if not types or not any(name in _EXACT for name in types):
+    if not types or not any(name in _SCALARS for name in types):
         return None
-    fitting = {cls for name in types for cls in _FITTING[name]}
+    fitting = {cls for name in types for cls in _EXACT.get(name, ())}
 
     def cast(value: Any, _call: Call) -> Any:
         return value if value.__class__ in fitting else to_type(value, types)
@@ -538,7 +541,7 @@ def _convert(value: Any, name: str) -> Any:
     if name == "boolean":
         if isinstance(value, str):
             return _BOOLEANS.get(value.lower() if len(value) < 6 else "", _ABSENT)
-        return bool(value) if isinstance(value, int | float) and value in (0, 1) else _ABSENT
+        return bool(value) if isinstance(value, (int, float)) and value in (0, 1) else _ABSENT
     if name in ("integer", "number"):
         return _to_number(value, whole=name == "integer")
     return _ABSENT
@@ -605,7 +608,7 @@ class _Fill:
         value = self.value if self.known else self.template()
         if value is _ABSENT:
             return
-        if isinstance(value, dict | list):
+        if isinstance(value, (dict, list)):
             call.filled += self.size
             if call.filled > MAX_FILLED:
                 return

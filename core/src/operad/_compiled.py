@@ -8,7 +8,15 @@ from typing import Any
 
 from operad._cast import Call, Casting, identity
 from operad._explain import invented, readable, too_deep
-from operad._normalize import Body, Closure, SchemaLimitError, Store, components, dialect_of, parse_pointer, ref_name
+from operad._normalize import (
+    Closure,
+    SchemaLimitError,
+    Store,
+    components,
+    dialect_of,
+    parse_pointer,
+    ref_name,
+)
 from operad._validate import MAX_DATA_DEPTH, Validation, is_deeper, refs_of
 from operad.schemas import SchemaError
 
@@ -33,7 +41,16 @@ def closure_of(store: Store, raw: Any, pointer: str, *, detached: bool) -> Closu
 class Compiled:
     """The check and the cast of one closure."""
 
-    __slots__ = ("_cast", "caster", "closure", "is_recursive", "is_unknown", "normalizer", "validation", "validator")
+    __slots__ = (
+        "_cast",
+        "caster",
+        "closure",
+        "is_recursive",
+        "is_unknown",
+        "normalizer",
+        "validation",
+        "validator",
+    )
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
@@ -44,7 +61,9 @@ class Compiled:
         members, impossible = casting.flatten([closure.bodies[closure.root]])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         edges = {name: refs_of(closure.bodies[name]) for name in closure.names}
-        self.is_recursive = any(len(group) > 1 or name in edges[name] for group in components(edges) for name in group)
+        self.is_recursive = any(
+            len(group) > 1 or name in edges[name] for group in components(edges) for name in group
+        )
         if self.is_unknown:
             self.validator = lambda _value: True
         elif self.is_recursive:
@@ -101,9 +120,12 @@ class Compiled:
         except Exception as error:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
             if isinstance(error, RecursionError):
                 return [too_deep(MAX_DATA_DEPTH)]
-            return [SchemaError("$", f"expected a JSON value, got one that cannot be checked ({error}) at $", "", "a JSON value", type(value).__name__)]  # fmt: skip
+            text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
+            return [SchemaError("$", text, "", "a JSON value", type(value).__name__)]
         return readable(found, self.closure.patterns) or [
-            SchemaError("$", "expected a value of the schema at $", "", "a value of the schema", type(value).__name__)
+            SchemaError(
+                "$", "expected a value of the schema at $", "", "a value of the schema", type(value).__name__
+            )
         ]
 
     def mismatches(self, value: Any) -> list[SchemaError]:
@@ -131,7 +153,7 @@ def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[s
     for name in closure.names:
         names[name] = _export_name(store.location(name), set(names.values()))
     bodies = {name: _renamed(closure.bodies[name], names) for name in closure.names}
-    root = bodies.pop(closure.root)
+    root: dict[str, Any] | bool = bodies.pop(closure.root)
     if isinstance(root, bool):
         return root
     if any(closure.root in refs_of(closure.bodies[name]) for name in closure.names):
@@ -163,19 +185,18 @@ def _renamed(node: Any, names: dict[str, str], values: bool = False) -> Any:
         return [_renamed(item, names, values) for item in node]
     if not isinstance(node, dict):
         return node
-    out = {}
+    out: dict[str, Any] = {}
     for key, value in node.items():
         if key == "$ref" and isinstance(value, str) and not values:
             out[key] = f"#/$defs/{_token(names[ref_name(node)])}"
         elif key == "$siblings" and not values:
             continue
-        elif key in ("properties", "patternProperties", "dependentSchemas") and not values and isinstance(value, dict):
+        elif (
+            key in ("properties", "patternProperties", "dependentSchemas")
+            and not values
+            and isinstance(value, dict)
+        ):
             out[key] = {name: _renamed(child, names) for name, child in value.items()}
         else:
             out[key] = _renamed(value, names, values or key in ("const", "enum", "default", "examples", "example"))
     return out
-
-
-def refs(body: Body) -> list[str]:
-    """The names that a normal form refers to."""
-    return refs_of(body)

@@ -185,10 +185,9 @@ def changes(before: Any, after: Any) -> list[Change]:
         elif isinstance(old, list | tuple) and isinstance(new, list):
             pairs = zip(old, new, strict=False)
             stack.extend(reversed([((*parts, index), one, two) for index, (one, two) in enumerate(pairs)]))
-            for index in range(len(new), len(old)):
-                found.append(Change(path_of((*parts, index)), "dropped", old[index], None))
-            for index in range(len(old), len(new)):
-                found.append(Change(path_of((*parts, index)), "filled", None, new[index]))
+            dropped, filled = range(len(new), len(old)), range(len(old), len(new))
+            found.extend(Change(path_of((*parts, index)), "dropped", old[index], None) for index in dropped)
+            found.extend(Change(path_of((*parts, index)), "filled", None, new[index]) for index in filled)
         elif old.__class__ is not new.__class__ or not equal(old, new):
             found.append(Change(path_of(parts), "converted", old, new))
     return found

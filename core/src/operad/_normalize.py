@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operad._patterns import UnsafePatternError, translate
-from operad._references import ONE, References, Location, Scope, Target, dialect_of, parse_pointer
+from operad._references import ONE, Location, References, Scope, Target, dialect_of, parse_pointer
 
 MAX_BYTES = 1024 * 1024
 """`max_schema_bytes`: the size of a schema with all that it reaches, as JSON without annotations."""
@@ -35,7 +35,7 @@ MAX_IN_PLACE = 10_000
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 Body = dict[str, Any] | bool
 
-_COUNTS = ("maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems", "minLength", "minProperties")  # fmt: skip
+_COUNTS = tuple(f"{end}{what}" for end in ("min", "max") for what in ("Contains", "Items", "Length", "Properties"))
 _BOUNDS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
 _SINCE = {
     "const": 6,
@@ -54,7 +54,19 @@ _SINCE = {
     "$dynamicRef": 2020,
 }
 _UNTIL = {"dependencies": 7, "additionalItems": 2019, "$recursiveRef": 2019}
-_ANNOTATIONS = ("$comment", "title", "description", "format", "examples", "example", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType")  # fmt: skip
+_ANNOTATIONS = (
+    "$comment",
+    "title",
+    "description",
+    "format",
+    "examples",
+    "example",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+)
 _MISSING: Any = object()
 
 
@@ -194,7 +206,9 @@ class Store:
                     definition = self._definitions[name]
                     definition.body = self.bodies[name] = True
                     definition.digest = b""
-                    text = f"{where(definition.target)} is beyond max_schema_in_place = {MAX_IN_PLACE}: it is unknown"
+                    text = (
+                        f"{where(definition.target)} is beyond max_schema_in_place = {MAX_IN_PLACE}: it is unknown"
+                    )
                     definition.warnings.append(text)
                     yield text
                     weight = 1
@@ -214,7 +228,9 @@ def _limits(nodes: int, size: int) -> str:
 
 def where(target: Target) -> str:
     """A location for people: `#/components/schemas/Pet`."""
-    tokens = [str(token).replace("~", "~0").replace("/", "~1") for token in target.location if isinstance(token, str)]
+    tokens = [
+        str(token).replace("~", "~0").replace("/", "~1") for token in target.location if isinstance(token, str)
+    ]
     return "#" + "".join("/" + token for token in tokens)
 
 
@@ -240,7 +256,9 @@ class _Reader:
 
     def warn(self, location: Location, text: str) -> None:
         if len(self.definition.warnings) < 20:
-            self.definition.warnings.append(f"{where(Target(location, None, self.definition.target.scope))}: {text}")
+            self.definition.warnings.append(
+                f"{where(Target(location, None, self.definition.target.scope))}: {text}"
+            )
 
     def schema(self, node: Any, location: Location, scope: Scope, depth: int) -> Body:
         self.definition.nodes += 1
@@ -305,7 +323,9 @@ class _Reader:
     def allowed(key: str, scope: Scope) -> bool:
         return _SINCE.get(key, 0) <= scope.draft <= _UNTIL.get(key, 9999)
 
-    def keywords(self, node: Mapping[str, Any], out: dict[str, Any], location: Location, scope: Scope, depth: int) -> None:
+    def keywords(
+        self, node: Mapping[str, Any], out: dict[str, Any], location: Location, scope: Scope, depth: int
+    ) -> None:
         for key, value in node.items():
             read = _READ.get(key)
             if read is not None:
@@ -314,8 +334,6 @@ class _Reader:
                     read(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in _ANNOTATIONS:
                 out[key] = value
-        if "if" in out and "then" not in out and "else" not in out:
-            del out["if"]
         if out.get("$open"):
             for rest in ("additionalProperties", "unevaluatedProperties"):
                 if rest in out:
@@ -363,7 +381,11 @@ class _Keyword:
 
     def type(self) -> None:
         types = [self.value] if isinstance(self.value, str) else self.value
-        if isinstance(types, list | tuple) and types and all(isinstance(name, str) and name in TYPES for name in types):
+        if (
+            isinstance(types, list | tuple)
+            and types
+            and all(isinstance(name, str) and name in TYPES for name in types)
+        ):
             unique = list(dict.fromkeys(types))
             self.out["type"] = unique[0] if len(unique) == 1 else unique
         else:
@@ -372,16 +394,18 @@ class _Keyword:
     def values(self) -> None:
         values = [self.value] if self.key == "const" else self.value
         if not isinstance(values, list | tuple):
-            return self.refuse("an array")
+            self.refuse("an array")
+            return
         if len(values) > MAX_ENUM and not self.reader.store.trusted:
             text = f"{len(values)} members, beyond max_schema_enum = {MAX_ENUM}: it is ignored"
-            return self.reader.warn(self.location, text)
+            self.reader.warn(self.location, text)
+            return
         try:
             copies = [self.reader.json(value) for value in values]
         except ValueError as error:
-            return self.reader.warn(self.location, f"{self.key}: {error}: it is ignored")
+            self.reader.warn(self.location, f"{self.key}: {error}: it is ignored")
+            return
         self.out[self.key] = copies[0] if self.key == "const" else copies
-        return None
 
     def default(self) -> None:
         try:
@@ -396,22 +420,23 @@ class _Keyword:
                 self.refuse("a boolean")
             return
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return self.refuse("a number")
+            self.refuse("a number")
+            return
         if self.key == "multipleOf" and value <= 0:
-            return self.refuse("a number above 0")
+            self.refuse("a number above 0")
+            return
         exclusive = f"exclusive{self.key.capitalize()}"
         if self.scope.draft == 4 and self.node.get(exclusive) is True:
             self.out[exclusive] = value
         else:
             self.out[self.key] = value
-        return None
 
     def count(self) -> None:
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or value < 0:
-            return self.refuse("a whole number of at least 0")
+            self.refuse("a whole number of at least 0")
+            return
         self.out[self.key] = int(value)
-        return None
 
     def unique(self) -> None:
         if self.value is True:
@@ -421,12 +446,12 @@ class _Keyword:
 
     def pattern(self) -> None:
         if not isinstance(self.value, str):
-            return self.refuse("a string")
+            self.refuse("a string")
+            return
         if self.reader.store.annotations:
             self.out["pattern"] = self.value
         elif (source := self.safe(self.value)) is not None:
             self.out["pattern"] = source
-        return None
 
     def safe(self, pattern: str) -> str | None:
         self.reader.definition.size += len(pattern)
@@ -442,13 +467,15 @@ class _Keyword:
         if isinstance(self.value, bool) and self.reader.references.draft == 4:
             return  # draft 3's spelling, left in many OpenAPI documents
         if not isinstance(self.value, list | tuple) or not all(isinstance(name, str) for name in self.value):
-            return self.refuse("an array of strings")
+            self.refuse("an array of strings")
+            return
         if self.value:
             self.out["required"] = [self.reader.json(name) for name in dict.fromkeys(self.value)]
 
     def one(self) -> None:
         if self.key == "items" and isinstance(self.value, list | tuple):
-            return self.positional()
+            self.positional()
+            return
         if self.key in ("then", "else") and "if" not in self.node:
             return
         if self.key == "additionalItems":
@@ -464,14 +491,14 @@ class _Keyword:
 
     def several(self) -> None:
         if not isinstance(self.value, list | tuple) or not self.value:
-            return self.refuse("an array of schemas")
+            self.refuse("an array of schemas")
+            return
         schemas = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
         if self.key == "allOf":
             schemas = self.out.get("allOf", []) + schemas
         self.out[self.key] = schemas
         if self.key in ("anyOf", "oneOf"):
             self.discriminator(schemas)
-        return None
 
     def discriminator(self, branches: list[Body]) -> None:
         """The branch of each tag, from the names of the branches and then from the mapping."""
@@ -491,22 +518,25 @@ class _Keyword:
                 positions.setdefault(branch["$ref"], position)
         mapping = given.get("mapping")
         for tag, target in mapping.items() if isinstance(mapping, Mapping) else ():
-            position = positions.get(target, tags.get(target)) if isinstance(target, str) else None
-            if isinstance(tag, str) and position is not None:
-                tags[tag] = position
+            found = positions.get(target, tags.get(target)) if isinstance(target, str) else None
+            if isinstance(tag, str) and found is not None:
+                tags[tag] = found
         if tags and "discriminator" not in self.out:
             self.out["discriminator"] = {"propertyName": name, "union": self.key, "tags": tags}
 
     def named(self) -> None:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
-            return self.refuse("an object of schemas")
+            self.refuse("an object of schemas")
+            return
         self.out[self.key] = {self.reader.json(name): self.sub(node, name) for name, node in self.value.items()}
 
     def patterned(self) -> None:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
-            return self.refuse("an object of schemas")
+            self.refuse("an object of schemas")
+            return
         if self.reader.store.annotations:
-            return self.named()
+            self.named()
+            return
         found: dict[str, Body] = {}
         for pattern, node in self.value.items():
             source = self.safe(pattern)
@@ -519,7 +549,8 @@ class _Keyword:
 
     def dependencies(self) -> None:
         if not isinstance(self.value, Mapping):
-            return self.refuse("an object")
+            self.refuse("an object")
+            return
         for name, needed in self.value.items():
             if isinstance(needed, list | tuple) and self.key != "dependentSchemas":
                 if all(isinstance(other, str) for other in needed):
@@ -558,9 +589,8 @@ def _nullable(out: dict[str, Any]) -> dict[str, Any]:
     """The schema of OpenAPI 3.0's `nullable: true`: null, or what the schema says."""
     apart = {key: out.pop(key) for key in ("default", *_ANNOTATIONS) if key in out}
     types = out.get("type")
-    if "enum" in out:
-        if None not in out["enum"]:
-            out["enum"] = [*out["enum"], None]
+    if "enum" in out and None not in out["enum"]:
+        out["enum"] = [*out["enum"], None]
     if types is None or any(key in out for key in ("$ref", "allOf", "anyOf", "oneOf", "not", "if")):
         if isinstance(out.get("anyOf"), list) and len(out) == 1:
             return {"anyOf": [*out["anyOf"], {"type": "null"}], **apart}

@@ -140,20 +140,25 @@ class References:
         identifier = self.identifier(node, scope.draft)
         if identifier is None:
             return scope
-        base = join(scope.base, urldefrag(identifier).url)
-        return self._with_dynamic(scope._replace(base=base, resource=location))
+        return self._with_dynamic(self._within(identifier, location, scope))
+
+    @staticmethod
+    def _within(identifier: str, location: Location, scope: Scope) -> Scope:
+        return scope._replace(base=join(scope.base, urldefrag(identifier).url), resource=location)
 
     def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
         """The node at a location and its scope; raises `LookupError`."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
-        scope = self.enter(node, (), scope)
-        for depth, token in enumerate(location, 1):
+        for depth, token in enumerate(location):
+            # A resource on the way is passed through, not entered: it is no part of the dynamic scope.
+            if (identifier := self.identifier(node, scope.draft)) is not None:
+                scope = self._within(identifier, location[:depth], scope)
             node = follow(node, (token,))
-            if depth < len(location):
-                scope = self.enter(node, location[:depth], scope)
-        # The node itself is entered by whoever reads it.
-        return Target(location, node, self._with_dynamic(scope))
+        if self.identifier(node, scope.draft) is None:
+            scope = self._with_dynamic(scope)
+        # A node that begins a resource is entered by whoever reads it.
+        return Target(location, node, scope)
 
     def resolve(self, ref: str, scope: Scope) -> Target:
         """The target of a `$ref`; raises `LookupError` when it is not in this document."""

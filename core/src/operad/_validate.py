@@ -108,7 +108,9 @@ class _FastForm:
         if "propertyNames" in body:
             out["propertyNames"] = self.schema(body["propertyNames"], depth)
         if "required" in body:
-            if out.get("additionalProperties") is False and not set(body["required"]) <= set(out.get("properties", ())):
+            if out.get("additionalProperties") is False and not set(body["required"]) <= set(
+                out.get("properties", ())
+            ):
                 # It refuses to compile this apart from each other; it is merely never satisfied.
                 out["allOf"] = [{"required": body["required"]}]
             else:
@@ -155,7 +157,8 @@ class _FastForm:
                 out[key] = [self.branch(node, depth) for node in body[key]]
         if "allOf" in body:
             out["allOf"] = [*out.get("allOf", []), *(self.schema(node, depth) for node in body["allOf"])]
-        for key in ("not", "if", "then", "else"):
+        # An `if` alone decides nothing here; it only counts for `unevaluated*`.
+        for key in ("not", "if", "then", "else") if "then" in body or "else" in body else ("not",):
             if key in body:
                 out[key] = self.schema(body[key], depth)
 
@@ -209,13 +212,14 @@ class _NoHandlers(dict[str, Callable[[str], Any]]):
         return refuse
 
 
-# --- scalars: a check without any library ----------------------------------------------------------------
+# --- plain shapes: a check without any library ------------------------------------------------------------
 
+_ARRAY = (list, tuple)
 _CLASSES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
     "string": (str,),
-    "array": (list, tuple),
+    "array": _ARRAY,
     "object": (dict,),
     "integer": (int,),
     "number": (int, float),
@@ -226,7 +230,9 @@ def is_type(value: Any, name: str) -> bool:
     """Whether a value is of a JSON type; 3.0 is an integer, True is no number, a tuple is an array."""
     if isinstance(value, bool):
         return name == "boolean"
-    return isinstance(value, _CLASSES[name]) or (name == "integer" and isinstance(value, float) and value.is_integer())
+    return isinstance(value, _CLASSES[name]) or (
+        name == "integer" and isinstance(value, float) and value.is_integer()
+    )
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -235,28 +241,118 @@ def equal(left: Any, right: Any) -> bool:
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(equal(item, right[key]) for key, item in left.items())
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+    if isinstance(left, _ARRAY) and isinstance(right, _ARRAY):
         return len(left) == len(right) and all(map(equal, left, right))
     return bool(left == right)
 
 
-def simple_check(body: Body) -> Check | None:
-    """The check of a schema that only says `type`, `enum` or `const`; None for any other."""
+def simple_check(body: Body, depth: int = 0) -> Check | None:
+    """The check of a plain shape, as closures: faster than generated code and ready at once.
+
+    A plain shape says nothing but `type`, `enum` or `const`, and of parts `properties`, `required`, one schema
+    of `items` and `additionalProperties` true or false. None for any other schema.
+    """
     if isinstance(body, bool):
         return lambda _value: body
-    if not set(body) <= {"type", "enum", "const", "default"}:
+    if depth > _INLINE_DEPTH or not body.keys() <= _PLAIN:
         return None
     types = _types(body)
-    values = [body["const"]] if "const" in body else body.get("enum")
-    if values is not None and ("const" not in body or "enum" not in body):
-        return lambda value: any(equal(value, one) for one in values) and (
+    if "const" in body or "enum" in body:
+        return _check_values(body, types) if body.keys() <= _PLAIN_VALUES else None
+    parts: dict[str, Check] = {}
+    if not body.keys().isdisjoint(_PLAIN_OBJECT):
+        check = _check_object(body, depth)
+        if check is None:
+            return None
+        parts["object"] = check
+    if "items" in body:
+        check = simple_check(body["items"], depth + 1)
+        if check is None:
+            return None
+        parts["array"] = _check_items(check)
+    return _check_types(types, parts)
+
+
+_PLAIN_VALUES = {"type", "enum", "const", "default"}
+_PLAIN_OBJECT = {"properties", "required", "additionalProperties"}
+_PLAIN = _PLAIN_VALUES | _PLAIN_OBJECT | {"items"}
+
+
+def _check_values(body: dict[str, Any], types: list[str] | None) -> Check:
+    lists = [[body["const"]]] if "const" in body else []
+    if "enum" in body:
+        lists.append(body["enum"])
+
+    def check(value: Any) -> bool:
+        return all(any(equal(value, one) for one in values) for values in lists) and (
             types is None or any(is_type(value, name) for name in types)
         )
-    if "enum" in body:
+
+    if len(lists) == 1 and types in (None, ["string"]) and all(isinstance(value, str) for value in lists[0]):
+        texts = frozenset(lists[0])
+        return lambda value: value in texts if value.__class__ is str else check(value)
+    return check
+
+
+def _check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
+    objects, items = parts.get("object"), parts.get("array")
+    if types == ["object"] and objects is not None:
+        return lambda value: isinstance(value, dict) and objects(value)
+    if types == ["array"] and items is not None:
+        return lambda value: isinstance(value, _ARRAY) and items(value)
+
+    def check(value: Any) -> bool:
+        if types is not None and not any(is_type(value, name) for name in types):
+            return False
+        if objects is not None and isinstance(value, dict):
+            return objects(value)
+        return items is None or not isinstance(value, _ARRAY) or items(value)
+
+    if parts or types is None:
+        return check
+    exact = exact_classes(types)
+    return lambda value: value.__class__ in exact or check(value)
+
+
+def _check_items(check: Check) -> Check:
+    return lambda value: all(map(check, value))
+
+
+def _check_object(body: dict[str, Any], depth: int) -> Check | None:
+    properties = body.get("properties", {})
+    rest = body.get("additionalProperties", True)
+    if not isinstance(rest, bool):
         return None
-    if types is None:
-        return lambda _value: True
-    return lambda value: any(is_type(value, name) for name in types)
+    needed = set(body.get("required", ()))
+    rows = []
+    for name, node in properties.items():
+        check = simple_check(node, depth + 1)
+        if check is None:
+            return None
+        plain = isinstance(node, dict) and node.keys() <= {"type", "default"}
+        exact = exact_classes(_types(node) or []) if isinstance(node, dict) and plain else frozenset[type]()
+        rows.append((name, exact, check, name in needed))
+    undeclared = tuple(needed - properties.keys())
+
+    def check_object(value: Any) -> bool:
+        for name, exact, check, required in rows:
+            if name in value:
+                item = value[name]
+                if item.__class__ not in exact and not check(item):
+                    return False
+            elif required:
+                return False
+        for name in undeclared:
+            if name not in value:
+                return False
+        return rest or value.keys() <= properties.keys()
+
+    return check_object
+
+
+def exact_classes(types: list[str]) -> frozenset[type]:
+    """The classes whose very instances are of one of the JSON types."""
+    return frozenset(cls for name in types for cls in _CLASSES[name])
 
 
 def _types(body: dict[str, Any]) -> list[str] | None:
@@ -273,7 +369,7 @@ def _frozen(value: Any) -> Any:
     """A hashable stand-in that is equal where two JSON values are."""
     if isinstance(value, dict):
         return "o", frozenset((key, _frozen(item)) for key, item in value.items())
-    if isinstance(value, list | tuple):
+    if isinstance(value, _ARRAY):
         return "a", tuple(map(_frozen, value))
     return (bool, value) if isinstance(value, bool) else value
 
@@ -360,7 +456,7 @@ class Validation:
         self._validators: dict[int, Any] = {}
         self._errors: tuple[type[Exception], ...] = ()
         body = closure.bodies[closure.root]
-        simple = simple_check(body)
+        simple = simple_check(body) if fast else None
         if simple is not None:
             self.is_simple = True
             self.check = simple
@@ -457,12 +553,12 @@ def is_deeper(value: Any, limit: int) -> bool:
         for item in level:
             if isinstance(item, dict):
                 below.extend(item.values())
-            elif isinstance(item, list | tuple):
+            elif isinstance(item, _ARRAY):
                 below.extend(item)
         if not below:
             return False
         level = below
-    return any(isinstance(item, dict | list | tuple) for item in level)
+    return any(isinstance(item, (dict, list, tuple)) for item in level)
 
 
 # --- how often one part of a value is looked at --------------------------------------------------------
@@ -526,4 +622,6 @@ def _fan(closure: Closure, body: Body, heavy: set[str]) -> int:
             for child, part in _children(node):
                 counts[part] += sum(name in heavy for name in in_place_refs(child))
             stack.extend(in_place(node))
-    return max((count + (counts["{}"] if part.startswith(".") else 0) for part, count in counts.items()), default=1)
+    return max(
+        (count + (counts["{}"] if part.startswith(".") else 0) for part, count in counts.items()), default=1
+    )

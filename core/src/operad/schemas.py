@@ -2,7 +2,7 @@
 
     schema = from_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
     schema.cast({"id": "7", "x": 1})     # {"id": 7}
-    schema.errors({"id": "seven"})       # [SchemaError(path="$.id", message="expected integer, got str at $.id", …)]
+    schema.errors({"id": "seven"})       # one SchemaError: expected integer, got str at $.id
 
 A schema is a pointer into a document that is shared and never copied or changed. Nothing is compiled until
 it is first used, nothing is ever fetched, and this module imports no validator: fastjsonschema and
