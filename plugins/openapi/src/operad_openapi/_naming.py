@@ -8,15 +8,17 @@ from fnmatch import fnmatchcase
 from operad.errors import ConfigError
 from operad_openapi._normalize import RawOperation
 
-_UNPRINTABLE = re.compile(r"\s+")
+_SPACE = re.compile(r"\s+")
 
 
 def wanted_name(raw: RawOperation) -> str:
     """The operationId; without one, ``{method}_{path}`` with braces dropped and slashes as underscores."""
     given = raw.node.get("operationId")
     name = given if isinstance(given, str) and given.strip() else _path_name(raw)
-    name = _UNPRINTABLE.sub("_", name.strip())
-    return "".join(character for character in name if character.isprintable()) or _path_name(raw)
+    if name.isprintable() and " " not in name and not name[0].isspace():
+        return name
+    name = _SPACE.sub("_", name.strip())
+    return "".join(character for character in name if character.isprintable()) or "operation"
 
 
 def _path_name(raw: RawOperation) -> str:
@@ -30,15 +32,7 @@ class Names:
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
-    def name(self, raw: RawOperation) -> str:
-        """The name that ``raw`` would like to have; claims nothing."""
-        return wanted_name(raw)
-
-    def claim(self, raw: RawOperation) -> str:
-        """The name that ``raw`` gets."""
-        return self.claim_free(wanted_name(raw))
-
-    def claim_free(self, name: str) -> str:
+    def claim(self, name: str) -> str:
         """``name``, or the next free one."""
         candidate, number = name, 2
         while candidate.lower() in self._taken:

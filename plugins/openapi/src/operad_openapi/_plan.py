@@ -9,7 +9,7 @@ import attrs
 
 from operad_openapi._bodies import BodyPlan, EncodedBody, plan_body
 from operad_openapi._client import Request
-from operad_openapi._document import Document
+from operad_openapi._document import Document, PointerError
 from operad_openapi._inputs import MISSING, Inputs, plan_inputs
 from operad_openapi._normalize import (
     STREAM_TYPES,
@@ -170,7 +170,10 @@ def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> st
         return None
     if inputs.body_fields is not None:
         return "stream" if "stream" in inputs.body_fields else None
-    schema = view.resolve(body.schema)
+    try:
+        schema = view.resolve(body.schema)
+    except PointerError:
+        return None
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return "stream" if isinstance(properties, dict) and "stream" in properties else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -35,9 +36,13 @@ class LocalFS:
 
         def read() -> bytes:
             with Path(path).open("rb") as file:
-                return file.read(limit + 1)
+                # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
+                return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
 
-        return await asyncio.to_thread(read)
+        data = await asyncio.to_thread(read)
+        # The event loop holds the thread's result until the next step: a document should not live twice.
+        await asyncio.sleep(0)
+        return data
 
     async def realpath(self, path: str) -> str:
         """As `OpenAPIFS.realpath`."""

@@ -17,7 +17,7 @@ from operad.operations import ErrorDefinition, Operation, OperationSpec, Operati
 from operad.schemas import Schema, from_schema, lazy_schema
 from operad_openapi._client import HTTPClient, Request, chunks_of, read_body
 from operad_openapi._document import Document, Json, PointerError
-from operad_openapi._naming import Filters, Names
+from operad_openapi._naming import Filters, Names, wanted_name
 from operad_openapi._normalize import (
     EVENT_STREAM,
     STREAM_TYPES,
@@ -528,12 +528,12 @@ def build_operations(
         if isinstance(raw, Diagnostic):
             diagnostics.append(raw)
             continue
-        name = names.name(raw)
+        name = wanted_name(raw)
         if not filters.admits(name, raw):
             continue
         try:
             checker.check(raw, diagnostics)
-            operations += _operations_of(source, raw, names)
+            operations += _operations_of(source, raw, names.claim(name), names)
         except (NotUsableError, PointerError, SerializationError) as error:
             diagnostics.append(Diagnostic(raw.pointer, str(error)))
     for diagnostic in diagnostics:
@@ -541,17 +541,16 @@ def build_operations(
     return operations
 
 
-def _operations_of(source: DocumentSource, raw: RawOperation, names: Names) -> list[AnyOperation]:
+def _operations_of(source: DocumentSource, raw: RawOperation, name: str, names: Names) -> list[AnyOperation]:
     """The operation, and its streaming twin if it answers both ways."""
     media = success_media(source.document, raw)
     streams = [media_type for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
-    name = names.claim(raw)
     if not streams:
         return [_operation(source, raw, name, None)]
     stream = EVENT_STREAM if any(essence(s) == EVENT_STREAM for s in streams) else essence(streams[0])
     if len(streams) == len(media):
         return [_operation(source, raw, name, stream)]
-    twin = names.claim_free(f"{name}_stream")
+    twin = names.claim(f"{name}_stream")
     return [_operation(source, raw, name, None), _operation(source, raw, twin, stream, is_twin=True)]
 
 
