@@ -42,6 +42,8 @@ _MAX_RECENT = 10_000
 _NOTICE_AFTER = 0.05
 """Seconds after which a handler on a broker tells where it is."""
 _REGISTER_AT_ONCE = 500
+_BREATH, _CREDIT_BREATH = 8, 256
+"""After how many items a stream lets others run, without credit and with it."""
 _LONGEST = 1e10
 """Milliseconds: a longer timeout means no timeout to any clock."""
 
@@ -345,6 +347,7 @@ class CallHandler:
         if self._announces:
             await self._notice(request)
         sent = 0
+        breath = _BREATH if request.total is None else _CREDIT_BREATH
         stream = self._registry.subscribe(request.operation_id, input, context)
         try:
             while True:
@@ -363,6 +366,8 @@ class CallHandler:
                     payload["replyTo"] = link.inbox
                 await link.send(request.reply_to, {"type": protocol.RESPONDED, "id": "", "payload": payload})
                 sent += 1
+                if sent % breath == 0:  # nothing above has to wait: others, and an abort, need their turn
+                    await asyncio.sleep(0)
         finally:
             await stream.aclose()
         event: Event = {

@@ -1,0 +1,18 @@
+"""The in-process transport keeps to the conformance kit, with and without encoding."""
+
+from contextlib import asynccontextmanager
+
+from operad.testing import TransportConformance
+from operad.transports import InProcessTransport
+
+
+class TestInProcess(TransportConformance):
+    @asynccontextmanager
+    async def transport(self):
+        yield InProcessTransport()
+
+
+class TestInProcessStrict(TransportConformance):
+    @asynccontextmanager
+    async def transport(self):
+        yield InProcessTransport(strict=True, max_payload=64 * 1024)
