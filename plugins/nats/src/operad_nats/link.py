@@ -258,7 +258,8 @@ class NATSLink:
             await self.unregister(registration)
         if self._is_up:
             try:
-                await asyncio.wait_for(self._client.barrier(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self._client.barrier()
             except (errors.Error, OSError, TimeoutError) as error:
                 raise TransportError(f"draining did not end within {timeout} s") from error
 

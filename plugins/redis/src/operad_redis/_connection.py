@@ -1,0 +1,173 @@
+"""Connections of redis-py, used without its locks: many commands under way, one writer, replies in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+HIGH_WATER = 4 * 1024 * 1024
+"""Bytes that may wait to be written before senders have to wait, too."""
+
+LOST = (RedisError, OSError, EOFError)
+"""What a connection raises when it is lost, or when the server is not what we take it for."""
+
+
+def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
+    """What makes connections for a URL (TLS, user, password, database and the rest of redis-py's options).
+
+    Nothing is retried: redis-py's connections come back silently, and what was missed meanwhile stays unknown.
+    """
+    pool = ConnectionPool.from_url(url, **options)
+    pool.connection_kwargs.update(
+        protocol=2,
+        decode_responses=False,
+        socket_timeout=None,
+        socket_keepalive=True,
+        health_check_interval=0,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_timeout=False,
+        retry_on_error=[],
+    )
+    return pool
+
+
+def pack(*arguments: str | bytes | int) -> bytes:
+    """A command on the wire (RESP, arrays of bulk strings)."""
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        data = argument if type(argument) is bytes else str(argument).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+class Script:
+    """A Lua script: sent by its digest once the server knows it."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+class Pipeline:
+    """A connection with any number of commands under way.
+
+    Args:
+        connection: connected already; it belongs to the pipeline from now on.
+        on_lost: called once with the error, if the connection is lost before `close`.
+    """
+
+    def __init__(self, connection: AbstractConnection, on_lost: Callable[[BaseException], None]) -> None:
+        self._connection = connection
+        self._on_lost = on_lost
+        self._waiting: deque[asyncio.Future[Any] | None] = deque()
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._write()), loop.create_task(self._read())]
+
+    def post(self, packed: bytes) -> None:
+        """Send a command whose answer nobody wants. Raises `ConnectionError` if the connection is closed."""
+        self._append(packed, None)
+
+    def ask(self, packed: bytes) -> asyncio.Future[Any]:
+        """Send a command; the future is its answer. Raises `ConnectionError` if the connection is closed."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._append(packed, answer)
+        return answer
+
+    async def room(self) -> None:
+        """Wait while too much waits to be written."""
+        if not self._room.is_set():
+            await self._room.wait()
+
+    def _append(self, packed: bytes, answer: asyncio.Future[Any] | None) -> None:
+        if self._closed:
+            raise ConnectionError("the connection to Redis is closed")
+        self._waiting.append(answer)
+        self._buffer.append(packed)
+        self._buffered += len(packed)
+        self._wake.set()
+        if self._buffered > HIGH_WATER:
+            self._room.clear()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                batch, self._buffer, self._buffered = self._buffer, [], 0
+                await self._connection.send_packed_command(b"".join(batch), check_health=False)
+                if self._buffered <= HIGH_WATER:
+                    self._room.set()
+        except LOST as error:
+            self._lost(error)
+
+    async def _read(self) -> None:
+        read = self._connection.read_response
+        waiting = self._waiting
+        try:
+            while True:
+                try:
+                    value = await read()
+                except ResponseError as error:
+                    answer = waiting.popleft()
+                    if answer is not None and not answer.done():
+                        answer.set_exception(error)
+                    continue
+                answer = waiting.popleft()
+                if answer is not None and not answer.done():
+                    answer.set_result(value)
+        except LOST as error:
+            self._lost(error)
+
+    def _lost(self, error: BaseException) -> None:
+        if not self._closed:
+            self._fail(error)
+            self._on_lost(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._closed = True
+        self._room.set()
+        for answer in self._waiting:
+            if answer is not None and not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # whoever gave up waiting need not look
+        self._waiting.clear()
+
+    async def flushed(self) -> None:
+        """Return when the server has answered all that was sent before."""
+        await self.ask(pack("PING"))
+
+    async def close(self) -> None:
+        """Close the connection; what is under way fails. Idempotent."""
+        self._fail(ConnectionError("the connection to Redis is closed"))
+        await stop(*self._tasks)
+        await disconnect(self._connection)
+
+
+async def disconnect(connection: AbstractConnection) -> None:
+    """Close a connection, whatever state it is in."""
+    with contextlib.suppress(*LOST):
+        await connection.disconnect()
+
+
+async def stop(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end; the one that calls is left out."""
+    current = asyncio.current_task()
+    others = [task for task in tasks if task is not current]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

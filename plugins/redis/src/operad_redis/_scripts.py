@@ -1,0 +1,136 @@
+"""What has to happen in one step on the server, in Lua (Redis 6.2 or newer).
+
+A link is alive while it listens at its inbox, which the server knows at once when a process dies, and while it
+gives signs of life, which a connection that is cut without a word does not. All links of a bus are connected to
+the node that holds its keys, so `PUBSUB NUMSUB` sees each of them, in a cluster, too.
+"""
+
+from __future__ import annotations
+
+_NOW = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+"""
+
+# KEYS: operation, load. ARGV: streams, inboxes, turn, event, redelivered, operation (for whoever reaps).
+# The member of each group with the fewest unfinished requests; among equals the turn decides, so that one caller
+# after the other goes round. Answers the links that got it.
+DISPATCH = """
+local members = redis.call('SMEMBERS', KEYS[1])
+local count = #members
+if count == 0 then return {} end
+local channels, links, groups = {}, {}, {}
+for i = 1, count do
+  local link, group = string.match(members[i], '^(%S+) (.*)$')
+  links[i], groups[i], channels[i] = link, group, ARGV[2] .. link
+end
+local listening = redis.call('PUBSUB', 'NUMSUB', unpack(channels))
+local loads = redis.call('HMGET', KEYS[2], unpack(links))
+local chosen = {}
+for turn = 1, count do
+  local i = (turn + ARGV[3]) % count + 1
+  if listening[2 * i] > 0 then
+    local best = chosen[groups[i]]
+    if not best or tonumber(loads[i] or 0) < tonumber(loads[best] or 0) then chosen[groups[i]] = i end
+  end
+end
+local taken = {}
+for _, i in pairs(chosen) do
+  if redis.call('XADD', ARGV[1] .. links[i], 'NOMKSTREAM', '*', 'e', ARGV[4], 'r', ARGV[5], 'o', ARGV[6]) then
+    redis.call('HINCRBY', KEYS[2], links[i], 1)
+    taken[#taken + 1] = links[i]
+  end
+end
+return taken
+"""
+
+# KEYS: stream, load. ARGV: link, entry id.
+DONE = """
+if redis.call('XACK', KEYS[1], 'operad', ARGV[2]) == 1 then
+  redis.call('XDEL', KEYS[1], ARGV[2])
+  redis.call('HINCRBY', KEYS[2], ARGV[1], -1)
+end
+"""
+
+# KEYS: links, load, stream. ARGV: link, lifetime of the stream in ms.
+ENROLL = (
+    _NOW
+    + """
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('HSETNX', KEYS[2], ARGV[1], 0)
+redis.pcall('XGROUP', 'CREATE', KEYS[3], 'operad', '0', 'MKSTREAM')
+redis.call('PEXPIRE', KEYS[3], ARGV[2])
+"""
+)
+
+# KEYS: operation, served. ARGV: link, group.
+REGISTER = """
+redis.call('SADD', KEYS[1], ARGV[1] .. ' ' .. ARGV[2])
+redis.call('SADD', KEYS[2], ARGV[2] .. '\\n' .. KEYS[1])
+"""
+
+UNREGISTER = """
+redis.call('SREM', KEYS[1], ARGV[1] .. ' ' .. ARGV[2])
+redis.call('SREM', KEYS[2], ARGV[2] .. '\\n' .. KEYS[1])
+"""
+
+# KEYS: links, stream, served. ARGV: link, inboxes, lease in ms, lifetime of the stream in ms.
+# Answers whether the link is still enrolled, and the links that are dead.
+BEAT = (
+    _NOW
+    + """
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {0, {}} end
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+local dead = {}
+local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for i = 1, #all, 2 do
+  if all[i] ~= ARGV[1] and (now - all[i + 1] > tonumber(ARGV[3])
+      or redis.call('PUBSUB', 'NUMSUB', ARGV[2] .. all[i])[2] == 0) then
+    dead[#dead + 1] = all[i]
+  end
+end
+return {1, dead}
+"""
+)
+
+# KEYS: links, load, stream, served, dead. ARGV: link, inbox channel, lease in ms ("" reaps it in any case).
+# Takes a link off the bus. Answers the id up to which its requests had been delivered, or nothing if somebody
+# else took it off, it is alive, or it left no request.
+REAP = (
+    _NOW
+    + """
+local seen = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not seen then return false end
+if ARGV[3] ~= '' and now - seen <= tonumber(ARGV[3])
+    and redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2] > 0 then return false end
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+for _, entry in ipairs(redis.call('SMEMBERS', KEYS[4])) do
+  local group, operation = string.match(entry, '^(.*)\\n(.*)$')
+  redis.call('SREM', operation, ARGV[1] .. ' ' .. group)
+end
+redis.call('DEL', KEYS[4])
+if redis.call('EXISTS', KEYS[3]) == 0 then return false end
+if redis.call('XLEN', KEYS[3]) == 0 then redis.call('DEL', KEYS[3]) return false end
+local last = '0-0'
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
+  for i = 1, #group, 2 do
+    if group[i] == 'last-delivered-id' then last = group[i + 1] end
+  end
+end
+redis.call('RENAME', KEYS[3], KEYS[5])
+redis.call('PEXPIRE', KEYS[5], 600000)
+return last
+"""
+)
+
+ALL = {
+    "dispatch": DISPATCH,
+    "done": DONE,
+    "enroll": ENROLL,
+    "register": REGISTER,
+    "unregister": UNREGISTER,
+    "beat": BEAT,
+    "reap": REAP,
+}

@@ -1,0 +1,589 @@
+"""`RedisLink`: one participant's connections to a Redis server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, ResponseError
+
+from operad.errors import ErrorCode
+from operad.plugin import (
+    Delivery,
+    Event,
+    LinkDownError,
+    NoRespondersError,
+    PayloadTooLargeError,
+    Registration,
+    TransportError,
+)
+from operad.protocol import decode, encode, error_event
+from operad_redis._connection import LOST, Pipeline, Script, connections, disconnect, pack, stop
+from operad_redis._keys import Keys
+from operad_redis._scripts import ALL
+
+if TYPE_CHECKING:
+    from operad.transports import OnEvent, OnLink
+    from operad_redis.transport import RedisTransport
+
+logger = logging.getLogger("operad.transports.redis")
+
+BEAT = 1.0
+"""Seconds between signs of life of a link that serves; it looks after dead ones in the same step."""
+READ_AT_ONCE = 64
+"""Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
+_LONGEST_WAIT = 2.0
+_NOT_OURS = (NoScriptError, ReadOnlyError, MovedError, ClusterDownError)
+_DELIVERY = Delivery()
+_SCRIPTS = {name: Script(source) for name, source in ALL.items()}
+
+
+class RedisLink:
+    """Two connections, for commands and for channels, and a third one that waits for requests once it serves."""
+
+    def __init__(self, transport: RedisTransport, on_event: OnEvent, on_link: OnLink) -> None:
+        self._transport = transport
+        self._on_event = on_event
+        self._on_link = on_link
+        self._pool = connections(
+            transport.url, {"socket_connect_timeout": transport.connect_timeout, **transport.options}
+        )
+        self._keys = Keys(transport.bus)
+        self._id = secrets.token_hex(16)
+        self._stream = self._keys.stream(self._id)
+        self._lease_ms = int(transport.lease * 1000)
+        self._lifetime_ms = max(60_000, 4 * self._lease_ms)
+        self._turn = secrets.randbelow(1_000)
+        self._commands: Pipeline | None = None
+        self._channels: _Channels | None = None
+        self._requests: _Requests | None = None
+        self._served: dict[_Registration, None] = {}
+        self._unfinished: list[str] = []
+        self._epoch = 0
+        self._is_up = False
+        self._broken: BaseException | None = None
+        self._closed = False
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def inbox(self) -> str:
+        """The address of this link, ``inbox:…``."""
+        return f"inbox:{self._id}"
+
+    # --- the connections ---------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect and listen at the inbox. Raises `LinkDownError`."""
+        try:
+            await self._establish()
+        except LOST as error:
+            await self._disconnect()
+            raise LinkDownError(f"no connection to {self._host()}: {error}") from error
+        except BaseException:
+            await self._disconnect()
+            raise
+
+    def _host(self) -> str:
+        options = self._pool.connection_kwargs
+        return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+
+    async def _establish(self) -> None:
+        """Open the connections, and make the server know again what this link serves."""
+        self._broken = None
+        self._commands = await self._open_commands()
+        self._channels = _Channels(await self._connection(), self._receive, self._lost)
+        await self._channels.subscribe(self._keys.channel(self.inbox))
+        known: set[_Registration] = set()
+        while added := self._served.keys() - known:  # more may come while these are being registered
+            await asyncio.gather(*(self._register(item) for item in added))
+            known |= added
+        if self._broken is not None:
+            raise ConnectionError("lost again") from self._broken
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        self._epoch += 1
+        self._is_up = True
+        self._on_link("up", self._epoch)
+
+    async def _open_commands(self) -> Pipeline:
+        """A connection to the node that holds the keys of this bus, which knows the scripts."""
+        for _ in range(3):
+            pipeline = Pipeline(await self._connection(), self._lost)
+            try:
+                await pipeline.ask(pack("ZCARD", self._keys.links))
+                answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in _SCRIPTS.values()]
+                await asyncio.gather(*answers)
+            except MovedError as moved:
+                await pipeline.close()
+                self._pool.connection_kwargs.update(host=moved.host, port=moved.port)
+            except BaseException:
+                await pipeline.close()
+                raise
+            else:
+                return pipeline
+        raise ConnectionError("the cluster moves the keys of this bus around")
+
+    async def _connection(self) -> AbstractConnection:
+        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        try:
+            connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
+            async with asyncio.timeout(self._transport.connect_timeout):
+                await connecting
+        except BaseException:
+            await disconnect(connection)
+            raise
+        return connection
+
+    def _lost(self, error: BaseException) -> None:
+        """A connection broke, or the server lost its memory: start again from nothing."""
+        if self._closed:
+            return
+        if not self._is_up:
+            self._broken = error
+            return
+        logger.debug("the connection to %s is lost: %r", self._host(), error)
+        self._is_up = False
+        self._on_link("down", self._epoch)
+        self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        wait = self._transport.reconnect_wait
+        while not self._closed:
+            await self._disconnect()
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # no secret: it only spreads the herd
+            wait = min(2 * wait, _LONGEST_WAIT)
+            try:
+                await self._establish()
+            except LOST as error:
+                logger.debug("no connection to %s: %r", self._host(), error)
+            else:
+                return
+
+    async def _disconnect(self) -> None:
+        parts = (self._requests, self._channels, self._commands)
+        self._requests = self._channels = self._commands = None
+        if self._beating is not None:
+            await stop(self._beating)
+            self._beating = None
+        for part in parts:
+            if part is not None:
+                await part.close()
+
+    # --- commands ----------------------------------------------------------------------------------
+
+    def _live(self) -> Pipeline:
+        if not self._is_up or self._commands is None:
+            raise LinkDownError(f"the connection to {self._host()} is down")
+        return self._commands
+
+    def _command(self, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
+        """Run a script, and wait for its answer."""
+        assert self._commands is not None
+        return self._commands.ask(pack("EVALSHA", _SCRIPTS[script].digest, len(keys), *keys, *arguments))
+
+    async def _register(self, item: _Registration) -> None:
+        """Make the server know an address that this link serves."""
+        if item.group is None:
+            assert self._channels is not None
+            await self._channels.subscribe(item.name)
+        else:
+            await self._serve()
+            await self._command("register", [item.name, self._keys.served(self._id)], self._id, item.group)
+
+    def _acknowledge(self, commands: Pipeline, entry_id: str) -> None:
+        keys = (self._stream, self._keys.load)
+        commands.post(pack("EVALSHA", _SCRIPTS["done"].digest, 2, *keys, self._id, entry_id))
+
+    # --- events in ---------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        self._deliver(data, _DELIVERY)
+
+    def _deliver(self, data: bytes, delivery: Delivery) -> None:
+        try:
+            event = decode(data)
+        except ValueError as error:
+            logger.debug("dropped a message that is no event: %s", error)
+            if delivery.done is not None:
+                delivery.done()
+            return
+        try:
+            self._on_event(event, delivery)
+        except Exception:  # a defect of the receiver must not end the connection
+            logger.exception("handling an event failed")
+
+    def _request(self, entry_id: str, fields: dict[bytes, bytes]) -> None:
+        done = partial(self._done, entry_id)
+        self._deliver(fields.get(b"e", b""), Delivery(redelivered=fields.get(b"r") == b"1", done=done))
+
+    def _done(self, entry_id: str) -> None:
+        """The work that a request asked for has ended: take it off the stream."""
+        if self._is_up and self._commands is not None:
+            with contextlib.suppress(ConnectionError):
+                self._acknowledge(self._commands, entry_id)
+                return
+        self._unfinished.append(entry_id)
+
+    # --- events out --------------------------------------------------------------------------------
+
+    async def send(self, to: str, event: Event) -> str | None:
+        """Send an event; of a request, the answer is the inbox of the member that got it.
+
+        Raises:
+            CallError: ``SERIALIZATION_ERROR``.
+            NoRespondersError: nobody who is alive serves the operation.
+            LinkDownError: there is no connection now; nothing was sent.
+            PayloadTooLargeError: nothing was sent.
+            TransportError: ``to`` is no address, or the server refused the event.
+        """
+        data = encode(event)
+        if len(data) > self._transport.max_payload:
+            limit = self._transport.max_payload
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
+        commands = self._live()
+        try:
+            if to.startswith("op:"):
+                taken = await self._dispatch(to, data, 0)
+                if not taken:
+                    raise NoRespondersError(f'nobody serves "{to[3:]}"')
+                return f"inbox:{taken[0].decode()}" if len(taken) == 1 else None
+            commands.post(pack("PUBLISH", self._keys.channel(to), data))
+            await commands.room()
+        except _NOT_OURS as error:  # the server is another one, or was reset
+            self._lost(error)
+            raise LinkDownError(f"not sent: {error}") from error
+        except ResponseError as error:
+            raise TransportError(f"Redis refused the event: {error}") from error
+        except LOST:
+            # It may have been sent, so this is no `LinkDownError`: whoever waits has been told by ``on_link``.
+            if self._is_up:
+                raise
+        return None
+
+    async def _dispatch(self, operation: str, data: bytes, redelivered: int) -> list[bytes]:
+        """Give a request to one member of each group; answers who got it."""
+        self._turn += 1
+        keys = self._keys
+        taken: list[bytes] = await self._command(
+            "dispatch",
+            [keys.operation(operation), keys.load],
+            keys.streams,
+            keys.inboxes,
+            self._turn,
+            data,
+            redelivered,
+            operation.encode("utf-8", "surrogatepass"),
+        )
+        return taken
+
+    # --- serving -----------------------------------------------------------------------------------
+
+    async def register(self, topic: str, group: str | None = None) -> Registration:
+        """Receive what is sent to ``topic``; in force on the server when it returns."""
+        if topic.startswith("op:"):
+            # Without a group each gets everything: a group of its own.
+            item = _Registration(self, self._keys.operation(topic), f"link {self._id}" if group is None else group)
+        elif group is None:
+            item = _Registration(self, self._keys.channel(topic), None)
+        else:
+            raise TransportError(f'"{topic}": a group needs an address "op:…"')
+        if self._closed:
+            raise LinkDownError("the link is closed")
+        self._served[item] = None
+        if not self._is_up:
+            return item  # registered with all others when the connection is back
+        try:
+            await self._register(item)
+        except LOST as error:
+            if self._is_up:
+                self._served.pop(item, None)
+                raise TransportError(f'"{topic}" is not registered: {error}') from error
+        return item
+
+    async def _serve(self) -> None:
+        """Be one of the links that serve: a stream, a reader, signs of life."""
+        if self._requests is not None:
+            await self._requests.ready
+            return
+        self._requests = requests = _Requests(self._stream, self._request, self._lost)
+        try:
+            commands = self._commands
+            assert commands is not None
+            unfinished, self._unfinished = self._unfinished, []
+            for entry_id in unfinished:
+                self._acknowledge(commands, entry_id)
+            keys = [self._keys.links, self._keys.load, self._stream]
+            await self._command("enroll", keys, self._id, self._lifetime_ms)
+            requests.start(await self._connection())
+        except BaseException as error:
+            self._requests = None
+            if not requests.ready.done():
+                requests.ready.set_exception(error)
+                requests.ready.exception()
+            raise
+
+    async def unregister(self, item: _Registration) -> None:
+        """Serve an address no longer."""
+        if item not in self._served:
+            return
+        del self._served[item]
+        if not self._is_up:
+            return
+        try:
+            if item.group is None:
+                assert self._channels is not None
+                await self._channels.unsubscribe(item.name)
+            else:
+                await self._command("unregister", [item.name, self._keys.served(self._id)], self._id, item.group)
+        except LOST as error:
+            logger.debug("unregistering: %r", error)
+
+    async def drain(self, timeout: float) -> None:
+        """Serve no address any more; what was given to this link before has been delivered when it returns."""
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(self.unregister(item) for item in list(self._served)))
+                if self._is_up and self._commands is not None:
+                    if self._requests is not None:
+                        last = await self._commands.ask(pack("XREVRANGE", self._stream, "+", "-", "COUNT", 1))
+                        if last:
+                            await self._requests.seen(last[0][0].decode())
+                    await self._commands.flushed()
+        except TimeoutError:
+            raise TransportError(f"draining did not end within {timeout} s") from None
+        except LOST as error:
+            raise TransportError(f"draining: {error}") from error
+
+    async def close(self) -> None:
+        """Write what is buffered, hand over what is unfinished, disconnect; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._reconnecting is not None:
+            await stop(self._reconnecting)
+        if self._is_up and self._commands is not None:
+            try:
+                async with asyncio.timeout(self._transport.connect_timeout):
+                    if self._requests is not None:
+                        await self._bury(self._id, "")
+                    await self._commands.flushed()
+            except (*LOST, TimeoutError) as error:
+                logger.debug("closing: %r", error)
+        self._is_up = False
+        self._served.clear()
+        await self._disconnect()
+
+    # --- signs of life -----------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Notice a dead connection; if it serves, tell that it lives, and take care of those that do not."""
+        lease = self._transport.lease
+        keys = [self._keys.links, self._stream, self._keys.served(self._id)]
+        options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms)
+        try:
+            while self._commands is not None:
+                if self._requests is None or not self._requests.ready.done():
+                    async with asyncio.timeout(lease):  # not wait_for, which can lose a cancellation
+                        await self._commands.flushed()
+                    await asyncio.sleep(lease / 3)
+                    continue
+                async with asyncio.timeout(lease):
+                    enrolled, dead = await self._command("beat", keys, *options)
+                if not enrolled:
+                    raise ConnectionError("this link was taken for dead")
+                for link in dead:
+                    await self._bury(link.decode(), str(self._lease_ms))
+                await asyncio.sleep(min(BEAT, lease / 3))
+        except LOST as error:
+            self._lost(error)
+
+    async def _bury(self, link: str, lease: str) -> None:
+        """Take a dead link off the bus, and give what it left to others."""
+        keys = self._keys
+        reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]
+        last = await self._command("reap", reaped, link, keys.inboxes + link, lease)
+        if last is None:
+            return
+        delivered = _order(last.decode())
+        while True:
+            assert self._commands is not None
+            entries = await self._commands.ask(pack("XRANGE", keys.dead(link), "-", "+", "COUNT", 100))
+            for entry_id, pairs in entries:
+                fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+                was_read = _order(entry_id.decode()) <= delivered or fields.get(b"r") == b"1"
+                await self._pass_on(fields, was_read)
+                self._commands.post(pack("XDEL", keys.dead(link), entry_id))
+            if len(entries) < 100:
+                break
+        self._commands.post(pack("DEL", keys.dead(link)))
+
+    async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool) -> None:
+        """Give a request of a dead link to another one; if there is none, tell who waits for it."""
+        data = fields.get(b"e", b"")
+        try:
+            operation = fields[b"o"].decode("utf-8", "surrogatepass")
+            if await self._dispatch(operation, data, int(was_read)):
+                return
+            payload = decode(data)["payload"]
+            message = f'"{operation[3:]}": its handler was lost, and nobody else serves it'
+            details = {"operationId": operation[3:], "sent": was_read}
+            lost = error_event(payload["requestId"], ErrorCode.UNAVAILABLE, message, details)
+            await self.send(payload["replyTo"], lost)
+        except (KeyError, ValueError, TypeError, AttributeError, TransportError) as error:
+            logger.debug("dropped an entry that nobody can be told about: %r", error)
+
+
+class _Registration:
+    """An address that a link serves: by group on its stream, or without one on a channel."""
+
+    def __init__(self, link: RedisLink, name: str, group: str | None) -> None:
+        self._link = link
+        self.name = name
+        self.group = group
+
+    async def unregister(self) -> None:
+        """Serve it no longer; idempotent."""
+        await self._link.unregister(self)
+
+
+class _Channels:
+    """The connection that channels come in on."""
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        receive: Callable[[bytes], None],
+        on_lost: Callable[[BaseException], None],
+    ) -> None:
+        self._connection = connection
+        self._receive = receive
+        self._on_lost = on_lost
+        self._names: dict[str, int] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._closed = False
+        self._sending = asyncio.Lock()
+        self._task = asyncio.get_running_loop().create_task(self._read())
+
+    async def subscribe(self, *names: str) -> None:
+        """Listen at channels; the server does when it returns."""
+        loop = asyncio.get_running_loop()
+        confirmed = []
+        for name in names:
+            self._names[name] = self._names.get(name, 0) + 1
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting.setdefault(name, []).append(future)
+            confirmed.append(future)
+        await self._send("SUBSCRIBE", *names)
+        await asyncio.gather(*confirmed)
+
+    async def unsubscribe(self, name: str) -> None:
+        """Listen at a channel no longer, if this was the last one who wanted to."""
+        self._names[name] -= 1
+        if not self._names[name]:
+            del self._names[name]
+            await self._send("UNSUBSCRIBE", name)
+
+    async def _send(self, *command: str) -> None:
+        async with self._sending:
+            await self._connection.send_packed_command(pack(*command), check_health=False)
+
+    async def _read(self) -> None:
+        read = self._connection.read_response
+        try:
+            while True:
+                message = await read()
+                if message[0] == b"message":
+                    self._receive(message[2])
+                elif message[0] == b"subscribe":
+                    for future in self._waiting.pop(message[1].decode(), ()):
+                        if not future.done():
+                            future.set_result(None)
+        except LOST as error:
+            if not self._closed:
+                self._fail(error)
+                self._on_lost(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._closed = True
+        for futures in self._waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # whoever gave up waiting need not look
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._fail(ConnectionError("the connection to Redis is closed"))
+        await stop(self._task)
+        await disconnect(self._connection)
+
+
+class _Requests:
+    """The connection that waits for requests on a link's stream."""
+
+    def __init__(
+        self,
+        stream: str,
+        receive: Callable[[str, dict[bytes, bytes]], None],
+        on_lost: Callable[[BaseException], None],
+    ) -> None:
+        self._stream = stream
+        self._receive = receive
+        self._on_lost = on_lost
+        self._connection: AbstractConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last = (0, 0)
+        self._changed = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the link may be given requests."""
+
+    def start(self, connection: AbstractConnection) -> None:
+        """Read on a connection, which belongs to the reader from now on."""
+        self._connection = connection
+        self._task = asyncio.get_running_loop().create_task(self._read(connection))
+        self.ready.set_result(None)
+
+    async def seen(self, entry_id: str) -> None:
+        """Return when an entry has been read."""
+        while self._last < _order(entry_id):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        group = ("GROUP", "operad", "link", "COUNT", READ_AT_ONCE, "BLOCK", 0)
+        command = pack("XREADGROUP", *group, "STREAMS", self._stream, ">")
+        try:
+            await connection.send_packed_command(command, check_health=False)
+            while True:
+                answer = await connection.read_response()
+                # The next read is under way while this one's requests are handed out.
+                await connection.send_packed_command(command, check_health=False)
+                for _, entries in answer or ():
+                    for entry_id, pairs in entries:
+                        name = entry_id.decode()
+                        self._last = _order(name)
+                        if pairs is not None:
+                            self._receive(name, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+                self._changed.set()
+        except LOST as error:
+            self._on_lost(error)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._task is not None:
+            await stop(self._task)
+        if self._connection is not None:
+            await disconnect(self._connection)
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
