@@ -4,7 +4,9 @@ Local functions, REST APIs, MCP servers and functions in other processes become 
 called the same way, answering the same envelope, guarded by the same access control.
 """
 
+from operad._inprocess import InProcessTransport
 from operad.access import AccessControl, Identity, check_access
+from operad.calls import CallEventMap, CallHandler, PendingRequestMap
 from operad.context import OperationContext, OperationEnv, build_env
 from operad.envelopes import (
     EnvelopeKind,
@@ -34,11 +36,14 @@ from operad.subscriptions import Subscription, subscribe
 __all__ = [
     "AccessControl",
     "CallError",
+    "CallEventMap",
+    "CallHandler",
     "ConfigError",
     "EnvelopeKind",
     "ErrorCode",
     "ErrorDefinition",
     "Identity",
+    "InProcessTransport",
     "LocalResponseMeta",
     "OperadError",
     "Operation",
@@ -47,6 +52,7 @@ __all__ = [
     "OperationRegistry",
     "OperationSpec",
     "OperationType",
+    "PendingRequestMap",
     "PluginError",
     "PluginRecord",
     "Plugins",

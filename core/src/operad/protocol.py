@@ -109,9 +109,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """The JSON Schema of each event, by type; read-only."""
 
 
-def error_event(
-    request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None
-) -> Event:
+def error_event(request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None) -> Event:
     """A ``call.error``."""
     payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
     if details is not None:
