@@ -1,0 +1,135 @@
+"""Descriptors of services: from a descriptor set, or by server reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+from operad import SourceError
+
+_INTERNAL = ("grpc.reflection.", "grpc.health.", "grpc.channelz.")
+# The messages of both versions have the same wire form.
+_REFLECTION = tuple(
+    f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")
+)
+
+Metadata = Iterable[tuple[str, str]]
+
+
+def read_descriptor_set(path: Path) -> tuple[DescriptorPool, list[str]]:
+    """The pool and the service names of a descriptor set. Raises `SourceError` if it cannot be read."""
+    try:
+        files = FileDescriptorSet.FromString(path.read_bytes()).file
+    except (OSError, DecodeError) as error:
+        raise SourceError(f"grpc: {path} cannot be read as a descriptor set: {error}") from error
+    names = [f"{file.package}.{service.name}".lstrip(".") for file in files for service in file.service]
+    return _pool({file.name: file for file in files}), names
+
+
+async def reflect(
+    channel: grpc.aio.Channel, metadata: Metadata, services: Iterable[str] | None
+) -> tuple[DescriptorPool, list[str]]:
+    """The pool and the service names that a server tells about itself.
+
+    Raises:
+        SourceError: the server has no reflection, or does not describe what it lists.
+        grpc.aio.AioRpcError: the server cannot be reached, or refuses.
+    """
+    for method in _REFLECTION:
+        try:
+            return await _Reflection(channel, method, metadata).describe(services)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+    raise SourceError("grpc: the server offers no reflection; turn it on there, or give a descriptor_set")
+
+
+class _Reflection:
+    """One reflection stream: a question, then its answer, and so on."""
+
+    def __init__(self, channel: grpc.aio.Channel, method: str, metadata: Metadata) -> None:
+        self._questions: asyncio.Queue[Any] = asyncio.Queue()
+        stub = channel.stream_stream(
+            method,
+            request_serializer=ServerReflectionRequest.SerializeToString,
+            response_deserializer=ServerReflectionResponse.FromString,
+        )
+        self._call = stub(self._asked(), metadata=tuple(metadata))
+
+    async def _asked(self) -> AsyncIterator[Any]:
+        while (question := await self._questions.get()) is not None:
+            yield question
+
+    async def describe(self, services: Iterable[str] | None) -> tuple[DescriptorPool, list[str]]:
+        try:
+            listed = await self._ask(list_services="*")
+            offered = [service.name for service in listed.list_services_response.service]
+            wanted = (
+                [name for name in offered if not name.startswith(_INTERNAL)]
+                if services is None
+                else list(services)
+            )
+            files: dict[str, FileDescriptorProto] = {}
+            for name in wanted:
+                self._keep(files, await self._ask(file_containing_symbol=name), name)
+            while missing := _missing(files):
+                for name in missing:
+                    self._keep(files, await self._ask(file_by_filename=name), name)
+            return _pool(files), wanted
+        finally:
+            self._questions.put_nowait(None)
+            self._call.cancel()
+
+    async def _ask(self, **question: str) -> Any:
+        self._questions.put_nowait(ServerReflectionRequest(**question))
+        answer = await self._call.read()
+        if answer is grpc.aio.EOF:
+            # Raises the status where it is an error.
+            await self._call.wait_for_connection()
+            raise SourceError("grpc: the server ended the reflection stream early")
+        return answer
+
+    def _keep(self, files: dict[str, FileDescriptorProto], answer: Any, name: str) -> None:
+        if answer.HasField("error_response"):
+            raise SourceError(f"grpc: the server cannot describe {name}: {answer.error_response.error_message}")
+        before = len(files)
+        for serialized in answer.file_descriptor_response.file_descriptor_proto:
+            file = FileDescriptorProto.FromString(serialized)
+            files.setdefault(file.name, file)
+        if len(files) == before and name not in files and name in _missing(files):
+            raise SourceError(f"grpc: the server does not describe {name}, which its services need")
+
+
+def _missing(files: Mapping[str, FileDescriptorProto]) -> set[str]:
+    return {name for file in files.values() for name in file.dependency} - files.keys()
+
+
+def _pool(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
+    """A pool of its own: two servers may know different messages of one name."""
+    pool = DescriptorPool()
+    added: set[str] = set()
+
+    def add(file: FileDescriptorProto) -> None:
+        if file.name in added:
+            return
+        added.add(file.name)
+        for name in file.dependency:
+            if name not in files:
+                raise SourceError(f"grpc: {file.name} needs {name}, which is not there (protoc --include_imports)")
+            add(files[name])
+        try:
+            pool.AddSerializedFile(file.SerializeToString())
+        except TypeError as error:  # what protobuf raises for a file that makes no sense
+            raise SourceError(f"grpc: {file.name} is no usable descriptor: {error}") from error
+
+    for file in files.values():
+        add(file)
+    return pool
