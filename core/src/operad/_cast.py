@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from operad._normalize import Body, Closure, ref_name
-from operad._validate import Check, Validation, equal, is_type
+from operad._normalize import Body, ref_name
+from operad._validate import Check, Checks, equal, is_type
 
 logger = logging.getLogger("operad.schemas")
 
@@ -65,18 +65,17 @@ def identity(value: Any, _call: Call) -> Any:
 
 
 class Casting:
-    """The casts of one closure."""
+    """The casts of a document's schemas, each made when first needed."""
 
-    def __init__(self, closure: Closure, validation: Validation) -> None:
-        self.bodies = closure.bodies
-        self.validation = validation
+    def __init__(self, checks: Checks) -> None:
+        self.bodies = checks.bodies
+        self.checks = checks
         self.patterns: dict[str, re.Pattern[str]] = {}
         self.lock = threading.RLock()
         self.busy: list[_Fill] = []
         self._nodes: dict[tuple[int, ...], tuple[Members, Caster]] = {}
         self._reduced: dict[tuple[int, str], tuple[dict[str, Any], dict[str, Any]]] = {}
         self.zeros = _Zeros(self)
-        self.root = self.node([self.bodies[closure.root]])
 
     # --- nodes
 
@@ -866,7 +865,7 @@ class _Union:
         check = self.checks[index]
         if check is None:
             with self.casting.lock:
-                check = self.checks[index] = self.casting.validation.of(self.branches[index])
+                check = self.checks[index] = self.casting.checks.of(self.branches[index])
         return check
 
     def score(self, index: int, value: dict[Any, Any]) -> int:
@@ -896,7 +895,7 @@ class _Union:
         for name, schemas in properties.items():
             values = allowed_values(self.casting.flatten(schemas)[0])
             tags = values if values is not None and len(values) == 1 else []
-            rows.append((name, [self.casting.validation.of(schema) for schema in schemas], tags))
+            rows.append((name, [self.casting.checks.of(schema) for schema in schemas], tags))
         return rows
 
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from operad._cast import Call, Casting, identity
+from operad._cast import Call, Casting
 from operad._explain import invented, readable, too_deep
-from operad._normalize import (
-    Closure,
-    SchemaLimitError,
-    Store,
-    components,
-    dialect_of,
-    parse_pointer,
-    ref_name,
-)
-from operad._validate import MAX_DATA_DEPTH, Validation, is_deeper, refs_of
+from operad._normalize import Closure, SchemaLimitError, Store, dialect_of, parse_pointer, ref_name, refs_of
+from operad._validate import MAX_DATA_DEPTH, Checks, is_deeper
 from operad.schemas import SchemaError
 
 __all__ = ["Compiled", "Store", "bundle", "closure_of", "dialect_of"]
@@ -35,39 +28,36 @@ def closure_of(store: Store, raw: Any, pointer: str, *, detached: bool) -> Closu
         reason = str(error)
     except RecursionError:
         reason = "nested too deeply to be read"
-    return Closure("d0", {"d0": True}, ("d0",), b"", (f"{reason}: the schema is unknown",), {}, store)
+    nothing = Store(True, "2020-12").closure(())
+    return replace(nothing, warnings=(f"{reason}: the schema is unknown",))
 
 
 class Compiled:
-    """The check and the cast of one closure."""
+    """The check and the cast of one schema with all that it reaches."""
 
     __slots__ = (
         "_cast",
+        "_checks",
+        "_root",
         "caster",
         "closure",
         "is_recursive",
         "is_unknown",
         "normalizer",
-        "validation",
         "validator",
     )
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
-        self.validation = Validation(closure)
-        self.validator = self.validation.check
-        casting = Casting(closure, self.validation)
-        self._cast = casting.root
-        members, impossible = casting.flatten([closure.bodies[closure.root]])
+        casting = _casting(closure.store)
+        self._checks = casting.checks
+        self._root = root = closure.bodies[closure.root]
+        with casting.lock:
+            self._cast = casting.node([root])
+        members, impossible = casting.flatten([root])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
-        edges = {name: refs_of(closure.bodies[name]) for name in closure.names}
-        self.is_recursive = any(
-            len(group) > 1 or name in edges[name] for group in components(edges) for name in group
-        )
-        if self.is_unknown:
-            self.validator = lambda _value: True
-        elif self.is_recursive:
-            self.validator = _shallow(self.validator)
+        self.is_recursive = not closure.store.recursive.isdisjoint(closure.names)
+        self.validator = self._validator(closure)
         self.caster, self.normalizer = self._callables()
 
     @property
@@ -78,12 +68,25 @@ class Compiled:
     @property
     def engine(self) -> str:
         """How values are checked."""
-        if self.validation.function is not None:
-            return "generated"
-        return "builtin" if self.validation.is_simple else f"interpreted: {self.validation.reason}"
+        return self._checks.engine([self.closure.bodies[name] for name in self.closure.names])
+
+    def _validator(self, closure: Closure) -> Callable[[Any], bool]:
+        if self.is_unknown:
+            return lambda _value: True
+        check = self._checks.of(self._root)
+        if not closure.store.heavy.isdisjoint(closure.names):
+            check = self._checks.remembering(check)
+
+        def validate(value: Any) -> bool:
+            try:
+                return check(value)
+            except RecursionError:
+                return False
+
+        return _bounded(validate) if self.is_recursive else validate
 
     def _callables(self) -> tuple[Callable[[Any], Any], Callable[[Any], tuple[Any, bool]]]:
-        if self._cast is identity and self.is_unknown:
+        if self.is_unknown:
             return (lambda value: value), (lambda value: (value, True))
         inner, check, recursive = self._cast, self.validator, self.is_recursive
 
@@ -116,7 +119,7 @@ class Compiled:
         if self.is_recursive and is_deeper(value, MAX_DATA_DEPTH):
             return [too_deep(MAX_DATA_DEPTH)]
         try:
-            found = self.validation.errors(value)
+            found = self._checks.found(value, self._root)
         except Exception as error:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
             if isinstance(error, RecursionError):
                 return [too_deep(MAX_DATA_DEPTH)]
@@ -140,8 +143,17 @@ class Compiled:
         return invented(out, call.invented or []) + self.errors(out)
 
 
-def _shallow(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: check(value) if not is_deeper(value, MAX_DATA_DEPTH) else False
+def _bounded(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: not is_deeper(value, MAX_DATA_DEPTH) and check(value)
+
+
+def _casting(store: Store) -> Casting:
+    """The checks and casts of a document, shared by all of its schemas."""
+    with store.lock:
+        if store.casting is None:
+            store.casting = Casting(Checks(store.bodies, store.heavy))
+        casting: Casting = store.casting
+        return casting
 
 
 def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:

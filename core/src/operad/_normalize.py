@@ -85,6 +85,7 @@ class Definition:
     size: int = 0
     digest: bytes = b""
     refs: tuple[str, ...] = ()
+    weight: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -114,6 +115,9 @@ class Store:
         self.bodies: dict[str, Body] = {}
         self.patterns: dict[str, str] = {}
         self.lock = threading.RLock()
+        self.heavy: set[str] = set()
+        self.recursive: set[str] = set()
+        self.casting: Any = None
         self._definitions: dict[str, Definition] = {}
         self._names: dict[Any, str] = {}
 
@@ -130,7 +134,7 @@ class Store:
                 except _TrackDynamicError:
                     # The first dynamic reference: names now depend on how a schema was reached.
                     self.references.tracks_dynamic = True
-                    for state in (self.bodies, self._definitions, self._names):
+                    for state in (self.bodies, self._definitions, self._names, self.heavy, self.recursive):
                         state.clear()
 
     def _root(self, location: Location, schema: Any) -> Target:
@@ -172,9 +176,12 @@ class Store:
                     seen[name] = None
                     queue.append(name)
         names = tuple(seen)
+        # What is new reaches all that it refers to, so what was settled before cannot change.
+        fresh = tuple(name for name in names if not self._definitions[name].weight)
+        self._cut_loops(fresh)
+        self._cut_expansion(fresh)
+        self._weigh(fresh)
         warnings = [text for name in names for text in self._definitions[name].warnings]
-        warnings += self._cut_loops(names)
-        warnings += self._cut_expansion(names)
         digest = hashlib.sha256(root.encode())
         for name in names:
             definition = self._definitions[name]
@@ -182,20 +189,17 @@ class Store:
             digest.update(definition.digest)
         return Closure(root, self.bodies, names, digest.digest(), tuple(warnings), self.patterns, self)
 
-    def _cut_loops(self, names: tuple[str, ...]) -> Iterator[str]:
+    def _cut_loops(self, names: tuple[str, ...]) -> None:
         """Make unknown every reference that leads back to itself without descending into the value."""
         edges = {name: in_place_refs(self.bodies[name]) for name in names}
         for group in components(edges):
             for name in group:
                 if len(group) > 1 or name in edges[name]:
-                    definition = self._definitions[name]
-                    definition.body = self.bodies[name] = _without(self.bodies[name], group)
-                    definition.digest = b""
-                    text = f"{where(definition.target)} refers to itself in place: that reference is unknown"
-                    definition.warnings.append(text)
-                    yield text
+                    self._replace(name, _without(self.bodies[name], group))
+                    warning = "it refers to itself in place: that reference is unknown"
+                    self._definitions[name].warnings.append(f"{where(self._definitions[name].target)}: {warning}")
 
-    def _cut_expansion(self, names: tuple[str, ...]) -> Iterator[str]:
+    def _cut_expansion(self, names: tuple[str, ...]) -> None:
         """Make unknown every schema that is too many schemas at once."""
         edges = {name: in_place_refs(self.bodies[name]) for name in names}
         weights: dict[str, int] = {}
@@ -203,16 +207,27 @@ class Store:
             for name in group:
                 weight = 1 + sum(weights.get(ref, 1) for ref in edges[name])
                 if weight > MAX_IN_PLACE and not self.trusted:
-                    definition = self._definitions[name]
-                    definition.body = self.bodies[name] = True
-                    definition.digest = b""
-                    text = (
-                        f"{where(definition.target)} is beyond max_schema_in_place = {MAX_IN_PLACE}: it is unknown"
-                    )
-                    definition.warnings.append(text)
-                    yield text
+                    self._replace(name, True)
+                    warning = f"beyond max_schema_in_place = {MAX_IN_PLACE}: it is unknown"
+                    self._definitions[name].warnings.append(f"{where(self._definitions[name].target)}: {warning}")
                     weight = 1
                 weights[name] = weight
+
+    def _replace(self, name: str, body: Body) -> None:
+        self.bodies[name] = self._definitions[name].body = body
+
+    def _weigh(self, names: tuple[str, ...]) -> None:
+        """Note which schemas recurse, and which are so many that one value could be looked at too often."""
+        edges = {name: refs_of(self.bodies[name]) for name in names}
+        for group in components(edges):
+            cyclic = len(group) > 1 or any(name in edges[name] for name in group)
+            if cyclic:
+                self.recursive |= group
+            for name in group:
+                below = sum(self._definitions[ref].weight for ref in edges[name]) if not cyclic else MAX_IN_PLACE
+                self._definitions[name].weight = weight = min(1 + below, MAX_IN_PLACE + 1)
+                if weight > MAX_IN_PLACE:
+                    self.heavy.add(name)
 
 
 def _digest(definition: Definition) -> bytes:
@@ -635,6 +650,38 @@ def ref_name(body: Mapping[str, Any]) -> str:
     return str(body["$ref"])[8:]
 
 
+def refs_of(body: Body) -> list[str]:
+    """The names that a normal form refers to, wherever."""
+    found = []
+    stack: list[Any] = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                found.append(ref_name(node))
+            stack.extend(child for child, _ in children_of(node))
+            stack.extend(in_place(node))
+            if "propertyNames" in node:
+                stack.append(node["propertyNames"])
+    return found
+
+
+def children_of(body: Mapping[str, Any]) -> Iterator[tuple[Body, str]]:
+    """The subschemas of parts of a value, each with the part: a property's name, `{}` or `[]`."""
+    for name, node in body.get("properties", {}).items():
+        yield node, "." + name
+    for node in body.get("patternProperties", {}).values():
+        yield node, "{}"
+    for key in ("additionalProperties", "unevaluatedProperties"):
+        if key in body:
+            yield body[key], "{}"
+    for node in body.get("prefixItems", ()):
+        yield node, "[]"
+    for key in ("items", "contains", "unevaluatedItems"):
+        if key in body:
+            yield body[key], "[]"
+
+
 def _without(body: Body, names: frozenset[str]) -> Body:
     """A normal form whose in-place references to `names` are unknown."""
     if not isinstance(body, dict):
@@ -695,10 +742,12 @@ __all__ = [
     "Closure",
     "SchemaLimitError",
     "Store",
+    "children_of",
     "components",
     "dialect_of",
     "in_place",
     "in_place_refs",
     "parse_pointer",
     "ref_name",
+    "refs_of",
 ]

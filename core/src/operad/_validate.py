@@ -1,30 +1,30 @@
-"""Validation of a normal form: generated code where that is right, the interpreter `jsonschema` elsewhere.
+"""Validation of a normal form: closures for the common keywords, generated code and an interpreter for the rest.
 
-The fast path hands fastjsonschema a draft-7 form that holds nothing but what it gets right; any other
-keyword sends the whole schema to the interpreter, which also builds every list of errors. Both read the
-normal form, in which nothing can be fetched and every pattern is bounded.
+Closures are compiled per schema, when a value first reaches it, and shared by everything that refers to it.
+A schema with other keywords goes to fastjsonschema, in a draft-7 form that holds nothing but what it gets
+right, and what it gets wrong (`unevaluated*`, `minContains`) to `jsonschema`, which also builds every list
+of errors. All three read the normal form, in which nothing can be fetched and every pattern is bounded.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from itertools import islice
 from typing import Any
 
-from operad._normalize import Body, Closure, components, in_place, in_place_refs, ref_name
+from operad._normalize import Body, children_of, in_place, ref_name
 
 MAX_ERRORS = 20
 """`max_schema_errors`: the errors that are collected for one value."""
 MAX_DATA_DEPTH = 200
 """`max_data_depth`: the levels of a value that are checked and cast."""
-MAX_PASSES = 100_000
-"""How often generated code may look at one part of a value; beyond it results are remembered instead."""
-_HEAVY = 10_000
+MAX_GENERATED = 500
+"""The most schemas that code is generated for at once: beyond them that takes longer than it saves."""
 _INLINE_DEPTH = 5
 
 Check = Callable[[Any], bool]
@@ -42,45 +42,39 @@ _ANNOTATES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 
 
 class _FastForm:
-    """The draft-7 form of a closure. Nested schemas beyond `_INLINE_DEPTH` become definitions, because
-    the generated code nests with them and Python refuses 20 nested blocks; so do the branches of unions,
-    so that the cast finds a function for each."""
+    """The draft-7 form of a schema and what it reaches. Schemas nested beyond `_INLINE_DEPTH` become
+    definitions, because the generated code nests with them and Python refuses 20 nested blocks."""
 
-    def __init__(self, closure: Closure) -> None:
-        self.bodies = closure.bodies
+    def __init__(self, bodies: Mapping[str, Body], root: Body) -> None:
+        self.bodies = bodies
         self.definitions: dict[str, Any] = {}
-        self.branches: dict[int, str] = {}
-        self.root = self.schema(self.bodies[closure.root], 0)
-        if not isinstance(self.root, bool):
-            for name in closure.names:
-                self.definitions[name] = self.schema(self.bodies[name], 0)
+        self.count = 0
+        self.root = self.schema(root, 0)
 
     def schema(self, body: Body, depth: int) -> Any:
+        self.count += 1
+        if self.count > MAX_GENERATED:
+            raise _UnsupportedError(f"more than {MAX_GENERATED} schemas")
         if isinstance(body, bool):
             return body
         if depth > _INLINE_DEPTH:
-            return self.hoist(body)
+            return self.define(f"x{self.count}", body)
         out = {key: body[key] for key in _SAME if key in body}
         self.values(body, out)
         self.objects(body, out, depth + 1)
         self.arrays(body, out, depth + 1)
         self.unions(body, out, depth + 1)
         if "$ref" in body:
-            ref = {"$ref": f"#/definitions/{ref_name(body)}"}
+            name = ref_name(body)
+            ref = self.define(name, self.bodies[name])
             if not out:
                 return ref
             out["allOf"] = [ref, *out.get("allOf", [])]
         return out
 
-    def hoist(self, body: Body) -> Any:
-        if not isinstance(body, dict):
-            return body
-        if set(body) <= {"$ref", "default"} and "$ref" in body:
-            self.branches[id(body)] = ref_name(body)
-            return {"$ref": f"#/definitions/{ref_name(body)}"}
-        name = self.branches.get(id(body))
-        if name is None:
-            name = self.branches[id(body)] = f"x{len(self.branches)}"
+    def define(self, name: str, body: Body) -> dict[str, str]:
+        if name not in self.definitions:
+            self.definitions[name] = True  # taken: the schema may refer to itself
             self.definitions[name] = self.schema(body, 0)
         return {"$ref": f"#/definitions/{name}"}
 
@@ -154,7 +148,7 @@ class _FastForm:
     def unions(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
         for key in ("anyOf", "oneOf"):
             if key in body:
-                out[key] = [self.branch(node, depth) for node in body[key]]
+                out[key] = [self.schema(node, depth) for node in body[key]]
         if "allOf" in body:
             out["allOf"] = [*out.get("allOf", []), *(self.schema(node, depth) for node in body["allOf"])]
         # An `if` alone decides nothing here; it only counts for `unevaluated*`.
@@ -162,41 +156,28 @@ class _FastForm:
             if key in body:
                 out[key] = self.schema(body[key], depth)
 
-    def branch(self, body: Body, depth: int) -> Any:
-        return self.schema(body, depth) if simple_check(body) else self.hoist(body)
-
 
 def _holds_object(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(_holds_object(item) for item in value))
 
 
-def _compile_fast(closure: Closure) -> tuple[Check, dict[int, Check]]:
-    """The generated check of a closure and, by identity of the branch, those of its unions.
-
-    Raises `_UnsupportedError` when the closure is not for the fast path.
-    """
+def _generated(bodies: Mapping[str, Body], root: Body, heavy: set[str]) -> Callable[[Any], Any]:
+    """The generated check of a schema, a function that raises; `_UnsupportedError` when it is not for it."""
     import fastjsonschema
 
-    form = _FastForm(closure)
-    if isinstance(form.root, bool):
-        raise _UnsupportedError("a boolean")
-    document = {**form.root, "$schema": "http://json-schema.org/draft-07/schema#", "definitions": form.definitions}
-    if "$ref" in form.root:
-        document = {"allOf": [form.root], "definitions": form.definitions}
-        document["$schema"] = "http://json-schema.org/draft-07/schema#"
+    form = _FastForm(bodies, root)
+    if not heavy.isdisjoint(form.definitions):
+        raise _UnsupportedError("a schema that recurses, which generated code would follow without remembering")
+    document = {"allOf": [form.root]} if "$ref" in form.root else dict(form.root)
+    document["definitions"] = form.definitions
+    document["$schema"] = "http://json-schema.org/draft-07/schema#"
     try:
-        function = fastjsonschema.compile(
+        function: Callable[[Any], Any] = fastjsonschema.compile(
             document, handlers=_NoHandlers(), use_default=False, use_formats=False, detailed_exceptions=False
         )
     except Exception as error:  # noqa: BLE001  # what it raises is not documented: KeyError, SyntaxError, re.error…
         raise _UnsupportedError(f"fastjsonschema: {type(error).__name__}: {error}") from None
-    known = function.__globals__
-    branches = {}
-    for identity, name in form.branches.items():
-        branch = known.get(f"validate___definitions_{name}")
-        if branch is not None:
-            branches[identity] = branch
-    return function, branches
+    return function
 
 
 class _NoHandlers(dict[str, Callable[[str], Any]]):
@@ -212,9 +193,10 @@ class _NoHandlers(dict[str, Callable[[str], Any]]):
         return refuse
 
 
-# --- plain shapes: a check without any library ------------------------------------------------------------
+# --- closures ----------------------------------------------------------------------------------------------
 
 _ARRAY = (list, tuple)
+_CONTAINER = (dict, list, tuple)
 _CLASSES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -246,113 +228,362 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def simple_check(body: Body, depth: int = 0) -> Check | None:
-    """The check of a plain shape, as closures: faster than generated code and ready at once.
+_TYPED = {"type", "default"}
+_VALUES = {"enum", "const"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+_STRINGS = {"minLength", "maxLength", "pattern"}
+_ARRAYS = {"items", "prefixItems", "minItems", "maxItems"}
+_OBJECTS = {"properties", "required", "additionalProperties", "patternProperties"}
+_UNIONS = {"$ref", "allOf", "anyOf", "oneOf", "not"}
+_PRIVATE = {"$siblings", "$open", "discriminator"}
+_CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS | _PRIVATE
 
-    A plain shape says nothing but `type`, `enum` or `const`, and of parts `properties`, `required`, one schema
-    of `items` and `additionalProperties` true or false. None for any other schema.
-    """
-    if isinstance(body, bool):
-        return lambda _value: body
-    if depth > _INLINE_DEPTH or not body.keys() <= _PLAIN:
-        return None
-    types = _types(body)
-    if "const" in body or "enum" in body:
-        return _check_values(body, types) if body.keys() <= _PLAIN_VALUES else None
-    parts: dict[str, Check] = {}
-    if not body.keys().isdisjoint(_PLAIN_OBJECT):
-        check = _check_object(body, depth)
-        if check is None:
+
+class Checks:
+    """The checks of a document's schemas, each made when first needed."""
+
+    def __init__(self, bodies: Mapping[str, Body], heavy: set[str]) -> None:
+        self.bodies = bodies
+        self.heavy = heavy
+        self._known: dict[int, tuple[Body, Check]] = {}
+        self._reasons: dict[int, str] = {}
+        self._local = threading.local()
+
+    def of(self, body: Body) -> Check:
+        """The check of a schema; it answers for any value, and raises `RecursionError` on one that is too deep."""
+        known = self._known.get(id(body))
+        if known is None:
+            # The body is kept with its check, so that its id stays its own.
+            known = self._known[id(body)] = (body, self._make(body))
+        return known[1]
+
+    def _make(self, body: Body) -> Check:
+        if isinstance(body, bool):
+            return lambda _value: body
+        if body.keys() <= _CLOSED:
+            return self._closures(body)
+        try:
+            return self._generated(body)
+        except _UnsupportedError as error:
+            self._reasons[id(body)] = str(error)
+            return lambda value: self.interpret(value, body)
+
+    def _closures(self, body: dict[str, Any]) -> Check:
+        types = _types(body)
+        checks: list[Check] = []
+        if not body.keys().isdisjoint(_VALUES):
+            checks.append(_check_values(body))
+        parts: dict[type, Check] = {}
+        if not body.keys().isdisjoint(_OBJECTS):
+            parts[dict] = self._object(body)
+        if not body.keys().isdisjoint(_ARRAYS):
+            parts[list] = self._array(body)
+        if not body.keys().isdisjoint(_STRINGS):
+            parts[str] = _check_string(body)
+        if not body.keys().isdisjoint(_NUMBERS):
+            parts[int] = _check_number(body)
+        if parts or types is not None:
+            checks.insert(0, _check_types(types, parts))
+        checks.extend(self._unions(body))
+        return checks[0] if len(checks) == 1 else _every(checks)
+
+    def lazy(self, body: Body) -> Check:
+        """The check of a schema, made when first called."""
+        if isinstance(body, bool) or body.keys() <= _TYPED | _VALUES:
+            return self.of(body)
+        made: list[Check] = []
+
+        def check(value: Any) -> bool:
+            if not made:
+                made.append(self.of(body))
+            return made[0](value)
+
+        return check
+
+    def _ref(self, name: str) -> Check:
+        body = self.bodies[name]
+        check = self.lazy(body)
+
+        def remember(value: Any) -> bool:
+            memo = getattr(self._local, "memo", None)
+            if memo is None or not isinstance(value, _CONTAINER):
+                return check(value)
+            key = name, id(value)
+            found: bool | None = memo.get(key)
+            if found is None:
+                found = memo[key] = check(value)
+            return found
+
+        return remember if name in self.heavy else check
+
+    def remembering(self, check: Check) -> Check:
+        """`check`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
+
+        Without it, two schemas that refer to both of themselves take 2**depth steps.
+        """
+        local = self._local
+
+        def run(value: Any) -> bool:
+            outer = getattr(local, "memo", None)
+            local.memo = {}
+            try:
+                return check(value)
+            finally:
+                local.memo = outer
+
+        return run
+
+    def _unions(self, body: dict[str, Any]) -> Iterator[Check]:
+        if "$ref" in body:
+            yield self._ref(ref_name(body))
+        for node in body.get("allOf", ()):
+            yield self.lazy(node)
+        if "anyOf" in body:
+            yield _any([self.lazy(node) for node in body["anyOf"]])
+        if "oneOf" in body:
+            yield _one([self.lazy(node) for node in body["oneOf"]])
+        if "not" in body:
+            excluded = self.lazy(body["not"])
+            yield lambda value: not excluded(value)
+
+    def _object(self, body: dict[str, Any]) -> Check:
+        properties = body.get("properties", {})
+        needed = set(body.get("required", ()))
+        rows = [(name, _exact(node), self.lazy(node), name in needed) for name, node in properties.items()]
+        undeclared = tuple(needed - properties.keys())
+        others = self._others(body, properties)
+
+        def check_object(value: Any) -> bool:
+            for name, exact, check, required in rows:
+                if name in value:
+                    item = value[name]
+                    if item.__class__ not in exact and not check(item):
+                        return False
+                elif required:
+                    return False
+            for name in undeclared:
+                if name not in value:
+                    return False
+            return others is None or others(value)
+
+        return check_object
+
+    def _others(self, body: dict[str, Any], properties: Mapping[str, Body]) -> Check | None:
+        """The check of what `properties` does not name."""
+        rest = body.get("additionalProperties", True)
+        patterns = [
+            (re.compile(source).search, self.lazy(node))
+            for source, node in body.get("patternProperties", {}).items()
+        ]
+        if not patterns:
+            if rest is True or rest == {}:
+                return None
+            if rest is False:
+                return lambda value: value.keys() <= properties.keys()
+        further = self.lazy(rest)
+
+        def check_others(value: Any) -> bool:
+            for name, item in value.items():
+                matched = False
+                for search, check in patterns:
+                    if isinstance(name, str) and search(name):
+                        matched = True
+                        if not check(item):
+                            return False
+                if not matched and name not in properties and not further(item):
+                    return False
+            return True
+
+        return check_others
+
+    def _array(self, body: dict[str, Any]) -> Check:
+        prefix = [self.lazy(node) for node in body.get("prefixItems", ())]
+        item = body.get("items", True)
+        exact, check = _exact(item), self.lazy(item)
+        least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
+        start = len(prefix)
+
+        def check_array(value: Any) -> bool:
+            if not least <= len(value) <= most:
+                return False
+            for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
+                if not one(part):
+                    return False
+            if item is not True:
+                for part in value[start:] if start else value:
+                    if part.__class__ not in exact and not check(part):
+                        return False
+            return True
+
+        return check_array
+
+    def _generated(self, body: Body) -> Check:
+        from fastjsonschema import JsonSchemaValueException
+
+        function = _generated(self.bodies, body, self.heavy)
+
+        def check(value: Any) -> bool:
+            try:
+                function(value)
+            except JsonSchemaValueException:
+                return False
+            except Exception:  # noqa: BLE001  # generated code leaks KeyError, OverflowError, RecursionError…
+                return self.interpret(value, body)
+            return True
+
+        self._reasons[id(body)] = ""
+        return check
+
+    # --- the interpreter
+
+    def interpret(self, value: Any, body: Body) -> bool:
+        """The interpreter's answer. Raises `RecursionError`; what is no JSON is not valid."""
+        try:
+            return not self.found(value, body, 1)
+        except RecursionError:
+            raise
+        except Exception:  # noqa: BLE001  # TypeError, AttributeError: a Python object that is no JSON
+            return False
+
+    def found(self, value: Any, body: Body, most: int = MAX_ERRORS) -> list[Any]:
+        """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
+        import referencing
+
+        schema = body if isinstance(body, bool) else {**body, "$defs": self.bodies}
+        validator = _interpreter()(schema, registry=referencing.Registry())
+        before = getattr(_call, "state", None)
+        _call.state = (self.bodies, {} if self.heavy else None)
+        try:
+            return list(islice(validator.iter_errors(value), most))
+        finally:
+            _call.state = before
+
+    def engine(self, bodies: list[Body]) -> str:
+        """How the given schemas are checked: `closures`, `generated` or `interpreted: <why>`."""
+        kinds = {self._reason(node) for body in bodies for node in _walk(body)}
+        why = sorted(kind for kind in kinds if kind)
+        return f"interpreted: {', '.join(why)}" if why else "generated" if "" in kinds else "closures"
+
+    def _reason(self, body: Body) -> str | None:
+        """None for closures, an empty text for generated code, else why it is interpreted."""
+        if isinstance(body, bool) or body.keys() <= _CLOSED:
             return None
-        parts["object"] = check
-    if "items" in body:
-        check = simple_check(body["items"], depth + 1)
-        if check is None:
-            return None
-        parts["array"] = _check_items(check)
-    return _check_types(types, parts)
+        self.of(body)
+        return self._reasons[id(body)]
 
 
-_PLAIN_VALUES = {"type", "enum", "const", "default"}
-_PLAIN_OBJECT = {"properties", "required", "additionalProperties"}
-_PLAIN = _PLAIN_VALUES | _PLAIN_OBJECT | {"items"}
+def _walk(body: Body) -> Iterator[Body]:
+    """A schema and those in it, down to the first that is no matter of closures."""
+    stack: list[Body] = [body]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, dict) and node.keys() <= _CLOSED:
+            stack.extend(child for child, _ in children_of(node))
+            stack.extend(in_place(node))
 
 
-def _check_values(body: dict[str, Any], types: list[str] | None) -> Check:
+def _exact(body: Body) -> frozenset[type]:
+    """The classes whose every instance is valid."""
+    if not isinstance(body, dict) or not body.keys() <= _TYPED:
+        return frozenset()
+    return frozenset(cls for name in _types(body) or () for cls in _CLASSES[name])
+
+
+def _check_values(body: dict[str, Any]) -> Check:
     lists = [[body["const"]]] if "const" in body else []
     if "enum" in body:
         lists.append(body["enum"])
 
     def check(value: Any) -> bool:
-        return all(any(equal(value, one) for one in values) for values in lists) and (
-            types is None or any(is_type(value, name) for name in types)
-        )
+        return all(any(equal(value, one) for one in values) for values in lists)
 
-    if len(lists) == 1 and types in (None, ["string"]) and all(isinstance(value, str) for value in lists[0]):
+    if len(lists) == 1 and all(isinstance(value, str) for value in lists[0]):
         texts = frozenset(lists[0])
         return lambda value: value in texts if value.__class__ is str else check(value)
     return check
 
 
-def _check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
-    objects, items = parts.get("object"), parts.get("array")
+def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
+    """The check of the types, and of what a schema says about values of each of them."""
+    objects, items = parts.get(dict), parts.get(list)
+    strings, numbers = parts.get(str), parts.get(int)
     if types == ["object"] and objects is not None:
         return lambda value: isinstance(value, dict) and objects(value)
     if types == ["array"] and items is not None:
         return lambda value: isinstance(value, _ARRAY) and items(value)
+    if types == ["string"] and strings is not None:
+        return lambda value: isinstance(value, str) and strings(value)
 
     def check(value: Any) -> bool:
         if types is not None and not any(is_type(value, name) for name in types):
             return False
-        if objects is not None and isinstance(value, dict):
-            return objects(value)
-        return items is None or not isinstance(value, _ARRAY) or items(value)
+        if isinstance(value, dict):
+            return objects is None or objects(value)
+        if isinstance(value, _ARRAY):
+            return items is None or items(value)
+        if isinstance(value, str):
+            return strings is None or strings(value)
+        return numbers is None or not is_type(value, "number") or numbers(value)
 
-    if parts or types is None:
+    if parts:
         return check
-    exact = exact_classes(types)
+    exact = frozenset(cls for name in types or () for cls in _CLASSES[name])
     return lambda value: value.__class__ in exact or check(value)
 
 
-def _check_items(check: Check) -> Check:
-    return lambda value: all(map(check, value))
+def _check_string(body: dict[str, Any]) -> Check:
+    least, most = body.get("minLength", 0), body.get("maxLength", math.inf)
+    if "pattern" not in body:
+        return lambda value: least <= len(value) <= most
+    search = re.compile(body["pattern"]).search
+    return lambda value: least <= len(value) <= most and search(value) is not None
 
 
-def _check_object(body: dict[str, Any], depth: int) -> Check | None:
-    properties = body.get("properties", {})
-    rest = body.get("additionalProperties", True)
-    if not isinstance(rest, bool):
-        return None
-    needed = set(body.get("required", ()))
-    rows = []
-    for name, node in properties.items():
-        check = simple_check(node, depth + 1)
-        if check is None:
-            return None
-        plain = isinstance(node, dict) and node.keys() <= {"type", "default"}
-        exact = exact_classes(_types(node) or []) if isinstance(node, dict) and plain else frozenset[type]()
-        rows.append((name, exact, check, name in needed))
-    undeclared = tuple(needed - properties.keys())
+def _check_number(body: dict[str, Any]) -> Check:
+    least, most = body.get("minimum", -math.inf), body.get("maximum", math.inf)
+    above, below = body.get("exclusiveMinimum"), body.get("exclusiveMaximum")
 
-    def check_object(value: Any) -> bool:
-        for name, exact, check, required in rows:
-            if name in value:
-                item = value[name]
-                if item.__class__ not in exact and not check(item):
+    def check(value: Any) -> bool:
+        # As two comparisons that fail: not a number (NaN) is below and above nothing.
+        if value < least or value > most:
+            return False
+        return not ((above is not None and value <= above) or (below is not None and value >= below))
+
+    return check
+
+
+def _every(checks: list[Check]) -> Check:
+    def check(value: Any) -> bool:
+        for one in checks:  # noqa: SIM110  # a generator would double the frames of every level
+            if not one(value):
+                return False
+        return True
+
+    return check
+
+
+def _any(checks: list[Check]) -> Check:
+    def check(value: Any) -> bool:
+        for one in checks:  # noqa: SIM110  # see above
+            if one(value):
+                return True
+        return False
+
+    return check
+
+
+def _one(checks: list[Check]) -> Check:
+    def check(value: Any) -> bool:
+        count = 0
+        for one in checks:
+            if one(value):
+                count += 1
+                if count > 1:
                     return False
-            elif required:
-                return False
-        for name in undeclared:
-            if name not in value:
-                return False
-        return rest or value.keys() <= properties.keys()
+        return count == 1
 
-    return check_object
-
-
-def exact_classes(types: list[str]) -> frozenset[type]:
-    """The classes whose very instances are of one of the JSON types."""
-    return frozenset(cls for name in types for cls in _CLASSES[name])
+    return check
 
 
 def _types(body: dict[str, Any]) -> list[str] | None:
@@ -441,110 +672,6 @@ def _enum(validator: Any, values: list[Any], instance: Any, schema: Any) -> Iter
         yield ValidationError(f"{instance!r:.60} is not one of the allowed values")
 
 
-class Validation:
-    """How values are checked against one closure."""
-
-    def __init__(self, closure: Closure, *, fast: bool = True) -> None:
-        self.closure = closure
-        self.passes = _parallel(closure)
-        self.reason: str | None = None
-        self.branches: dict[int, Check] = {}
-        self.function: Check | None = None
-        self.is_simple = False
-        self.depth = 0 if self.passes < 2 else int(math.log(MAX_PASSES) / math.log(self.passes))
-        self._checks: dict[int, tuple[Body, Check]] = {}
-        self._validators: dict[int, Any] = {}
-        self._errors: tuple[type[Exception], ...] = ()
-        body = closure.bodies[closure.root]
-        simple = simple_check(body) if fast else None
-        if simple is not None:
-            self.is_simple = True
-            self.check = simple
-            return
-        if fast:
-            self._compile()
-        else:
-            self.reason = "switched off"
-        self.check = self.interpret if self.function is None else self._wrap(self.function, body)
-
-    def _compile(self) -> None:
-        from fastjsonschema import JsonSchemaValueException
-
-        try:
-            self.function, self.branches = _compile_fast(self.closure)
-            self._errors = (JsonSchemaValueException,)
-        except (_UnsupportedError, RecursionError) as error:
-            self.reason = str(error) or "too deep"
-
-    def _wrap(self, function: Check, body: Body) -> Check:
-        """`function`, which raises, as a check, which answers; what it cannot answer is interpreted."""
-        (mismatch,) = self._errors
-        limit = self.depth
-
-        def check(value: Any) -> bool:
-            try:
-                function(value)
-            except mismatch:
-                return False
-            except Exception:  # noqa: BLE001  # generated code leaks KeyError, OverflowError, RecursionError…
-                return self._interpret(value, body)
-            return True
-
-        if not limit:
-            return check
-        return lambda value: self._interpret(value, body) if is_deeper(value, limit) else check(value)
-
-    def interpret(self, value: Any) -> bool:
-        """The interpreter's answer for the whole schema."""
-        return self._interpret(value, self.closure.bodies[self.closure.root])
-
-    def _interpret(self, value: Any, body: Body) -> bool:
-        try:
-            return not self._found(value, body, 1)
-        except Exception:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
-            return False
-
-    def _found(self, value: Any, body: Body, most: int) -> list[Any]:
-        before = getattr(_call, "state", None)
-        _call.state = (self.closure.bodies, {} if self.passes > 1 else None)
-        try:
-            return list(islice(self._validator(body).iter_errors(value), most))
-        finally:
-            _call.state = before
-
-    def _validator(self, body: Body) -> Any:
-        found = self._validators.get(id(body))
-        if found is None:
-            import referencing
-
-            schema = body if isinstance(body, bool) else {**body, "$defs": self.closure.bodies}
-            found = _interpreter()(schema, registry=referencing.Registry())
-            self._validators[id(body)] = found
-        return found
-
-    def of(self, body: Body) -> Check:
-        """The check of one schema of the closure: a branch of a union, or a property of one."""
-        known = self._checks.get(id(body))
-        if known is None:
-            check = simple_check(body)
-            if check is None:
-                function = self.branches.get(id(body))
-                if function is None:
-                    check = lambda value: self._interpret(value, body)  # noqa: E731  # one of three ways to make it
-                else:
-                    check = self._wrap(function, body)
-            # The body is kept with its check, so that its id stays its own.
-            known = self._checks[id(body)] = (body, check)
-        return known[1]
-
-    def errors(self, value: Any) -> list[Any]:
-        """What is wrong, as `jsonschema` errors, at most `MAX_ERRORS`.
-
-        Raises `RecursionError` and whatever `jsonschema` raises for what is no JSON.
-        """
-        return self._found(value, self.closure.bodies[self.closure.root], MAX_ERRORS)
-
-
 def is_deeper(value: Any, limit: int) -> bool:
     """Whether a value has more than `limit` levels of arrays and objects."""
     level = [value]
@@ -559,69 +686,3 @@ def is_deeper(value: Any, limit: int) -> bool:
             return False
         level = below
     return any(isinstance(item, (dict, list, tuple)) for item in level)
-
-
-# --- how often one part of a value is looked at --------------------------------------------------------
-
-
-def _parallel(closure: Closure) -> int:
-    """The most large schemas that apply to one property or item: what multiplies with every level."""
-    edges = {name: refs_of(closure.bodies[name]) for name in closure.names}
-    weights: dict[str, int] = {}
-    for group in components(edges):
-        for name in group:
-            cyclic = len(group) > 1 or name in edges[name]
-            weights[name] = _HEAVY + 1 if cyclic else min(1 + sum(weights[ref] for ref in edges[name]), _HEAVY + 1)
-    heavy = {name for name, weight in weights.items() if weight > _HEAVY}
-    if not heavy:
-        return 1
-    return max((_fan(closure, closure.bodies[name], heavy) for name in closure.names), default=1)
-
-
-def refs_of(body: Body) -> list[str]:
-    """The names that a normal form refers to, wherever."""
-    found = []
-    stack: list[Any] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            if isinstance(node.get("$ref"), str):
-                found.append(ref_name(node))
-            stack.extend(child for child, _ in _children(node))
-            stack.extend(in_place(node))
-            if "propertyNames" in node:
-                stack.append(node["propertyNames"])
-    return found
-
-
-def _children(body: Mapping[str, Any]) -> Iterator[tuple[Body, str]]:
-    """The subschemas of parts of a value, each with the part: a property's name, `{}` or `[]`."""
-    for name, node in body.get("properties", {}).items():
-        yield node, "." + name
-    for node in body.get("patternProperties", {}).values():
-        yield node, "{}"
-    for key in ("additionalProperties", "unevaluatedProperties"):
-        if key in body:
-            yield body[key], "{}"
-    for node in body.get("prefixItems", ()):
-        yield node, "[]"
-    for key in ("items", "contains", "unevaluatedItems"):
-        if key in body:
-            yield body[key], "[]"
-
-
-def _fan(closure: Closure, body: Body, heavy: set[str]) -> int:
-    counts: Counter[str] = Counter()
-    stack, seen = [body], 0
-    while stack and seen < 20_000:
-        node = stack.pop()
-        seen += 1
-        if isinstance(node, dict):
-            if "$ref" in node:
-                stack.append(closure.bodies[ref_name(node)])
-            for child, part in _children(node):
-                counts[part] += sum(name in heavy for name in in_place_refs(child))
-            stack.extend(in_place(node))
-    return max(
-        (count + (counts["{}"] if part.startswith(".") else 0) for part, count in counts.items()), default=1
-    )

@@ -150,7 +150,7 @@ class Schema:
 
     @property
     def engine(self) -> str:
-        """How values are checked: `generated`, `interpreted: <why>` or `builtin`."""
+        """How values are checked: `closures`, `generated` or `interpreted: <why>`, whichever is the slowest."""
         return (self._compiled or self._compile()).engine
 
     def _built(self) -> None:
