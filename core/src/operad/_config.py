@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar
 
 import attrs
 
-from operad.errors import ConfigError
-
-if TYPE_CHECKING:
-    from cattrs import Converter
+from operad.errors import CallError, ConfigError
 
 T = TypeVar("T")
 
@@ -25,16 +19,49 @@ CONFIG_FILE = "operad.toml"
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
+@attrs.frozen(kw_only=True)
+class PluginOptions:
+    """The table ``[plugins]``; see `load_plugins`."""
+
+    only: list[str] | None = None
+    disable: list[str] = attrs.field(factory=list)
+    strict: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class RegistryOptions:
+    """The table ``[registry]``; see `OperationRegistry`."""
+
+    normalize: Literal["cast", "off"] = "cast"
+    on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
+    max_threads: int = 32
+
+
 @attrs.frozen
 class Configuration:
-    """What a configuration file says, variables filled in; relative paths start from ``base_dir``."""
+    """What a configuration file says, as written; relative paths start from ``base_dir``."""
 
     base_dir: Path
     path: Path | None = None
     sources: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
     transport: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    plugins: Mapping[str, Any] = attrs.field(factory=dict)
-    registry: Mapping[str, Any] = attrs.field(factory=dict)
+    plugins: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    registry: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The file's name, for messages."""
+        return "configuration" if self.path is None else self.path.name
+
+    def plugin_options(self) -> PluginOptions:
+        """The table ``[plugins]``. Raises `ConfigError`."""
+        where = f"{self.name}: plugins"
+        return structure(PluginOptions, expand_variables(self.plugins, where), where)
+
+    def registry_options(self) -> RegistryOptions:
+        """The table ``[registry]``. Raises `ConfigError`."""
+        where = f"{self.name}: registry"
+        return structure(RegistryOptions, expand_variables(self.registry, where), where)
 
 
 def load_configuration(path: str | os.PathLike[str]) -> Configuration:
@@ -57,7 +84,7 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
     tables = {field.name for field in attrs.fields(Configuration)} - {"base_dir", "path"}
     for name, table in document.items():
         if name not in tables:
-            raise ConfigError(f"{path}: unknown table [{name}]{_nearest(name, tables)}")
+            raise ConfigError(f"{path}: unknown table [{name}]{nearest(name, tables)}")
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: [{name}] has to be a table, got {type(table).__name__}")
     for name, table in document.get("sources", {}).items():
@@ -66,31 +93,76 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
     return Configuration(file.parent, file, **document)
 
 
+class Variables:
+    """The ``${NAME}``s of a configuration: fills them in, and keeps their values out of errors."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def expand(self, value: Any, where: str) -> Any:
+        """``value`` with each ``${NAME}`` in its strings taken from the environment; ``$$`` stands for ``$``.
+
+        Raises:
+            ConfigError: a variable is not set; the message names it and the key that wants it.
+        """
+        if isinstance(value, str):
+            return _VARIABLE.sub(lambda match: self._value(match, where), value)
+        if isinstance(value, Mapping):
+            return {key: self.expand(item, f"{where}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    def _value(self, match: re.Match[str], where: str) -> str:
+        if match[1] == "$":
+            return "$"
+        name = match[2]
+        if name not in os.environ:
+            raise ConfigError(
+                f"{where} wants the environment variable {name}, which is not set; set it, "
+                "or write the value itself"
+            )
+        value = self._values[name] = os.environ[name]
+        return value
+
+    def redact(self, error: BaseException) -> None:
+        """Put the names back in place of the values, in the error and in whatever caused it."""
+        seen: set[int] = set()
+        pending: list[BaseException | None] = [error]
+        while pending:
+            current = pending.pop()
+            if current is None or id(current) in seen:
+                continue
+            seen.add(id(current))
+            current.args = tuple(self._redacted(part) for part in current.args)
+            if isinstance(current, CallError):
+                current.message = self._redacted(current.message)
+                current.details = self._redacted(current.details)
+            pending += [current.__cause__, current.__context__]
+            if isinstance(current, BaseExceptionGroup):
+                pending += current.exceptions
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            # The longest first: one value may be a part of another one.
+            for name, secret in sorted(self._values.items(), key=lambda item: -len(item[1])):
+                if len(secret) >= _SECRET_LENGTH:
+                    value = value.replace(secret, f"${{{name}}}")
+            return value
+        if isinstance(value, Mapping):
+            return {self._redacted(key): self._redacted(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._redacted(item) for item in value)
+        return value
+
+
+_SECRET_LENGTH = 4
+"""Shorter values are left in messages: they are no secrets, and would be found in every word."""
+
+
 def expand_variables(value: Any, where: str) -> Any:
-    """``value`` with each ``${NAME}`` in its strings taken from the environment; ``$$`` stands for ``$``.
-
-    Raises:
-        ConfigError: a variable is not set; the message names it and the key that wants it.
-    """
-    if isinstance(value, str):
-
-        def replace(match: re.Match[str]) -> str:
-            if match[1] == "$":
-                return "$"
-            try:
-                return os.environ[match[2]]
-            except KeyError:
-                raise ConfigError(
-                    f"{where} wants the environment variable {match[2]}, which is not set; set it, "
-                    "or write the value itself"
-                ) from None
-
-        return _VARIABLE.sub(replace, value)
-    if isinstance(value, Mapping):
-        return {key: expand_variables(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list):
-        return [expand_variables(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    return value
+    """``value`` with its variables filled in; see `Variables.expand`."""
+    return Variables().expand(value, where)
 
 
 def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -104,101 +176,53 @@ def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
     """
     from cattrs import transform_error
 
+    from operad._structuring import config_converter
+
     try:
-        return _converter().structure(table, config_type)
-    except Exception as error:
-        messages = transform_error(error, path=where, format_exception=_format)
-        raise ConfigError("; ".join(messages)) from error
+        return config_converter().structure(table, config_type)
+    except Exception as error:  # noqa: BLE001  # cattrs raises groups of many types
+        messages = transform_error(error, path=where, format_exception=_formatter(table))
+        # Not chained: cattrs' errors hold the values.
+        raise ConfigError("; ".join(messages)) from None
 
 
-def _format(error: BaseException, type_: type[Any] | None) -> str:
-    if isinstance(error, KeyError):
-        return f"missing key {error}"
-    return str(error)
+def _formatter(table: Mapping[str, Any]) -> Callable[[BaseException, type[Any] | None], str]:
+    """What makes words of one error of cattrs, or of a plugin's own validator, without the table's values."""
+    values = sorted(set(_strings(table)), key=len, reverse=True)
+
+    def text(error: BaseException, _: type[Any] | None) -> str:
+        if isinstance(error, KeyError):
+            return f"missing key {error}"
+        message = str(error)
+        if isinstance(error, Unusable):
+            return message
+        for value in values:
+            message = message.replace(repr(value), "…").replace(f'"{value}"', "…")
+            if len(value) >= _SECRET_LENGTH:
+                message = message.replace(value, "…")
+        return message
+
+    return text
 
 
-def _nearest(name: str, known: set[str]) -> str:
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _strings(item)
+
+
+class Unusable(ValueError):
+    """A value that does not fit its key; the message does not quote it."""
+
+
+def nearest(name: str, known: set[str]) -> str:
+    """The end of a message about an unknown key."""
+    import difflib  # only where there is an error to write
+
     close = difflib.get_close_matches(name, known, n=1)
     return f'; did you mean "{close[0]}"?' if close else f"; known: {', '.join(sorted(known))}"
-
-
-@lru_cache(maxsize=1)
-def _converter() -> Converter:
-    from cattrs import Converter
-    from cattrs.gen import make_dict_structure_fn
-
-    converter = Converter()
-
-    def exactly(expected: type[Any], *also: type[Any]) -> Callable[[Any, Any], Any]:
-        def take(value: Any, _: Any) -> Any:
-            if isinstance(value, bool) and expected is not bool:
-                raise TypeError(f"expected {expected.__name__}, got bool")
-            if not isinstance(value, (expected, *also)):
-                raise TypeError(f"expected {expected.__name__}, got {type(value).__name__}")
-            return expected(value) if also else value
-
-        return take
-
-    def attrs_object(cls: type[Any]) -> Callable[[Any, Any], Any]:
-        make: Any = make_dict_structure_fn(cls, converter)
-        known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
-
-        def take(value: Any, _: Any) -> Any:
-            if isinstance(value, cls):
-                return value
-            if not isinstance(value, Mapping):
-                raise TypeError(f"expected a table, got {type(value).__name__}")
-            for key in value:
-                if key not in known:
-                    raise ValueError(f'unknown key "{key}"{_nearest(str(key), known)}')
-            return make(value, cls)
-
-        return take
-
-    def union(hint: Any) -> Callable[[Any, Any], Any]:
-        members = get_args(hint)
-
-        def take(value: Any, _: Any) -> Any:
-            for member in members:
-                if member is Any or (isinstance(member, type) and isinstance(value, member)):
-                    return value
-            errors = []
-            for member in members:
-                try:
-                    return converter.structure(value, member)
-                except Exception as error:  # noqa: BLE001  # the next member may take it
-                    errors.append(error)
-            tables = [e for m, e in zip(members, errors, strict=True) if attrs.has(get_origin(m) or m)]
-            if tables and isinstance(value, Mapping):
-                raise tables[0]
-            names = ", ".join(getattr(member, "__name__", str(member)) for member in members)
-            raise TypeError(f"expected one of {names}, got {type(value).__name__}")
-
-        return take
-
-    for plain in (str, bool, int):
-        converter.register_structure_hook(plain, exactly(plain))
-    converter.register_structure_hook(float, exactly(float, int))
-    converter.register_structure_hook(Path, lambda value, _: Path(exactly(str, Path)(str(value), _)))
-    converter.register_structure_hook_func(_is_opaque, lambda value, _: value)
-    converter.register_structure_hook_factory(_is_union, union)
-    converter.register_structure_hook_factory(attrs.has, attrs_object)
-    return converter
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType)
-
-
-def _is_opaque(hint: Any) -> bool:
-    """Types of which a configuration in Python passes instances: callables, and classes cattrs knows nothing of."""
-    origin = get_origin(hint) or hint
-    if origin is Callable or getattr(origin, "__name__", "") == "Callable":
-        return True
-    module = getattr(origin, "__module__", "")
-    return isinstance(origin, type) and not attrs.has(origin) and module.partition(".")[0] not in _STRUCTURED
-
-
-_STRUCTURED = frozenset(
-    {"builtins", "collections", "enum", "pathlib", "datetime", "types", "typing", "uuid", "operad"}
-)

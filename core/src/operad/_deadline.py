@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
-
-T = TypeVar("T")
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 
 class DeadlineExpired(Exception):
     """The time was up before the awaitable was done."""
 
 
-async def within(delay: float, awaitable: Awaitable[T]) -> T:
-    """The awaitable's result, if it comes within ``delay`` seconds; else it is cancelled.
+async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """``await function(*args)``, cancelled when the deadline (epoch ms) comes; not begun if it has passed.
 
     A cancellation from outside passes through, and wins over an expiry at the same time.
 
     Raises:
         DeadlineExpired: the time was up, whatever the awaitable made of its cancellation.
     """
+    delay = deadline / 1000 - time.time()
+    if delay <= 0:
+        raise DeadlineExpired
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("a deadline needs a running asyncio task")
@@ -32,9 +34,10 @@ async def within(delay: float, awaitable: Awaitable[T]) -> T:
         expired = True
         task.cancel()
 
-    timer = asyncio.get_running_loop().call_later(delay, expire)
+    loop = asyncio.get_running_loop()
+    timer = loop.call_at(loop.time() + delay, expire)
     try:
-        result = await awaitable
+        result = await function(*args)
     except BaseException as error:
         if expired and task.uncancel() <= requested:
             raise DeadlineExpired from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,43 +11,58 @@ import attrs
 from operad._config import structure
 from operad.access import AccessControl
 from operad.errors import ConfigError
-from operad.operations import Operation
-
-_FIELDS = frozenset(field.name for field in attrs.fields(AccessControl))
+from operad.operations import Operation, OperationSpec
 
 
-def access_rules(
-    access: AccessControl | Mapping[str, Any] | None, where: str
-) -> Callable[[Operation[..., Any]], Operation[..., Any]]:
-    """What puts the requirements on an operation. Raises `ConfigError` for an unknown field."""
-    if access is None:
-        return lambda operation: operation
-    rules = _rules(access, f"{where}.access")
+@attrs.frozen
+class AccessRules:
+    """Requirements by pattern, in order: the first shell pattern that fits an operation's name or id counts.
 
-    def apply(operation: Operation[..., Any]) -> Operation[..., Any]:
-        spec = operation.spec
-        for pattern, control in rules:
-            if fnmatchcase(spec.name, pattern) or fnmatchcase(spec.id, pattern):
-                return attrs.evolve(operation, spec=attrs.evolve(spec, access_control=control))
+    They replace what the source itself says of the operation; where none fits, that stays.
+    """
+
+    rules: tuple[tuple[str, AccessControl], ...] = ()
+
+    @classmethod
+    def of(cls, access: AccessControl | Mapping[str, Any] | None, where: str) -> AccessRules:
+        """The rules of an `AccessControl`, of its fields, or of ``{"pattern": either}``.
+
+        Raises:
+            ConfigError: an unknown field, or requirements that cannot be meant.
+        """
+        where = f"{where}.access"
+        if access is None:
+            return cls()
+        if isinstance(access, AccessControl):
+            return cls((("*", access),))
+        if not isinstance(access, Mapping):
+            raise ConfigError(f"{where}: expected a table, got {type(access).__name__}")
+        if any(isinstance(value, (Mapping, AccessControl)) for value in access.values()):
+            return cls(
+                tuple((pattern, _control(value, f'{where}."{pattern}"')) for pattern, value in access.items())
+            )
+        return cls((("*", _control(access, where)),) if access else ())
+
+    def apply(self, operation: Operation[..., Any]) -> Operation[..., Any]:
+        """The operation with what is required of its callers."""
+        for pattern, control in self.rules:
+            if _fits(operation.spec, pattern):
+                return attrs.evolve(operation, spec=attrs.evolve(operation.spec, access_control=control))
         return operation
 
-    return apply
+    def unused(self, specs: Iterable[OperationSpec]) -> list[str]:
+        """The patterns that fit none of the operations: a misspelt one would leave an operation open."""
+        listed = list(specs)
+        return [
+            pattern
+            for pattern, _ in self.rules
+            if pattern != "*" and not any(_fits(spec, pattern) for spec in listed)
+        ]
 
 
-def _rules(access: AccessControl | Mapping[str, Any], where: str) -> list[tuple[str, AccessControl]]:
-    if isinstance(access, AccessControl):
-        return [("*", access)]
-    if not isinstance(access, Mapping):
-        raise ConfigError(f"{where}: expected a table, got {type(access).__name__}")
-    if access and not any(isinstance(value, (Mapping, AccessControl)) for value in access.values()):
-        return [("*", _control(access, where))]
-    return [(pattern, _control(value, f'{where}."{pattern}"')) for pattern, value in access.items()]
+def _fits(spec: OperationSpec, pattern: str) -> bool:
+    return fnmatchcase(spec.name, pattern) or fnmatchcase(spec.id, pattern)
 
 
 def _control(value: Any, where: str) -> AccessControl:
-    if isinstance(value, AccessControl):
-        return value
-    try:
-        return structure(AccessControl, value, where)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
+    return value if isinstance(value, AccessControl) else structure(AccessControl, value, where)

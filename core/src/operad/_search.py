@@ -1,25 +1,245 @@
-"""Ranking operations for a query: BM25 over the words of id, title, tags and description."""
+"""Ranking operations for a query: BM25 over the words of id, title, tags and description.
+
+An inverted index whose postings hold a finished weight of one byte, so that a query only adds numbers up. The
+words of a query are taken rarest first; a frequent word that can no longer bring a new operation to the top
+is only looked up for the operations that are there already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import math
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
 
 from operad.operations import OperationSpec
 
+_WORD = re.compile(r"[^\W_]+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
+
+_ID, _TITLE, _TAG, _DESCRIPTION = 3.0, 2.0, 2.0, 1.0
+"""What a word counts in each field."""
+_K, _B, _USUAL_LENGTH = 1.2, 0.5, 20.0
+"""BM25's saturation and length normalisation; a fixed length, so that weights stay right as operations come."""
+_PREFIX = 0.6
+"""What a word counts that only begins with the query's."""
+_MAX_PREFIXED = 64
+_MIN_PREFIX = 2
+_FEW = 4096
+"""A word of that many operations or fewer is simply added up."""
+_BUDGET = 60_000
+"""How many weights one query adds up; the words beyond, which are the most frequent, only reorder the best."""
+_REORDERED = 1_000
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of a text in their index form: camelCase, snake_case and paths taken apart, plurals singular."""
+    for word in _WORD.findall(text):
+        yield from _terms(word)
+
+
+def _terms(word: str) -> tuple[str, ...]:
+    return tuple(_singular(part.casefold()) for part in _PART.findall(word))
+
+
+def _singular(word: str) -> str:
+    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    return f"{word[:-3]}y" if word.endswith("ies") and len(word) > 4 else word[:-1]
+
+
+@attrs.define(eq=False)
+class _Postings:
+    """The operations that hold a word, ascending, and what it weighs in each (0 to 255)."""
+
+    documents: array[int] = attrs.field(factory=lambda: array("I"))
+    weights: bytearray = attrs.field(factory=bytearray)
+
+    def weight(self, document: int) -> int:
+        at = bisect_left(self.documents, document)
+        return self.weights[at] if at < len(self.documents) and self.documents[at] == document else 0
+
+
+@attrs.frozen(eq=False)
+class _Word:
+    """A word of a query: the index's words that it may stand for, with what a weight of each counts."""
+
+    postings: list[tuple[_Postings, list[float]]]
+    size: int
+    bound: float
+
+    def add_to(self, scores: dict[int, float]) -> None:
+        """Add its share for every operation that has it."""
+        share = self._shares()
+        if not scores:
+            scores.update(share)
+            return
+        get = scores.get
+        for document, value in share.items():
+            scores[document] = get(document, 0.0) + value
+
+    def raise_scores(self, scores: dict[int, float]) -> None:
+        """Add its share for the operations that have a score already."""
+        if len(scores) * 8 > self.size:
+            share = self._shares()
+            for document in scores.keys() & share.keys():
+                scores[document] += share[document]
+            return
+        for document in scores:
+            scores[document] += max(table[postings.weight(document)] for postings, table in self.postings)
+
+    def _shares(self) -> dict[int, float]:
+        shares: dict[int, float] = {}
+        for postings, table in self.postings:
+            values = map(table.__getitem__, postings.weights)
+            if not shares:
+                shares = dict(zip(postings.documents, values, strict=True))
+                continue
+            for document, value in zip(postings.documents, values, strict=True):
+                if value > shares.get(document, 0.0):
+                    shares[document] = value
+        return shares
+
 
 class SearchIndex:
-    """An index over a fixed list of specs."""
+    """An index over specs, by id. Specs can be added and removed."""
 
-    def __init__(self, specs: Sequence[OperationSpec]) -> None:
-        self._specs = specs
+    def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
+        self._postings: dict[str, _Postings] = {}
+        self._ids: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._dead: set[int] = set()
+        self._vocabulary: list[str] | None = None
+        cache: dict[str, tuple[str, ...]] = {}
+        for spec in specs:
+            self.add(spec, cache)
 
-    def search(self, query: str, limit: int) -> list[OperationSpec]:
-        """The best ``limit`` specs."""
-        words = query.casefold().split()
-        found = []
-        for spec in self._specs:
-            text = f"{spec.id} {spec.title or ''} {spec.description} {' '.join(spec.tags)}".casefold()
-            score = sum(word in text for word in words)
-            if score:
-                found.append((-score, spec.id, spec))
-        return [spec for _, _, spec in sorted(found)[:limit]]
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so much was removed that building the index anew is better."""
+        return len(self._dead) > 64 + len(self._numbers) // 4
+
+    def add(self, spec: OperationSpec, _cache: dict[str, tuple[str, ...]] | None = None) -> None:
+        """Add a spec, instead of the one of the same id."""
+        self.remove(spec.id)
+        number = len(self._ids)
+        self._ids.append(spec.id)
+        self._numbers[spec.id] = number
+        counts: dict[str, float] = {}
+        length = 0
+        cache = {} if _cache is None else _cache
+        for text, value in _fields(spec):
+            for word in _WORD.findall(text):
+                terms = cache.get(word)
+                if terms is None:
+                    terms = cache[word] = _terms(word)
+                for term in terms:
+                    length += 1
+                    counts[term] = counts.get(term, 0.0) + value
+        norm = _K * (1 - _B + _B * length / _USUAL_LENGTH)
+        index = self._postings
+        for term, count in counts.items():
+            postings = index.get(term)
+            if postings is None:
+                postings = index[term] = _Postings()
+                self._vocabulary = None
+            postings.documents.append(number)
+            postings.weights.append(int(255 * count / (count + norm)) or 1)
+
+    def remove(self, operation_id: str) -> None:
+        """Remove the spec of an id, if there is one."""
+        number = self._numbers.pop(operation_id, None)
+        if number is not None:
+            self._dead.add(number)
+
+    def search(self, query: str, limit: int) -> list[str]:
+        """The best ``limit`` ids; at equal rank, in the order in which they were added."""
+        if limit < 1:
+            return []
+        found = sorted(self._words(query), key=lambda word: -word.bound)
+        scores: dict[int, float] = {}
+        added = 0
+        for index, word in enumerate(found):
+            if len(scores) >= limit and word.size > _FEW:
+                rest = sum(other.bound for other in found[index:])
+                least = heapq.nlargest(limit, scores.values())[-1]
+                if added + word.size > _BUDGET:
+                    scores = {document: scores[document] for document in _best(scores, max(limit, _REORDERED))}
+                    word.raise_scores(scores)
+                    continue
+                if least >= rest:  # nothing new can come to the top; and what cannot reach it may go
+                    scores = {document: score for document, score in scores.items() if score + rest >= least}
+                    word.raise_scores(scores)
+                    continue
+            added += word.size
+            word.add_to(scores)
+            for dead in self._dead:
+                scores.pop(dead, None)
+        return [self._ids[document] for document in _best(scores, limit)]
+
+    def _words(self, query: str) -> Iterator[_Word]:
+        for term in dict.fromkeys(words(query)):
+            matches = self._matches(term)
+            if matches:
+                yield self._word(matches)
+            else:
+                for part in self._split(term):
+                    yield self._word([(part, 1.0)])
+
+    def _word(self, matches: Sequence[tuple[str, float]]) -> _Word:
+        found = [(self._postings[term], factor) for term, factor in matches]
+        size = sum(len(postings.documents) for postings, _ in found)
+        count = len(self._numbers)
+        idf = math.log(1 + max(count - size + 0.5, 0.5) / (size + 0.5))
+        tables = [(postings, [idf * factor * weight for weight in range(256)]) for postings, factor in found]
+        return _Word(tables, size, max(table[-1] for _, table in tables))
+
+    def _matches(self, term: str) -> list[tuple[str, float]]:
+        """The index's words for a query's: itself, and those that begin with it, the shortest first."""
+        matches = [(term, 1.0)] if term in self._postings else []
+        if len(term) < _MIN_PREFIX:
+            return matches
+        if self._vocabulary is None:
+            self._vocabulary = sorted(self._postings)
+        vocabulary = self._vocabulary
+        start = bisect_left(vocabulary, term)
+        end = bisect_left(vocabulary, term + "\U0010ffff", start)
+        longer = [word for word in vocabulary[start:end] if word != term]
+        if len(longer) > _MAX_PREFIXED:
+            longer = heapq.nsmallest(_MAX_PREFIXED, longer, key=len)
+        return [*matches, *((word, _PREFIX * len(term) / len(word)) for word in longer)]
+
+    def _split(self, term: str) -> tuple[str, ...]:
+        """A word that is two of the index's, written together: ``pullrequest``."""
+        for at in range(len(term) - 2, 1, -1):
+            parts = term[:at], _singular(term[at:])
+            if all(part in self._postings for part in parts):
+                return parts
+        return ()
+
+
+def _fields(spec: OperationSpec) -> Iterator[tuple[str, float]]:
+    yield spec.id, _ID
+    if spec.title:
+        yield spec.title, _TITLE
+    if spec.description:
+        yield spec.description, _DESCRIPTION
+    for tag in spec.tags:
+        yield tag, _TAG
+
+
+def _best(scores: dict[int, float], limit: int) -> list[int]:
+    if not scores:
+        return []
+    least = heapq.nlargest(limit, scores.values())[-1]
+    above = [document for document, score in scores.items() if score > least]
+    above.sort(key=lambda document: (-scores[document], document))
+    level = (document for document, score in scores.items() if score == least)
+    return above + heapq.nsmallest(limit - len(above), level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 
 if TYPE_CHECKING:
+    from operad._workers import WorkerCall
     from operad.registry import OperationRegistry
     from operad.subscriptions import Subscription
 
@@ -40,8 +40,7 @@ class OperationContext:
     trusted: bool = attrs.field(default=False, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
     _registry: OperationRegistry | None = attrs.field(default=None, kw_only=True, repr=False)
-    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, kw_only=True, repr=False)
-    _cancelled: bool = attrs.field(default=False, init=False, repr=False)
+    _worker: WorkerCall | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def env(self) -> OperationEnv:
@@ -64,22 +63,29 @@ class OperationContext:
     @property
     def cancelled(self) -> bool:
         """Whether the call is over although this handler still runs in its worker thread."""
-        return self._cancelled
+        return self._worker is not None and self._worker.cancelled
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, never below 0; ``None`` without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline / 1000 - time.time())
 
-    def call_sync(self, operation_id: str, input: Any = None) -> ResponseEnvelope[Any]:
+    def call_sync(
+        self, operation_id: str, input: Any = None, *, timeout: float | None = None
+    ) -> ResponseEnvelope[Any]:
         """Call an operation from a plain ``def`` handler in its worker thread; as `env`.
 
+        Args:
+            operation_id: ``namespace.name``.
+            input: the input.
+            timeout: seconds; the call in which this one is nested may end it sooner.
+
         Raises:
-            CallError: as the call does.
+            CallError: as the call does; ``ABORTED`` if the handler's own call is over.
             RuntimeError: when called in the event loop, which it would block.
         """
-        if self._loop is None:
+        if self._worker is None:
             raise RuntimeError("call_sync works in a plain def handler only; use `await context.env[id](input)`")
-        return asyncio.run_coroutine_threadsafe(self.env[operation_id](input), self._loop).result()
+        return self._worker.wait_for(self.env[operation_id](input, timeout=timeout))
 
     def child(self, *, trusted: bool) -> OperationContext:
         """The context of a call made from this one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import attrs
 
-from operad.errors import CallError
+from operad.errors import CallError, map_error
 from operad.operations import OperationType
 
 logger = logging.getLogger("operad")
@@ -51,6 +53,10 @@ class Observers:
     def __bool__(self) -> bool:
         return bool(self.started or self.finished)
 
+    def watch(self, call: CallRecord) -> Watch:
+        """A context manager around the call: tells of its start and of its end."""
+        return Watch(self, call)
+
     def call_started(self, call: CallRecord) -> None:
         """Tell that a call begins."""
         for observer in self.started:
@@ -66,3 +72,27 @@ class Observers:
                 observer(call=call, outcome=outcome)
             except Exception:
                 logger.exception("observer %r failed at the end of %s", observer, call.operation_id)
+
+
+class Watch:
+    """Around one call; ``items`` is how many envelopes it answered so far."""
+
+    __slots__ = ("_call", "_observers", "_started", "items")
+
+    def __init__(self, observers: Observers, call: CallRecord) -> None:
+        self._observers = observers
+        self._call = call
+        self.items = 0
+
+    def __enter__(self) -> Self:
+        self._observers.call_started(self._call)
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        duration = (time.perf_counter() - self._started) * 1000
+        # A consumer that leaves a stream is how subscriptions usually end: no error.
+        error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
+        self._observers.call_finished(self._call, CallOutcome(duration, error, self.items))

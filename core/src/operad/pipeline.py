@@ -8,6 +8,7 @@ and 4 are skipped for an unknown schema and for an envelope that stands for a fa
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Literal
 
 import attrs
@@ -15,6 +16,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
+from operad.schemas import SchemaError
 
 logger = logging.getLogger("operad")
 
@@ -35,35 +37,54 @@ class ResultPipeline:
     )
 
     def apply(self, result: Any, spec: OperationSpec) -> ResponseEnvelope[Any]:
-        """The envelope of a handler's result.
+        """The envelope of one result; see `finisher`."""
+        return self.finisher(spec)(result)
 
-        Raises:
-            CallError: ``EXECUTION_ERROR`` for an envelope of a source that nobody registered, or, with
-                ``on_mismatch="raise"``, for data that do not match.
+    def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
+        """The four steps for one operation: result -> envelope.
+
+        The function raises `CallError` ``EXECUTION_ERROR`` for an envelope of a source that nobody registered,
+        and, with ``on_mismatch="raise"``, for data that do not match.
         """
-        schema = spec.output_schema
-        if isinstance(result, ResponseEnvelope):
-            if self.kinds.is_error(result) or schema.is_unknown:
-                return result
-            envelope = result
-        else:
-            envelope = local_envelope(result, spec.id)
-            if schema.is_unknown:
-                return envelope
-        data = envelope.data
-        if self.normalize == "cast":
-            cast, matches = schema.normalizer(data)
-            if cast is not data:
-                envelope = ResponseEnvelope(cast, envelope.meta)
-        else:
-            matches = schema.is_valid(data)
-        if not matches and self.on_mismatch != "ignore":
-            self._mismatch(spec, data)
-        return envelope
+        operation_id, is_error = spec.id, self.kinds.is_error
+        normalize = self._normalizer(spec)
 
-    def _mismatch(self, spec: OperationSpec, data: Any) -> None:
+        def finish(result: Any) -> ResponseEnvelope[Any]:
+            if isinstance(result, ResponseEnvelope):
+                if is_error(result) or normalize is None:
+                    return result
+                data = normalize(result.data)
+                return result if data is result.data else ResponseEnvelope(data, result.meta)
+            return local_envelope(result if normalize is None else normalize(result), operation_id)
+
+        return finish
+
+    def _normalizer(self, spec: OperationSpec) -> Callable[[Any], Any] | None:
+        """Steps 3 and 4 for data; ``None`` where there is nothing to do."""
         schema = spec.output_schema
-        errors = schema.mismatches(data) if self.normalize == "cast" else schema.errors(data)
+        if schema.is_unknown or (self.normalize == "off" and self.on_mismatch == "ignore"):
+            return None
+        if self.normalize == "off":
+            is_valid = schema.validator
+
+            def validate(data: Any) -> Any:
+                if not is_valid(data):
+                    self._mismatch(spec, schema.errors(data))
+                return data
+
+            return validate
+        cast = schema.normalizer
+        ignores = self.on_mismatch == "ignore"
+
+        def normalize(data: Any) -> Any:
+            made, clean = cast(data)
+            if not (clean or ignores):
+                self._mismatch(spec, schema.mismatches(data))
+            return made
+
+        return normalize
+
+    def _mismatch(self, spec: OperationSpec, errors: list[SchemaError]) -> None:
         text = "; ".join(error.message for error in errors[:5]) or "no reason given"
         message = f'the result of "{spec.id}" does not match its output schema: {text}'
         if self.on_mismatch == "raise":

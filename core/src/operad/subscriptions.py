@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Envelope = ResponseEnvelope[Any]
 
-
 _closing: set[asyncio.Task[None]] = set()
 """Streams being closed: the event loop itself holds tasks only weakly."""
 
@@ -35,16 +34,19 @@ class Subscription(AsyncIterator[Envelope]):
     """A stream of envelopes.
 
     Iterate it (``async for``), close it (``await aclose()``, ``async with``). Leaving a loop early closes it
-    at once, in this process and in the one that feeds it. Raises `CallError` where the stream ends in an error.
+    at once, in this process and in the one that feeds it; so it can be iterated by one loop only. Raises
+    `CallError` where the stream ends in an error.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_items", "_reader", "_reader_left")
+    __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone")
 
     def __init__(self, items: AsyncGenerator[Envelope, None]) -> None:
         self._items = items
-        self._reader: asyncio.Task[Any] | None = None
         self._closed = False
-        self._reader_left: asyncio.Future[None] | None = None
+        self._close_done: asyncio.Future[None] | None = None
+        self._reader: asyncio.Task[Any] | None = None
+        self._reader_gone: asyncio.Future[None] | None = None
+        """Set while `aclose` waits for the reader to leave the generator; also the mark that it was told to."""
 
     def __aiter__(self) -> AsyncIterator[Envelope]:  # noqa: PYI034  # see below: deliberately not self
         # The loop alone holds this iterator: when the loop is left, it goes, and closes the stream.
@@ -59,47 +61,51 @@ class Subscription(AsyncIterator[Envelope]):
         assert task is not None
         requested = task.cancelling()
         try:
-            return await self._items.__anext__()
-        except StopAsyncIteration:
+            envelope = await self._items.__anext__()
+        except BaseException as error:
             self._closed = True
-            raise
-        except asyncio.CancelledError:
-            # aclose() by another task ended the wait, not a cancellation of this one.
-            if self._left() and task.uncancel() <= requested:
+            if self._told_to_leave(task, requested) and isinstance(error, asyncio.CancelledError):
                 raise StopAsyncIteration from None
-            self._closed = True
             raise
-        except BaseException:
-            self._closed = True
-            raise
+        else:
+            if self._told_to_leave(task, requested):
+                raise StopAsyncIteration
+            return envelope
         finally:
             self._reader = None
-            if self._reader_left is not None and not self._reader_left.done():
-                self._reader_left.set_result(None)
+            if self._reader_gone is not None:
+                self._reader_gone.set_result(None)
+                self._reader_gone = None
 
-    def _left(self) -> bool:
-        return self._closed
+    def _told_to_leave(self, task: asyncio.Task[Any], requested: int) -> bool:
+        """Whether `aclose` of another task cancelled the wait, and nobody else did; takes that request back."""
+        return self._reader_gone is not None and task.uncancel() <= requested
 
     async def aclose(self) -> None:
-        """Close the stream and what feeds it; a task that waits for an item sees the stream end."""
-        reader = self._reader
-        if reader is not None and reader is not asyncio.current_task():
-            self._closed = True
-            self._reader_left = asyncio.get_running_loop().create_future()
-            reader.cancel()
-            await self._reader_left
+        """Close the stream and what feeds it; a task that waits for an item sees the stream end. Idempotent."""
         self._closed = True
-        await self._items.aclose()
+        if self._close_done is not None:  # another task, or a loop that was left, is at it
+            await asyncio.shield(self._close_done)
+            return
+        self._close_done = done = asyncio.get_running_loop().create_future()
+        try:
+            reader = self._reader
+            if reader is not None and reader is not asyncio.current_task():
+                self._reader_gone = gone = asyncio.get_running_loop().create_future()
+                reader.cancel()
+                await asyncio.shield(gone)
+            await self._items.aclose()
+        finally:
+            done.set_result(None)
 
     def _close_soon(self) -> None:
         if self._closed:
             return
-        self._closed = True
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # the loop is gone, and with it everything that could be closed
             return
-        closing = loop.create_task(self._items.aclose())
+        closing = loop.create_task(self.aclose())
         _closing.add(closing)
         closing.add_done_callback(_closing.discard)
 
@@ -120,8 +126,9 @@ class _Loop(AsyncIterator[Envelope]):
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
-    def __anext__(self) -> Any:
-        return self._subscription.__anext__()
+    async def __anext__(self) -> Envelope:
+        # A coroutine of its own, so that ``anext(aiter(subscription))`` keeps this object until the item is here.
+        return await self._subscription.__anext__()
 
     def __del__(self) -> None:
         self._subscription._close_soon()
