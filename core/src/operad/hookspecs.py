@@ -42,35 +42,35 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The sources that ``registry.load(name, …)`` can load operations from."""
+    """The sources that ``registry.load(name, …)`` can load from. Two plugins claiming one name conflict."""
 
 
 @hookspec(firstresult=True)
 def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
     """The operation for an id that a registry does not hold, or ``None``: for catalogues too large to list.
 
-    The first plugin that answers wins; the registry keeps what it got.
+    The first plugin that answers wins; the registry keeps what it got. May be a coroutine function.
     """
 
 
 @hookspec
 def operad_register_operations(registry: OperationRegistry) -> None:
-    """Called when a registry is made: register ready operations."""
+    """Called when a registry is made: register ready operations. One that raises is logged."""
 
 
 @hookspec
 def operad_operation_added(spec: OperationSpec) -> None:
-    """Called after an operation was added to a registry."""
+    """Called after an operation was added to a registry. An exception is logged."""
 
 
 @hookspec
 def operad_operation_removed(spec: OperationSpec) -> None:
-    """Called after an operation was removed from a registry."""
+    """Called after an operation was removed from a registry. An exception is logged."""
 
 
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The servers that can serve a registry to the outside."""
+    """The servers that can serve a registry to the outside. Two plugins claiming one name conflict."""
 
 
 @hookspec

@@ -1,0 +1,253 @@
+"""Every hook does what its documentation says. One test at least per hook, named after it: a test checks that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+
+from operad import (
+    CallError,
+    EnvelopeKind,
+    Operation,
+    OperationRegistry,
+    OperationSpec,
+    ResponseEnvelope,
+    hookimpl,
+    hookspecs,
+)
+from operad.plugin import Server, Source, SourceContext, SourceSession, TransportFactory
+from operad.testing import CallLog, StaticSource, make_plugin, plugins_of
+from operad.transports import Capabilities
+
+
+async def answer(input: Any, context: Any) -> Any:
+    return 42
+
+
+def operation(name: str, handler: Any = answer, **spec: Any) -> Operation[..., Any]:
+    return Operation(OperationSpec(namespace="hook", name=name, **spec), handler)
+
+
+def test_every_hook_has_a_test() -> None:
+    hooks = [name for name in vars(hookspecs) if name.startswith("operad_")]
+    assert len(hooks) == 11
+    for hook in hooks:
+        assert any(name.startswith(f"test_{hook}") for name in globals()), f"{hook} is not tested"
+
+
+@attrs.frozen
+class HookMeta:
+    source: ClassVar[str] = "hook"
+    lost: bool = False
+
+
+async def test_operad_envelope_kinds_are_known_to_the_registry_that_has_the_plugin() -> None:
+    async def lose(input: Any, context: Any) -> Any:
+        return ResponseEnvelope("not an integer", HookMeta(lost=True))
+
+    lost = operation("lose", lose, output_schema={"type": "integer"})
+    kinds = make_plugin("p", operad_envelope_kinds=[EnvelopeKind("hook", HookMeta, lambda meta: meta.lost)])
+    async with OperationRegistry(plugins_of(kinds)) as registry:
+        registry.register(lost)
+        assert (await registry.execute("hook.lose")).data == "not an integer"  # an error envelope is not cast
+    async with OperationRegistry() as registry:
+        registry.register(lost)
+        with pytest.raises(CallError, match="no plugin declares the envelope source 'hook'"):
+            await registry.execute("hook.lose")
+
+
+async def test_operad_sources_load_by_name_with_their_options_and_close_with_the_registry() -> None:
+    closed = []
+
+    class Session(SourceSession):
+        async def aclose(self) -> None:
+            closed.append(True)
+
+    @attrs.frozen
+    class Config:
+        start: int = 0
+
+    async def load(config: Config, context: SourceContext) -> SourceSession:
+        async def count(input: Any, context: Any) -> int:
+            return config.start + 1
+
+        return Session([Operation(OperationSpec(namespace=context.namespace or "?", name="count"), count)])
+
+    async with OperationRegistry(
+        plugins_of(make_plugin("p", operad_sources=[Source("p", load, Config)]))
+    ) as registry:
+        (spec,) = await registry.load("p", namespace="seven", start=6)
+        assert spec.id == "seven.count"
+        assert (await registry.execute("seven.count")).data == 7
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_operad_resolve_operation_answers_ids_that_the_registry_does_not_hold(asynchronous: bool) -> None:
+    asked = []
+
+    def resolve(operation_id: str) -> Operation[..., Any] | None:
+        asked.append(operation_id)
+        return operation(operation_id.removeprefix("hook.")) if operation_id.startswith("hook.") else None
+
+    async def aresolve(operation_id: str) -> Operation[..., Any] | None:
+        return resolve(operation_id)
+
+    silent = make_plugin("a", operad_resolve_operation=lambda operation_id: None)
+    plugins = plugins_of(silent, make_plugin("b", operad_resolve_operation=aresolve if asynchronous else resolve))
+    async with OperationRegistry(plugins) as registry:
+        for _ in range(2):
+            assert (await registry.execute("hook.found")).data == 42
+        assert asked == ["hook.found"]  # the registry keeps it
+        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+            await registry.execute("other.missing")
+
+
+async def test_operad_register_operations_fills_each_new_registry() -> None:
+    def register(registry: OperationRegistry) -> None:
+        registry.register(operation("ready"))
+
+    plugins = plugins_of(make_plugin("p", operad_register_operations=register))
+    for _ in range(2):
+        async with OperationRegistry(plugins) as registry:
+            assert (await registry.execute("hook.ready")).data == 42
+
+
+async def test_operad_operation_added_sees_operations_of_applications_and_sources() -> None:
+    added: list[str] = []
+    source = StaticSource("static", [operation("of_source")])
+    observer = make_plugin("p", operad_operation_added=lambda spec: added.append(spec.id))
+    async with OperationRegistry(plugins_of(source, observer)) as registry:
+        registry.register(operation("of_application"))
+        await registry.load("static")
+        source.change([operation("of_source"), operation("later")])
+    assert added[:2] == ["hook.of_application", "hook.of_source"]
+    assert "hook.later" in added
+
+
+async def test_operad_operation_removed_sees_changes_and_the_end_of_a_source() -> None:
+    removed: list[str] = []
+    source = StaticSource("static", [operation("one"), operation("two")])
+    observer = make_plugin("p", operad_operation_removed=lambda spec: removed.append(spec.id))
+    async with OperationRegistry(plugins_of(source, observer)) as registry:
+        await registry.load("static")
+        registry.register(operation("own"))
+        registry.unregister("hook.own")
+        source.change([operation("two")])
+        assert removed == ["hook.own", "hook.one"]
+    assert removed[-1] == "hook.two"
+
+
+async def test_operad_operation_added_may_raise_without_harm(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(spec: OperationSpec) -> None:
+        raise RuntimeError("full")
+
+    async with OperationRegistry(plugins_of(make_plugin("p", operad_operation_added=broken))) as registry:
+        registry.register(operation("one"))
+        assert (await registry.execute("hook.one")).data == 42
+    assert "full" in caplog.text
+
+
+def test_operad_servers_are_found_by_name() -> None:
+    @attrs.frozen
+    class Config:
+        port: int = 0
+
+    async def serve(registry: Any, config: Any) -> None:
+        return None
+
+    server = Server("post", serve, Config)
+    assert plugins_of(make_plugin("p", operad_servers=[server])).server("post") is server
+
+
+def test_operad_commands_get_the_command_line() -> None:
+    cli: list[str] = []
+    assert plugins_of(make_plugin("p", operad_commands=lambda cli: cli.append("coo"))).add_commands(cli) == []
+    assert cli == ["coo"]
+
+
+def test_operad_transports_are_chosen_by_scheme_and_get_the_url() -> None:
+    made = []
+
+    class Roof:
+        capabilities = Capabilities()
+
+        def __init__(self, url: str, height: int = 0) -> None:
+            made.append((url, height))
+
+        async def open(self, on_event: Any, on_link: Any) -> Any:
+            raise NotImplementedError
+
+    plugins = plugins_of(make_plugin("p", operad_transports=[TransportFactory(("roof", "roofs"), Roof)]))
+    plugins.transport("roofs://a", height=3)
+    assert made == [("roofs://a", 3)]
+
+
+async def test_operad_call_started_sees_every_call_with_its_parent() -> None:
+    async def outer(input: Any, context: Any) -> Any:
+        return (await context.env.hook.inner()).data
+
+    log = CallLog()
+    async with OperationRegistry(plugins_of(log)) as registry:
+        registry.register(operation("outer", outer))
+        registry.register(operation("inner"))
+        await registry.execute("hook.outer")
+    first, second = log.started
+    assert (first.operation_id, second.operation_id) == ("hook.outer", "hook.inner")
+    assert (first.parent_request_id, second.parent_request_id) == (None, first.request_id)
+
+
+async def test_operad_call_finished_sees_the_outcome_of_results_errors_and_streams() -> None:
+    async def fail(input: Any, context: Any) -> Any:
+        raise ValueError("no")
+
+    async def count(input: Any, context: Any) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    log = CallLog()
+    async with OperationRegistry(plugins_of(log)) as registry:
+        registry.register(operation("ok"))
+        registry.register(operation("fail", fail))
+        registry.register(operation("count", count, type="subscription"))
+        await registry.execute("hook.ok")
+        with pytest.raises(CallError):
+            await registry.execute("hook.fail")
+        assert [item.data async for item in registry.subscribe("hook.count")] == [0, 1, 2]
+    outcomes = [(o.error and o.error.code, o.items) for _, o in log.finished]
+    assert outcomes == [(None, 1), ("EXECUTION_ERROR", 0), (None, 3)]
+    assert all(outcome.duration_ms >= 0 for _, outcome in log.finished)
+
+
+async def test_operad_call_started_and_finished_may_raise_without_harm(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(call: Any) -> None:
+        raise RuntimeError("observer is out")
+
+    plugin = make_plugin("p", operad_call_started=broken, operad_call_finished=broken)
+    async with OperationRegistry(plugins_of(plugin)) as registry:
+        registry.register(operation("ok"))
+        with caplog.at_level(logging.ERROR):
+            assert (await registry.execute("hook.ok")).data == 42
+    assert caplog.text.count("observer is out") >= 2
+
+
+async def test_operad_call_started_and_finished_share_the_state_of_a_call() -> None:
+    seen = []
+
+    class Stopwatch:
+        @hookimpl
+        def operad_call_started(self, call: Any) -> None:
+            call.state["mark"] = call.request_id
+
+        @hookimpl
+        def operad_call_finished(self, call: Any) -> None:
+            seen.append(call.state["mark"] == call.request_id)
+
+    async with OperationRegistry(plugins_of(Stopwatch())) as registry:
+        registry.register(operation("ok"))
+        await registry.execute("hook.ok")
+    assert seen == [True]

@@ -1,0 +1,84 @@
+"""The public names: what is listed here is promised. A name that comes or goes is a decision, made here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROMISED = {
+    "operad": """
+        AccessControl CallError CallEventMap CallHandler ConfigError EnvelopeKind ErrorCode ErrorDefinition Identity
+        InProcessTransport LocalResponseMeta OperadError Operation OperationContext OperationEnv OperationRegistry
+        OperationSpec OperationType PendingRequestMap PluginError PluginRecord Plugins RegistrationError
+        ResponseEnvelope Schema SchemaError SourceError Subscription build_env check_access from_remote from_schema
+        hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
+    """,
+    "operad.plugin": """
+        Capabilities Delivery EnvelopeKind Event Link LinkDownError NoRespondersError PayloadTooLargeError
+        Registration Server Source SourceContext SourceSession Transport TransportError TransportFactory hookimpl
+    """,
+    "operad.testing": """
+        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example PluginConformance
+        SourceCapabilities SourceConformance StaticSource TransportConformance make_plugin plugins_of run
+        support_table
+    """,
+}
+
+HEAVY = ("aiohttp", "fastjsonschema", "grpc", "jsonschema", "mcp", "nats", "pydantic", "redis", "yaml", "typer")
+"""What neither operad nor loading its plugins may import: each costs 10 ms to 400 ms."""
+
+
+@pytest.mark.parametrize("module", PROMISED)
+def test_the_promised_names_are_there_and_no_others(module: str) -> None:
+    assert sorted(importlib.import_module(module).__all__) == sorted(PROMISED[module].split())
+
+
+@pytest.mark.parametrize("module", PROMISED)
+def test_the_list_of_names_is_sorted_and_each_name_exists(module: str) -> None:
+    imported = importlib.import_module(module)
+    assert imported.__all__ == sorted(imported.__all__)
+    for name in imported.__all__:
+        assert hasattr(imported, name), name
+
+
+@pytest.mark.parametrize("module", PROMISED)
+def test_every_public_class_and_function_has_a_docstring(module: str) -> None:
+    for name in PROMISED[module].split():
+        value = getattr(importlib.import_module(module), name, None)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{module}.{name} has no docstring"
+            for method, member in vars(value).items():
+                if inspect.isfunction(member) and not method.startswith("_"):
+                    assert member.__doc__, f"{module}.{name}.{method} has no docstring"
+
+
+def test_a_star_import_brings_exactly_the_public_names() -> None:
+    scope: dict[str, Any] = {}
+    exec("from operad.plugin import *", scope)
+    assert sorted(scope.keys() - {"__builtins__"}) == sorted(PROMISED["operad.plugin"].split())
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has imported after ``code``."""
+    probe = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
+    return {module.partition(".")[0] for module in json.loads(done.stdout.splitlines()[-1])}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import operad",
+        "import operad.plugin",
+        "import operad\noperad.load_plugins()",
+        "import operad\noperad.OperationRegistry(operad.load_plugins())",
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(code: str) -> None:
+    assert imported_by(code).isdisjoint(HEAVY)
