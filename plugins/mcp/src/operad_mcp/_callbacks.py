@@ -1,0 +1,174 @@
+"""What a server may ask of its client: elicitation, sampling, roots; and what it tells: logs and changes.
+
+The application's callbacks speak the JSON of the protocol, and know nothing of the SDK.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from operad import CallError, ErrorCode
+from operad_mcp.config import MCPClientConfig
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
+Json = dict[str, Any]
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+}
+
+
+class Callbacks:
+    """The callbacks of a session, made of a configuration."""
+
+    def __init__(
+        self,
+        config: MCPClientConfig,
+        logger: logging.Logger,
+        notified: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        self._config = config
+        self._logger = logger
+        self._notified = notified
+
+    def for_session(self) -> dict[str, Any]:
+        """Arguments of `ClientSession`. What is not configured is not offered to the server."""
+        config = self._config
+        offered: dict[str, Any] = {"message_handler": self._message, "logging_callback": self._log}
+        if config.elicitation is not None:
+            offered["elicitation_callback"] = self._elicit
+        if config.sampling is not None:
+            from mcp_types import SamplingCapability, SamplingToolsCapability
+
+            offered["sampling_callback"] = self._sample
+            offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+        if config.roots is not None:
+            offered["list_roots_callback"] = self._roots
+        return offered
+
+    async def stream_error(self, error: Exception) -> None:
+        """Something on the wire was no message."""
+        self._logger.warning("the server sent what is no message: %s", str(error)[:500])
+
+    async def _message(self, message: Any) -> None:
+        if not isinstance(message, Exception):
+            params = message.params
+            self._notified(message.method, {} if params is None else _json(params))
+
+    async def _log(self, params: Any) -> None:
+        entry = _json(params)
+        if self._config.on_log is not None:
+            await _maybe_await(self._config.on_log(entry))
+        else:
+            level = _LEVELS.get(str(entry.get("level")), logging.INFO)
+            self._logger.log(level, "%s", entry.get("data"), extra={"mcp_logger": entry.get("logger")})
+
+    async def _elicit(self, _context: Any, params: Any) -> Any:
+        from mcp_types import ElicitResult
+
+        assert self._config.elicitation is not None
+        asked = _json(params)
+        answer = await self._config.elicitation(asked)
+        if answer is None:
+            return ElicitResult(action="cancel")
+        if answer.get("action") == "accept" and "requestedSchema" in asked:
+            answer = {**answer, "content": _with_defaults(answer.get("content"), asked["requestedSchema"])}
+        return ElicitResult.model_validate(answer)
+
+    async def _sample(self, _context: Any, params: Any) -> Any:
+        from mcp_types import CreateMessageResult, CreateMessageResultWithTools
+
+        assert self._config.sampling is not None
+        answer = await self._config.sampling(_json(params))
+        with_tools = isinstance(answer.get("content"), list) or answer.get("stopReason") == "toolUse"
+        return (CreateMessageResultWithTools if with_tools else CreateMessageResult).model_validate(answer)
+
+    async def _roots(self, _context: Any) -> Any:
+        from mcp_types import ListRootsResult
+
+        roots: Any = self._config.roots
+        if callable(roots):
+            roots = await roots()
+        return ListRootsResult.model_validate(
+            {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}
+        )
+
+
+def _with_defaults(content: Any, schema: Any) -> Json:
+    """What the user left out of a form has the form's defaults."""
+    filled = dict(content) if isinstance(content, Mapping) else {}
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    for name, field in (properties if isinstance(properties, Mapping) else {}).items():
+        if name not in filled and isinstance(field, Mapping) and "default" in field:
+            filled[name] = field["default"]
+    return filled
+
+
+async def answer_inputs(session: ClientSession, raw: Json, config: MCPClientConfig, what: str) -> Json:
+    """The answers to an ``input_required`` result (2026-07-28): what to send along with the request again.
+
+    Raises:
+        CallError: the server asks for what no callback is configured for; the message names the callback.
+    """
+    import asyncio
+
+    from mcp.client.session import ClientRequestContext
+    from mcp_types import ErrorData, InputRequiredResult
+    from pydantic import ValidationError
+
+    try:
+        asked = InputRequiredResult.model_validate(raw)
+    except ValidationError as error:
+        message = f"{what} asked for input in a way that is not understood"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+    answers: Json = {}
+    if asked.request_state is not None:
+        answers["requestState"] = asked.request_state
+    if not asked.input_requests:
+        await asyncio.sleep(0.05)
+        return answers
+    responses: Json = {}
+    for key, request in asked.input_requests.items():
+        _require_callback(request.method, config, what)
+        response = await session.dispatch_input_request(
+            ClientRequestContext(session=session, request_id=key), request
+        )
+        if isinstance(response, ErrorData):
+            raise CallError(
+                ErrorCode.EXECUTION_ERROR,
+                f"{what} asked for {request.method}, which was refused: {response.message}",
+                {"message": response.message, "jsonrpcCode": response.code},
+            )
+        responses[key] = _json(response)
+    return {**answers, "inputResponses": responses}
+
+
+_CALLBACKS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+
+
+def _require_callback(method: str, config: MCPClientConfig, what: str) -> None:
+    name = _CALLBACKS.get(method)
+    if name is not None and getattr(config, name) is None:
+        message = f"{what} asks for {method}; give MCPClientConfig({name}=…) to answer"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "callback": name})
+
+
+def _json(model: Any) -> Json:
+    dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped
+
+
+async def _maybe_await(value: Any) -> None:
+    if inspect.isawaitable(value):
+        await value

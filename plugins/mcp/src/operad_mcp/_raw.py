@@ -1,0 +1,122 @@
+"""Raw results: what a server answered, before the SDK's strict models see it.
+
+The SDK refuses a whole listing for one bad tool and a whole result for one unknown block. `RawDispatcher` stands
+between its session and its dispatcher: for a request made within `raw_result` it keeps the answer and hands the
+session the smallest answer that is valid, so that the session still stamps, routes and cancels, but judges
+nothing; the answers of the handshake it mends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mcp.shared.dispatcher import CallOptions, Dispatcher
+
+Json = dict[str, Any]
+
+
+class Slot:
+    """Where the raw answer of one request goes."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self) -> None:
+        self.raw: Any = None
+
+
+slot: ContextVar[Slot | None] = ContextVar("operad_mcp_slot", default=None)
+"""Set by whoever wants the raw answer of the request that it makes next in the same task."""
+
+_STUBS: Mapping[str, Json] = {
+    "tools/call": {"content": []},
+    "resources/read": {"contents": []},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+    "prompts/list": {"prompts": []},
+    "prompts/get": {"messages": []},
+    "completion/complete": {"completion": {"values": []}},
+}
+_MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+class RawDispatcher:
+    """A dispatcher of the SDK, with raw results, and with an end that can be awaited."""
+
+    def __init__(self, inner: Dispatcher[Any], closed: asyncio.Event) -> None:
+        self._inner = inner
+        self._closed = closed
+        self.on_stream_exception: Any = None
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> Json:
+        """Send a request; the answer, a stand-in for it, or the answer mended."""
+        wanted = slot.get()
+        # The answers of requests that the SDK makes on the way are its own.
+        slot.set(None)
+        raw: Any = await self._inner.send_raw_request(method, params, opts)
+        if wanted is None:
+            return _mended(method, raw)
+        wanted.raw = raw
+        if method == "tools/list":
+            return {**_MODERN, "tools": _tool_stubs(raw)}
+        return {**_MODERN, **_STUBS.get(method, {})}
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification."""
+        await self._inner.notify(method, params, opts)
+
+    async def run(self, *args: Any, **kwargs: Any) -> None:
+        """Receive until the connection ends."""
+        try:
+            await self._inner.run(*args, **kwargs)
+        finally:
+            self._closed.set()
+
+
+def _tool_stubs(raw: Any) -> list[Json]:
+    """The tools, as far as the session needs them: the headers that their input schemas ask for."""
+    listed = raw.get("tools") if isinstance(raw, dict) else None
+    return [
+        {"name": tool["name"], "inputSchema": object_schema(tool.get("inputSchema"))}
+        for tool in (listed if isinstance(listed, list) else ())
+        if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+    ]
+
+
+def object_schema(schema: Any) -> Json:
+    """An input schema as the protocol wants it: an object's. ``{}``, a missing one, nonsense: any object."""
+    if not isinstance(schema, dict):
+        return {"type": "object"}
+    return schema if schema.get("type") == "object" else {**schema, "type": "object"}
+
+
+def _mended(method: str, raw: Any) -> Json:
+    if method not in ("initialize", "server/discover") or not isinstance(raw, dict):
+        return raw  # type: ignore[no-any-return]  # no dict: the session says what is wrong
+    mended = {**raw, "capabilities": _capabilities(raw.get("capabilities"))}
+    if method == "initialize":
+        found = raw.get("serverInfo")
+        info = found if isinstance(found, dict) else {}
+        mended["serverInfo"] = {
+            **info, "name": str(info.get("name", "")), "version": str(info.get("version", "")),
+        }  # fmt: skip
+    elif "supportedVersions" in raw:
+        mended = {**_MODERN, **mended}
+    return mended
+
+
+def _capabilities(found: Any) -> Json:
+    if not isinstance(found, dict):
+        return {}
+    known = ("tools", "resources", "prompts", "logging", "completions", "experimental", "extensions", "tasks")
+    return {
+        name: value if isinstance(value, dict) else {}
+        for name, value in found.items()
+        if name in known and value is not None and value is not False
+    }

@@ -1,0 +1,250 @@
+"""Content blocks: what an MCP server answers, as classes of our own that lose nothing of the JSON.
+
+Each block keeps the JSON object it came from and reads its fields out of it, so that fields which no revision of
+the protocol declares survive, and a `to_wire` is exactly what the server sent. What is no block of the
+protocol (revisions 2024-11-05 to 2026-07-28) becomes a text block with its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self, cast
+
+import attrs
+
+
+@attrs.frozen
+class Annotations:
+    """Hints about a block; they come from the server and are not to be trusted."""
+
+    audience: tuple[str, ...] | None = None
+    """``user``, ``assistant``, or both."""
+    priority: float | None = None
+    """0 (optional) to 1 (required)."""
+    last_modified: str | None = None
+    """ISO 8601."""
+
+
+@attrs.frozen(init=False, eq=False, slots=False)
+class ContentBlock:
+    """A block of content: one of the subclasses."""
+
+    # The only attrs field, because the JSON Schema of envelopes is made of the fields: everything else that a
+    # block has comes out of `wire`.
+    type: str
+
+    required: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, wire: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "type", wire["type"])
+        object.__setattr__(self, "_wire", wire)
+
+    def __eq__(self, other: object) -> bool:
+        return self.wire == other.wire if isinstance(other, ContentBlock) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # what a block holds is a dict
+
+    def __repr__(self) -> str:
+        text = repr(dict(self.wire))
+        return f"{type(self).__name__}({text if len(text) <= 200 else text[:200] + '…'})"
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The JSON object, as the server sent it."""
+        wire: Mapping[str, Any] = self.__dict__["_wire"]
+        return wire
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(self.wire)
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> ContentBlock:
+        """The block of a JSON form; a text block with the JSON, if it is none of the protocol."""
+        if isinstance(wire, Mapping):
+            kind = _KINDS.get(cast("str", wire.get("type"))) if isinstance(wire.get("type"), str) else None
+            if kind is not None and kind._fits(wire):
+                return kind(wire)
+        return TextContent.of(_as_text(wire))
+
+    @classmethod
+    def _fits(cls, wire: Mapping[str, Any]) -> bool:
+        return all(isinstance(wire.get(name), str) for name in cls.required)
+
+    @property
+    def annotations(self) -> Annotations | None:
+        """The block's annotations; parts of a wrong type read as ``None``."""
+        found = self.wire.get("annotations")
+        if not isinstance(found, Mapping):
+            return None
+        audience, priority, modified = (found.get(name) for name in ("audience", "priority", "lastModified"))
+        is_number = isinstance(priority, (int, float)) and not isinstance(priority, bool)
+        return Annotations(
+            tuple(map(str, audience)) if isinstance(audience, (list, tuple)) else None,
+            cast("float", priority) if is_number else None,
+            modified if isinstance(modified, str) else None,
+        )
+
+    @property
+    def meta(self) -> Mapping[str, Any] | None:
+        """``_meta``"""
+        meta = self.wire.get("_meta")
+        return meta if isinstance(meta, Mapping) else None
+
+    def _text_field(self, name: str) -> str | None:
+        value = self.wire.get(name)
+        return value if isinstance(value, str) else None
+
+
+class TextContent(ContentBlock):
+    """Text."""
+
+    required = ("text",)
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The block of a text."""
+        return cls({"type": "text", "text": text})
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return cast("str", self.wire["text"])
+
+
+class ImageContent(ContentBlock):
+    """An image."""
+
+    required = ("data", "mimeType")
+
+    @property
+    def data(self) -> str:
+        """The content, in base64."""
+        return cast("str", self.wire["data"])
+
+    @property
+    def mime_type(self) -> str:
+        """The media type."""
+        return cast("str", self.wire["mimeType"])
+
+
+class AudioContent(ImageContent):
+    """A sound; fields as of an image."""
+
+
+class ResourceContent(ContentBlock):
+    """A resource, embedded: `text` or `blob`."""
+
+    @classmethod
+    def _fits(cls, wire: Mapping[str, Any]) -> bool:
+        resource = wire.get("resource")
+        return (
+            isinstance(resource, Mapping)
+            and isinstance(resource.get("uri"), str)
+            and (isinstance(resource.get("text"), str) or isinstance(resource.get("blob"), str))
+        )
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The resource: ``uri``, ``mimeType``, and ``text`` or ``blob``."""
+        return cast("Mapping[str, Any]", self.wire["resource"])
+
+    @property
+    def uri(self) -> str:
+        """The resource's URI."""
+        return cast("str", self.resource["uri"])
+
+    @property
+    def mime_type(self) -> str | None:
+        """The resource's media type."""
+        value = self.resource.get("mimeType")
+        return value if isinstance(value, str) else None
+
+    @property
+    def text(self) -> str | None:
+        """The content, if it is text."""
+        value = self.resource.get("text")
+        return value if isinstance(value, str) else None
+
+    @property
+    def blob(self) -> str | None:
+        """The content, in base64, if it is binary."""
+        value = self.resource.get("blob")
+        return value if isinstance(value, str) else None
+
+
+class ResourceLinkContent(ContentBlock):
+    """A resource that can be read with ``resources.read``."""
+
+    required = ("uri", "name")
+
+    @property
+    def uri(self) -> str:
+        """The resource's URI."""
+        return cast("str", self.wire["uri"])
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return cast("str", self.wire["name"])
+
+    @property
+    def title(self) -> str | None:
+        """A name for people."""
+        return self._text_field("title")
+
+    @property
+    def description(self) -> str | None:
+        """What it is."""
+        return self._text_field("description")
+
+    @property
+    def mime_type(self) -> str | None:
+        """The media type."""
+        return self._text_field("mimeType")
+
+    @property
+    def size(self) -> int | None:
+        """Bytes."""
+        value = self.wire.get("size")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_KINDS: dict[str, type[ContentBlock]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "resource": ResourceContent,
+    "resource_link": ResourceLinkContent,
+}
+
+
+def map_mcp_content_blocks(blocks: Any) -> list[ContentBlock]:
+    """The blocks of an answer's ``content``.
+
+    Args:
+        blocks: JSON as a server sends it, objects of the SDK, or blocks of ours. Anything that is no list
+            counts as a list of it; ``None`` as none.
+    """
+    if blocks is None:
+        return []
+    if isinstance(blocks, (str, bytes, Mapping)) or not isinstance(blocks, Iterable):
+        blocks = [blocks]
+    return [_block(block) for block in blocks]
+
+
+def _block(block: Any) -> ContentBlock:
+    if isinstance(block, ContentBlock):
+        return block
+    dump = getattr(block, "model_dump", None)  # the SDK's models
+    if dump is not None:
+        block = dump(mode="json", by_alias=True, exclude_unset=True) | {"type": getattr(block, "type", None)}
+    return ContentBlock.from_wire(block)
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

@@ -1,0 +1,132 @@
+"""The source ``mcp``: one server, or the servers of an ``mcpServers`` file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from operad import CallError, ConfigError, Operation, SourceError
+from operad.plugin import SourceContext, SourceSession
+from operad_mcp.client import MCPClientWrapper, create_mcp_client, safe_namespace
+from operad_mcp.config import MCPClientConfig, load_mcp_servers
+from operad_mcp.loader import MCPClientLoader
+
+
+def _source_config() -> type[Any]:
+    """`MCPClientConfig` plus what only a source has, in one class, because its fields are the source's options."""
+    own_type: Any = str | None  # attrs takes any annotation here, its stubs only classes
+    own = {name: attrs.field(default=None, type=own_type, kw_only=True) for name in ("config", "name")}
+    shared = {
+        field.name: attrs.field(default=field.default, type=field.type, repr=field.repr, kw_only=True)
+        for field in attrs.fields(attrs.resolve_types(MCPClientConfig))
+    }
+    made = attrs.make_class("MCPSourceConfig", {**own, **shared}, frozen=True)
+    made.__doc__ = _DOC
+    made.__module__ = __name__
+    return made
+
+
+_DOC = """The options of an ``mcp`` source: those of `MCPClientConfig`, and
+
+``config``: the path of an ``mcpServers`` file, relative to the configuration's folder, instead of ``command``,
+``url`` or ``server``; the other options then hold for all of its servers.
+``name``: one server of that file. Its operations have no prefix; those of several servers are
+``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace.
+"""
+
+MCPSourceConfig = _source_config()
+
+_PLACES = ("command", "url", "server", "args", "env", "cwd", "headers", "auth", "transport")
+
+
+async def load(config: Any, context: SourceContext) -> SourceSession:
+    """Connect to the server or servers.
+
+    Raises:
+        ConfigError: the options do not say how to reach a server.
+        SourceError: the server cannot be loaded; of several, all of them.
+    """
+    values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
+    if config.config is None:
+        if values["cwd"] is not None:
+            values["cwd"] = str(context.path(values["cwd"]))
+        elif context.base_dir is not None and values["command"] is not None:
+            values["cwd"] = str(context.base_dir)
+        if config.name is not None:
+            raise ConfigError("name chooses a server of an mcpServers file; give config, the file's path, too")
+        return await _load_one(context.namespace or "mcp", MCPClientConfig(**values), context)
+    return await _load_file(config, values, context)
+
+
+async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) -> SourceSession:
+    try:
+        wrapper = await create_mcp_client(name, config, namespace=context.namespace, logger=context.logger)
+    except CallError as error:
+        raise SourceError(f"{error.message}{_hint(config, error)}") from error
+    return MCPSession([wrapper])
+
+
+async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
+    for name in _PLACES:
+        if values[name] not in (None, [], {}, "http"):
+            raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
+    path = context.path(config.config)
+    servers = load_mcp_servers(path)
+    if config.name is not None:
+        if config.name not in servers:
+            raise ConfigError(f'{path} has no server "{config.name}"; it has {", ".join(sorted(servers))}')
+        servers = {config.name: servers[config.name]}
+    shared = {name: value for name, value in values.items() if name not in _PLACES}
+    servers = {
+        name: attrs.evolve(server, cwd=server.cwd or (str(path.parent) if server.command else None), **shared)
+        for name, server in servers.items()
+    }
+    if config.name is not None:
+        return await _load_one(
+            config.name,
+            servers[config.name],
+            attrs.evolve(context, namespace=context.namespace or safe_namespace(config.name)),
+        )
+    loader = MCPClientLoader()
+    groups = await asyncio.gather(
+        *(
+            loader.load(
+                {name: server},
+                namespace=context.namespace,
+                prefix="" if context.namespace is None else f"{safe_namespace(name)}.",
+            )
+            for name, server in servers.items()
+        )
+    )
+    wrappers = [wrapper for group in groups for wrapper in group]
+    if servers and not wrappers:
+        reasons = "; ".join(str(error) for error in loader.failures.values())
+        raise SourceError(f"{path}: no server could be loaded: {reasons}")
+    return MCPSession(wrappers)
+
+
+def _hint(config: MCPClientConfig, error: CallError) -> str:
+    status = (error.details or {}).get("statusCode")
+    if status in (401, 403):
+        return "; give it auth or headers"
+    return ""
+
+
+class MCPSession(SourceSession):
+    """The operations of servers, as they are now."""
+
+    def __init__(self, wrappers: Sequence[MCPClientWrapper]) -> None:
+        self._wrappers = wrappers
+        super().__init__(self._all())
+        for wrapper in wrappers:
+            wrapper.on_change(lambda _: self.changed(self._all()))
+
+    def _all(self) -> Sequence[Operation[..., Any]]:
+        return [operation for wrapper in self._wrappers for operation in wrapper.operations]
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers))
