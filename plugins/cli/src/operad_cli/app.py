@@ -78,12 +78,14 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 # --- options that several commands share ---------------------------------------------------------------
 
 
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
+)
+
+
 def output_options(command: Command) -> Command:
     """``--json`` and ``--debug``."""
-    command = click.option("--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks.")(
-        command
-    )
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
 
 
 config_option = click.option(
@@ -252,6 +254,45 @@ def demo(keep: bool, as_json: bool) -> int:
     from operad_cli.demo import run_demo
 
     return run(run_demo(keep=keep, as_json=as_json))
+
+
+def _listen_address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise click.BadParameter(f'expected HOST:PORT, such as 127.0.0.1:8765, got "{value}"')
+    return host.strip("[]"), int(port)
+
+
+@cli.command()
+@click.option("--transport", "url", help="Where to serve, such as ws://127.0.0.1:8765; default: [transport] url.")
+@click.option(
+    "--identity",
+    type=click.Choice(["peer", "delegate"]),
+    help="Whose word counts for who calls: the transport's (peer), or the caller's own (delegate).",
+)
+@config_option
+@debug_option
+def serve(url: str | None, identity: str | None, config: Path | None) -> int:
+    """Serve the operations of all sources to other processes, until Ctrl-C."""
+    from operad_cli import serving
+
+    async def command() -> int:
+        async with open_registry(config) as registry:
+            return await serving.serve(registry, url, identity, mask_errors="--debug" not in sys.argv)
+
+    return run(command())
+
+
+@cli.command()
+@click.option(
+    "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", callback=_listen_address
+)
+@debug_option
+def hub(listen: tuple[str, int]) -> int:
+    """Run a WebSocket hub, through which processes call one another, until Ctrl-C."""
+    from operad_cli import serving
+
+    return run(serving.hub(*listen))
 
 
 def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:

@@ -64,7 +64,8 @@ def _converted(text: str, schema: Any, root: Schema) -> Any:
     if not isinstance(schema, dict):
         return text
     bundle = root.bundled()
-    whole = {**{k: v for k, v in bundle.items() if k in ("$defs", "definitions", "$schema")}, **schema}
+    shared = bundle if isinstance(bundle, dict) else {}
+    whole = {**{k: v for k, v in shared.items() if k in ("$defs", "definitions", "$schema")}, **schema}
     declared = from_schema(whole)
     if declared.is_valid(text):
         return text

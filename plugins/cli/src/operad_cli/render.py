@@ -168,14 +168,13 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
         return
     out = console()
     meta = wire["meta"]
-    facts = ", ".join(f"{key}: {_short(value)}" for key, value in meta.items() if key != "source")
-    out.print(f"[bold cyan]{escape(meta['source'])}[/]  [dim]{escape(facts)}[/]")
+    facts = [
+        f"{key}: {value}" for key, value in meta.items() if key != "source" and not isinstance(value, (dict, list))
+    ]
+    # What has parts of its own is only named: --json shows it.
+    facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
+    out.print(f"[bold cyan]{escape(meta['source'])}[/]  [dim]{escape(', '.join(facts))}[/]")
     out.print(_syntax(wire["data"]))
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _syntax(value: Any) -> Syntax:

@@ -1,0 +1,56 @@
+"""Serving to other processes: ``operad serve`` and ``operad hub``."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from operad import CallHandler, ConfigError, OperationRegistry, PluginError
+from operad_cli import render
+
+
+@contextmanager
+def until_stopped() -> Iterator[asyncio.Event]:
+    """An event that an interrupt or a termination signal sets, so that what is served can be drained."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def serve(registry: OperationRegistry, url: str | None, identity: str | None, *, mask_errors: bool) -> int:
+    """Serve the registry's operations on a transport until a signal comes, then drain."""
+    options = dict(registry.transport_options)
+    url = url or options.pop("url", None)
+    if url is None:
+        raise ConfigError(
+            'no transport: name one (--transport ws://127.0.0.1:8765), or write [transport] url = "…"'
+        )
+    options.pop("url", None)
+    transport = registry.plugins.transport(url, **options)
+    with until_stopped() as stopped:
+        async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors):  # type: ignore[arg-type]  # click checked the choice
+            render.error_console().print(f"serving {len(registry)} operations on {url}; Ctrl-C ends it")
+            await stopped.wait()
+            render.error_console().print("draining")
+    return render.report_failures(registry)
+
+
+async def hub(host: str, port: int) -> int:
+    """Run a WebSocket hub until a signal comes."""
+    try:
+        from operad_websocket import Hub
+    except ImportError:
+        raise PluginError("the hub needs operad-websocket; install it: pip install operad-websocket") from None
+    with until_stopped() as stopped:
+        async with Hub(host=host, port=port) as running:
+            render.error_console().print(f"hub on {running.url}; Ctrl-C ends it")
+            await stopped.wait()
+    return 0
