@@ -73,8 +73,11 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
         lambda match: _variable(match[1], variables if isinstance(variables, dict) else {}, options), url
     )
     base = options.base_url or document.base or ""
-    if not urlsplit(url).scheme:
-        url = urljoin(base, url) if urlsplit(base).scheme in ("http", "https") else url
+    try:
+        if not urlsplit(url).scheme and urlsplit(base).scheme in ("http", "https"):
+            url = urljoin(base, url)
+    except ValueError as error:
+        raise NotUsableError(f'servers: "{url}" is not a URL: {error}') from error
     same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
     return _permitted(document, url, trusted=trusted or same)
 

@@ -12,7 +12,7 @@ import attrs
 
 from operad.errors import SourceError
 from operad.sources import SourceContext, SourceSession
-from operad_openapi.config import HTTPOptions, HTTPServiceConfig
+from operad_openapi.config import HTTPOptions, HTTPServiceConfig, RetryPolicy
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +21,8 @@ class OpenAPISourceConfig(HTTPOptions):
 
     spec: dict[str, Any] | str | os.PathLike[str]
     """A parsed document, a path (relative to the configuration's folder), or a URL."""
+    retries: RetryPolicy | int = 2  # type: ignore[assignment]  # a table or a number, as a configuration file has it
+    """A policy, or the number of further attempts."""
     fs: Any = None
     """An `OpenAPIFS` to read files with."""
 

@@ -1,0 +1,758 @@
+"""What operations a document becomes: names, types, inputs, outputs, errors, servers, filters."""
+
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad.errors import ConfigError, SourceError
+from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file, from_openapi_url
+
+SPECS = Path(__file__).parents[4] / "shared" / "data" / "specs"
+JSON = "application/json"
+
+
+def body(schema, *, required=True, media=JSON, **more):
+    return {"requestBody": {"required": required, "content": {media: {"schema": schema, **more}}}}
+
+
+def parameter(name, location, schema=None, **more):
+    return {"name": name, "in": location, "schema": schema or {"type": "string"}, **more}
+
+
+def path_parameter(name, schema=None):
+    return parameter(name, "path", schema, required=True)
+
+
+def inputs(operations, api, operation, route="post /x", **document):
+    found = operations(api({route: {"operationId": "x", **operation}}, **document))
+    return found["x"].spec.input_schema.raw
+
+
+# --- names and types ---------------------------------------------------------------------------------
+
+
+def test_names_come_from_the_operation_id_or_the_path(operations, api):
+    document = api(
+        {
+            "get /a/{x}/things.json": {},
+            "post /a/{x}/things.json": {"operationId": "pulls/create"},
+            "put /": {"operationId": "with  space\n"},
+            "delete /": {"operationId": ""},
+        }
+    )
+    assert list(operations(document)) == ["get_a_x_things.json", "pulls/create", "with_space", "delete"]
+
+
+def test_clashing_names_get_a_number_whatever_their_case(operations, api):
+    document = api(
+        {"get /a": {"operationId": "dup"}, "get /b": {"operationId": "dup"}, "put /b": {"operationId": "Dup"}}
+    )
+    found = operations(document)
+    assert list(found) == ["dup", "dup_2", "Dup_3"]
+    assert found["Dup_3"].spec.metadata == {"operationId": "Dup", "method": "PUT", "path": "/b"}
+
+
+def test_get_is_a_query_and_everything_else_a_mutation(operations, api):
+    methods = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+    found = operations(api({f"{method} /x": {"operationId": method} for method in methods}, version="3.2.0"))
+    assert [name for name, operation in found.items() if operation.spec.type == "query"] == ["get"]
+    assert len(found) == 9
+
+
+def test_the_configuration_can_say_another_type(operations, api):
+    found = operations(api({"post /search": {"operationId": "search"}}), operation_types={"search": "query"})
+    assert found["search"].spec.type == "query"
+
+
+async def test_additional_operations_of_3_2(serve, operations, api):
+    async def handler(request):
+        return web.json_response(request.method)
+
+    document = api({"get /x": {}}, version="3.2.0")
+    document["paths"]["/x"]["additionalOperations"] = {"COPY": {"operationId": "copy"}, "b ad": {}}
+    assert (await operations(document, await serve(handler))["copy"].handler({}, None)).data == "COPY"
+
+
+def test_words_tags_and_deprecation_are_kept(operations, api):
+    node = {"summary": "S", "description": "D", "tags": ["a", "b"], "deprecated": True}
+    spec = operations(api({"get /x": node}))["get_x"].spec
+    assert (spec.title, spec.description, spec.tags, spec.deprecated) == ("S", "D", ("a", "b"), True)
+
+
+# --- inputs ------------------------------------------------------------------------------------------
+
+
+def test_parameters_and_body_fields_are_one_object(operations, api):
+    schema = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}
+    operation = {"parameters": [path_parameter("a"), parameter("q", "query", description="why")], **body(schema)}
+    assert inputs(operations, api, operation, "post /x/{a}") == {
+        "type": "object",
+        "properties": {
+            "b": {"type": "integer"},
+            "a": {"type": "string"},
+            "q": {"type": "string", "description": "why"},
+        },
+        "required": ["b", "a"],
+        "additionalProperties": False,
+    }
+
+
+async def test_the_body_keeps_its_name_where_names_collide(serve, operations, api):
+    async def handler(request):
+        return web.json_response([request.path, request.rel_url.raw_query_string, await request.json()])
+
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "id__path": {"type": "string"}}}
+    operation = {"operationId": "x", "parameters": [path_parameter("id"), parameter("q", "query")], **body(schema)}
+    found = operations(api({"put /x/{id}": operation}), await serve(handler))
+    assert set(found["x"].spec.input_schema.raw["properties"]) == {"id", "id__path", "id__path_", "q"}
+    envelope = await found["x"].handler({"id": 1, "id__path": "b", "id__path_": "p", "q": "v"}, None)
+    assert envelope.data == ["/x/p", "q=v", {"id": 1, "id__path": "b"}]
+
+
+async def test_parameters_of_one_name_in_several_places(serve, operations, api):
+    async def handler(request):
+        return web.json_response([request.path, request.rel_url.raw_query_string, request.headers["id"]])
+
+    parameters = [path_parameter("id"), parameter("id", "query"), parameter("id", "header")]
+    found = operations(api({"get /x/{id}": {"operationId": "x", "parameters": parameters}}), await serve(handler))
+    values = {"id__path": "p", "id__query": "q", "id__header": "h"}
+    assert (await found["x"].handler(values, None)).data == ["/x/p", "id=q", "h"]
+
+
+OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array"},
+        {},
+        True,
+        {"type": "object"},
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {**OBJECT, "additionalProperties": True},
+        {**OBJECT, "type": ["object", "null"]},
+        {**OBJECT, "nullable": True},
+        {"oneOf": [OBJECT, {"type": "string"}]},
+        {**OBJECT, "anyOf": [{"required": ["a"]}]},
+        {**OBJECT, "discriminator": {"propertyName": "a"}},
+        {"allOf": [OBJECT, {"properties": {"a": {"type": "integer"}}}]},
+        {"allOf": [OBJECT, {"oneOf": [OBJECT]}]},
+    ],
+)
+def test_a_body_that_is_no_plain_object_is_one_key(operations, api, schema):
+    found = inputs(operations, api, {"parameters": [parameter("q", "query")], **body(schema)})
+    assert set(found["properties"]) == {"body", "q"}
+    assert found["required"] == ["body"]
+
+
+def test_a_parameter_called_body_moves_the_body(operations, api):
+    parameters = [parameter("body", "query"), parameter("requestBody", "query")]
+    found = inputs(operations, api, {"parameters": parameters, **body({"type": "array"})})
+    assert set(found["properties"]) == {"body", "requestBody", "_body"}
+
+
+def test_an_optional_body_with_required_fields_is_one_key(operations, api):
+    found = inputs(operations, api, body({**OBJECT, "required": ["a"]}, required=False))
+    assert set(found["properties"]) == {"body"}
+    assert "required" not in found
+
+
+def test_all_of_objects_is_merged(operations, api):
+    second = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}
+    document = {"components": {"schemas": {"A": OBJECT}}}
+    found = inputs(operations, api, body({"allOf": [{"$ref": "#/components/schemas/A"}, second]}), **document)
+    assert set(found["properties"]) == {"a", "b"}
+    assert found["required"] == ["b"]
+
+
+def test_read_only_is_no_input_and_write_only_no_output(operations, api):
+    deep = {
+        "type": "object",
+        "required": ["id", "x"],
+        "properties": {"id": {"readOnly": True}, "x": {"writeOnly": True}},
+    }
+    schema = {
+        "type": "object",
+        "required": ["id", "secret", "name"],
+        "properties": {
+            "id": {"type": "integer", "readOnly": True},
+            "secret": {"type": "string", "writeOnly": True},
+            "name": {"type": "string"},
+            "deep": {"$ref": "#/components/schemas/Deep"},
+        },
+    }
+    responses = {"200": {"description": "", "content": {JSON: {"schema": {"$ref": "#/components/schemas/RW"}}}}}
+    document = api(
+        {"post /x": {"operationId": "x", **body({"$ref": "#/components/schemas/RW"}), "responses": responses}},
+        components={"schemas": {"RW": schema, "Deep": deep}},
+    )
+    before = json.dumps(document)
+    spec = operations(document)["x"].spec
+    assert spec.input_schema.raw["required"] == ["secret", "name"]
+    assert set(spec.input_schema.raw["properties"]) == {"secret", "name", "deep"}
+    assert spec.input_schema.is_valid({"secret": "s", "name": "n", "deep": {"x": 1}})
+    assert not spec.input_schema.is_valid({"secret": "s", "name": "n", "deep": {}})
+    assert spec.output_schema.is_valid({"id": 1, "name": "n", "deep": {"id": 1}})
+    assert not spec.output_schema.is_valid({"name": "n"})
+    assert json.dumps(document) == before
+
+
+def test_read_only_through_all_of(operations, api):
+    base = {"type": "object", "properties": {"id": {"readOnly": True, "type": "integer"}}}
+    schema = {
+        "required": ["id", "name"],
+        "allOf": [{"$ref": "#/components/schemas/B"}, {"properties": {"name": {"type": "string"}}}],
+    }
+    document = {"components": {"schemas": {"B": base}}}
+    found = inputs(operations, api, body(schema), **document)
+    assert (set(found["properties"]), found["required"]) == ({"name"}, ["name"])
+
+
+def test_headers_that_are_no_inputs(operations, api):
+    names = ("Accept", "content-type", "AUTHORIZATION", "Host", "Content-Length", "Transfer-Encoding", "X-Fine")
+    found = inputs(operations, api, {"parameters": [parameter(name, "header") for name in names]})
+    assert set(found["properties"]) == {"X-Fine"}
+
+
+def test_an_operation_overrides_the_parameters_of_its_path(operations, api):
+    document = api(
+        {"get /x/{id}": {"operationId": "x", "parameters": [path_parameter("id", {"type": "integer"})]}}
+    )
+    document["paths"]["/x/{id}"]["parameters"] = [path_parameter("id"), parameter("shared", "query")]
+    found = operations(document)["x"].spec.input_schema.raw
+    assert found["properties"] == {"id": {"type": "integer"}, "shared": {"type": "string"}}
+
+
+def test_an_undeclared_placeholder_is_a_string_and_a_warning(api):
+    found = from_openapi(api({"get /x/{ghost}": {}}), HTTPServiceConfig(namespace="api"))
+    assert found[0].spec.input_schema.raw["required"] == ["ghost"]
+    assert "ghost" in str(found.diagnostics[0])
+
+
+def test_swagger_2_body_and_form(operations, api):
+    pet = {"type": "object", "properties": {"n": {"type": "string", "x-nullable": True}}}
+    document = api(
+        {
+            "put /x": {
+                "operationId": "whole",
+                "parameters": [
+                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/P"}}
+                ],
+            },
+            "post /x": {
+                "operationId": "form",
+                "parameters": [
+                    {"name": "f", "in": "formData", "type": "file", "required": True},
+                    {"name": "n", "in": "formData", "type": "integer", "description": "why"},
+                ],
+            },
+        },
+        version="2.0",
+        definitions={"P": pet},
+    )
+    found = operations(document)
+    assert found["whole"].spec.input_schema.raw["properties"] == {
+        "n": {"type": "string", "x-nullable": True, "nullable": True}
+    }
+    schema = found["form"].spec.input_schema.raw
+    assert schema["required"] == ["f"]
+    assert schema["properties"]["n"] == {"type": "integer", "description": "why"}
+    assert "base64" in json.dumps(schema["properties"]["f"])
+
+
+# --- outputs and errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("responses", "expected"),
+    [
+        ({"200": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
+        (
+            {"202": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        ),
+        ({"2XX": {"application/vnd.x+json": {"schema": {"type": "array"}}}}, {"type": "array"}),
+        ({"204": {}}, {"enum": [None]}),
+        ({"200": {JSON: {"schema": {"type": "integer"}}}, "204": {}}, {"anyOf": [{"type": "integer"}, {"enum": [None]}]}),
+        ({"200": {}}, True),
+        ({"200": {"text/plain": {}}}, {"type": "string"}),
+        ({"200": {"application/pdf": {"schema": {"type": "string"}}}}, True),
+        ({"default": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
+        ({}, True),
+        ({"200": {JSON: {"schema": {"type": "integer"}}}, "201": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
+    ],
+)  # fmt: skip
+def test_output_schema(operations, api, responses, expected):
+    declared = {status: {"description": "", "content": content} for status, content in responses.items()}
+    found = operations(api({"get /x": {"operationId": "x", "responses": declared}}))
+    assert found["x"].spec.output_schema.raw == expected
+
+
+def test_errors_are_declared_with_their_status(operations, api):
+    problem = {"description": "no", "content": {"application/problem+json": {"schema": {"type": "object"}}}}
+    responses = {
+        "200": {"description": ""},
+        "404": {"$ref": "#/components/responses/P"},
+        "5XX": {"description": ""},
+    }
+    document = api({"get /x": {"responses": responses}}, components={"responses": {"P": problem}})
+    missing, broken = operations(document)["get_x"].spec.error_schemas
+    assert (missing.code, missing.http_status, missing.description) == ("EXECUTION_ERROR", 404, "HTTP 404: no")
+    assert missing.schema.raw["properties"] == {"statusCode": {"const": 404}, "body": {"type": "object"}}
+    assert broken.http_status is None
+
+
+# --- bodies on the wire ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def sent(serve, operations, api):
+    """What a server gets for an operation and an input: content type and body."""
+
+    async def send(operation, values, version="3.1.0", **config):
+        async def handler(request):
+            raw = await request.read()
+            return web.json_response(
+                {"type": request.headers.get("Content-Type"), "body": raw.decode("latin-1"),
+                 "length": request.headers.get("Content-Length")}
+            )  # fmt: skip
+
+        document = api({"post /x": {"operationId": "x", **operation}}, version=version)
+        return (await operations(document, await serve(handler), **config)["x"].handler(values, None)).data
+
+    return send
+
+
+async def test_json_keeps_its_own_content_type(sent):
+    found = await sent(
+        body({"type": "array"}, media="application/merge-patch+json"), {"body": [1, "é", 2**70, None]}
+    )
+    assert found["type"] == "application/merge-patch+json"
+    assert found["body"].encode("latin-1") == '[1,"é",1180591620717411303424,null]'.encode()
+
+
+async def test_the_easiest_media_type_is_chosen_unless_one_is_preferred(sent):
+    content = {media: {"schema": {"type": "object"}} for media in ("application/xml", "multipart/form-data", JSON)}
+    operation = {"requestBody": {"content": content, "required": True}}
+    assert (await sent(operation, {"body": {}}))["type"] == JSON
+    found = await sent(operation, {"body": {"a": 1}}, media_types=["multipart/form-data"])
+    assert found["type"].startswith("multipart/form-data; boundary=")
+
+
+async def test_an_absent_optional_body_has_no_content_type(sent):
+    found = await sent(body(OBJECT, required=False), {})
+    assert (found["type"], found["body"]) in ((None, ""), ("application/octet-stream", ""))
+
+
+async def test_a_required_object_without_fields_is_sent_empty(sent):
+    assert (await sent(body(OBJECT), {}))["body"] == "{}"
+
+
+async def test_an_absent_required_body_is_refused(sent):
+    with pytest.raises(CallError) as caught:
+        await sent(body({"type": "array"}), {})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_urlencoded_fields(sent):
+    schema = {"type": "object", "properties": {name: {} for name in "altopd"}}
+    encoding = {
+        "l": {"style": "pipeDelimited", "explode": False},
+        "d": {"style": "deepObject", "explode": True},
+        "t": {"contentType": "application/json"},
+    }
+    found = await sent(
+        body(schema, media="application/x-www-form-urlencoded", encoding=encoding),
+        {"a": ["x y", 2], "l": [1, 2], "t": "j", "o": {"k": 1}, "p": None, "d": {"k": {"m": [1]}}},
+    )
+    assert found["type"] == "application/x-www-form-urlencoded"
+    assert found["body"] == "a=x%20y&a=2&l=1%7C2&t=%22j%22&o=%7B%22k%22%3A1%7D&d%5Bk%5D%5Bm%5D%5B%5D=1"
+
+
+FILE = {"type": "string", "format": "binary"}
+
+
+def parts(found):
+    boundary = found["type"].partition("boundary=")[2]
+    pieces = found["body"].split(f"--{boundary}")
+    assert pieces[0] == ""
+    assert pieces[-1] == "--\r\n"
+    return [piece.removeprefix("\r\n").removesuffix("\r\n").split("\r\n\r\n", 1) for piece in pieces[1:-1]]
+
+
+async def test_multipart_parts_have_the_types_of_their_fields(sent):
+    schema = {
+        "type": "object",
+        "properties": {
+            "file": FILE, "files": {"type": "array", "items": FILE}, "meta": {"type": "object"},
+            "n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}, "j": {},
+        },
+    }  # fmt: skip
+    encoding = {
+        "file": {"contentType": "image/png, image/jpeg", "headers": {"X-C": {}}},
+        "j": {"contentType": JSON},
+    }
+    values = {
+        "file": {"base64": "iVBO", "filename": 'a"\r\nb.jpg', "headers": {"X-C": "1"}},
+        "files": [b"one", {"text": "zwei", "contentType": "text/plain"}],
+        "meta": {"k": 1},
+        "n": 5,
+        "tags": ["x", "y"],
+        "j": "text",
+    }
+    found = parts(await sent(body(schema, media="multipart/form-data", encoding=encoding), values))
+    assert found == [
+        ['Content-Disposition: form-data; name="file"; filename="a%22%0D%0Ab.jpg"\r\nContent-Type: image/jpeg\r\nX-C: 1', "\x89PN"],
+        ['Content-Disposition: form-data; name="files"; filename="file"\r\nContent-Type: application/octet-stream', "one"],
+        ['Content-Disposition: form-data; name="files"; filename="file"\r\nContent-Type: text/plain', "zwei"],
+        ['Content-Disposition: form-data; name="meta"\r\nContent-Type: application/json', '{"k":1}'],
+        ['Content-Disposition: form-data; name="n"\r\nContent-Type: text/plain; charset=utf-8', "5"],
+        ['Content-Disposition: form-data; name="tags"\r\nContent-Type: text/plain; charset=utf-8', "x"],
+        ['Content-Disposition: form-data; name="tags"\r\nContent-Type: text/plain; charset=utf-8', "y"],
+        ['Content-Disposition: form-data; name="j"\r\nContent-Type: application/json', '"text"'],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["no base64!", {"base64": "aa", "text": "b"}, {}, {"text": 1}, 5, {"text": "a", "contentType": "a\r\nX: 1"},
+     {"text": "a", "headers": {"X-Not-Declared": "1"}}],
+)  # fmt: skip
+async def test_what_is_no_file_is_refused(sent, value):
+    schema = {"type": "object", "properties": {"file": FILE}}
+    with pytest.raises(CallError) as caught:
+        await sent(body(schema, media="multipart/form-data"), {"file": value})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_files_of_the_machine_are_sent_from_the_upload_folder_only(sent, tmp_path):
+    root = tmp_path / "up"
+    root.mkdir()
+    (root / "a.txt").write_bytes(b"x" * 600_000)
+    (tmp_path / "secret").write_text("s")
+    (root / "link").symlink_to(tmp_path / "secret")
+    operation = body({"type": "object", "properties": {"file": FILE}}, media="multipart/form-data")
+    found = await sent(operation, {"file": {"path": "a.txt"}}, upload_root=str(root))
+    [[head, content]] = parts(found)
+    assert 'filename="a.txt"' in head
+    assert len(content) == 600_000
+    assert int(found["length"]) == len(found["body"])
+    for path in ("../secret", str(tmp_path / "secret"), "link", "missing", "."):
+        with pytest.raises(CallError, match="path:"):
+            await sent(operation, {"file": {"path": path}}, upload_root=str(root))
+    with pytest.raises(CallError, match="upload_root"):
+        await sent(operation, {"file": {"path": "a.txt"}})
+
+
+async def test_octets_text_and_streams(sent, tmp_path):
+    octets = body(FILE, media="application/octet-stream")
+    assert (await sent(octets, {"body": b"\x00\xff"}))["body"] == "\x00\xff"
+    assert (await sent(octets, {"body": "AP8="}))["body"] == "\x00\xff"
+    (tmp_path / "f").write_bytes(b"file")
+    with (tmp_path / "f").open("rb") as file:
+        assert (await sent(octets, {"body": file}))["body"] == "file"
+
+    async def chunks():
+        yield b"a"
+        yield b"b"
+
+    found = await sent(octets, {"body": {"stream": chunks()}})
+    assert (found["type"], found["body"]) == ("application/octet-stream", "ab")
+    found = await sent(body({"type": "string"}, media="text/plain; charset=utf-8"), {"body": "é"})
+    assert (found["type"], found["body"].encode("latin-1").decode()) == ("text/plain; charset=utf-8", "é")
+
+
+async def test_swagger_2_form_fields(sent):
+    tags = {"name": "t", "in": "formData", "type": "array", "items": {"type": "string"}}
+    more = {"name": "m", "in": "formData", "type": "array", "items": {}, "collectionFormat": "multi"}
+    found = await sent({"parameters": [tags, more]}, {"t": ["a", "b"], "m": [1, 2]}, version="2.0")
+    assert found["body"] == "t=a,b&m=1&m=2"
+
+
+# --- servers -----------------------------------------------------------------------------------------
+
+
+async def url_of(operations, document, base_url=None, name="get_x", **config):
+    operation = operations(document, base_url, retries=0, timeout=5, **config)[name]
+    return operation.handler.__self__.plan.server
+
+
+async def test_servers_of_operation_path_and_root(operations, api):
+    document = api({"get /x": {}, "put /x": {"servers": [{"url": "https://op.test/"}]}, "get /y": {}})
+    document["servers"] = [
+        {
+            "url": "https://{r}.root.test/{v}",
+            "variables": {"r": {"default": "eu"}, "v": {"default": "v1", "enum": ["v1", "v2"]}},
+        }
+    ]
+    document["paths"]["/x"]["servers"] = [{"url": "https://path.test/p"}]
+    assert await url_of(operations, document) == "https://path.test/p"
+    assert await url_of(operations, document, name="put_x") == "https://op.test"
+    assert await url_of(operations, document, name="get_y") == "https://eu.root.test/v1"
+    assert (
+        await url_of(operations, document, name="get_y", server_variables={"r": "us", "v": "v2"})
+        == "https://us.root.test/v2"
+    )
+    base = "http://127.0.0.1:1/b/"
+    assert await url_of(operations, document, base, name="get_y") == "http://127.0.0.1:1/b"
+    assert await url_of(operations, document, base) == "https://path.test/p"
+
+
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [
+        ([{"url": "/v1"}], "set base_url"),
+        ([{"url": "https://{x}.test"}], 'variable "x"'),
+        ([{"url": "https://{x}.test", "variables": {"x": {"default": "a", "enum": ["b"]}}}], "expected one of"),
+        ([{"url": "ftp://a.test"}], "http or https"),
+        ([{"url": "http://[::1"}], "not a URL"),
+        ([{}], "expected an object with a url"),
+    ],
+)
+async def test_without_a_usable_server_an_operation_is_listed_and_its_call_says_why(
+    operations, api, servers, reason
+):
+    found = operations(api({"get /x": {}}, servers=servers))
+    assert found["get_x"].spec.input_schema.raw["type"] == "object"
+    with pytest.raises(CallError, match=reason) as caught:
+        await found["get_x"].handler({}, None)
+    assert caught.value.code == ErrorCode.EXECUTION_ERROR
+
+
+async def test_swagger_2_host(operations, api):
+    document = api({"get /x": {}}, version="2.0", host="h.test", basePath="/v1", schemes=["http", "https"])
+    assert await url_of(operations, document) == "https://h.test/v1"
+
+
+# --- documents ---------------------------------------------------------------------------------------
+
+
+def test_a_bad_operation_is_skipped_and_named(api):
+    document = api(
+        {
+            "get /good": {},
+            "get /missing": {"parameters": [{"$ref": "#/components/parameters/Nope"}]},
+            "get /nameless": {"parameters": [{"in": "query"}]},
+            "post /body": {"requestBody": {"$ref": "#/components/requestBodies/Loop"}},
+        },
+        components={"requestBodies": {"Loop": {"$ref": "#/components/requestBodies/Loop"}}},
+    )
+    document["paths"] |= {"no-slash": {}, "/list": [], "/text": {"get": "x"}, "x-ext": {}}
+    found = from_openapi(document, HTTPServiceConfig(namespace="api"))
+    assert [operation.spec.name for operation in found] == ["get_good"]
+    assert {diagnostic.pointer for diagnostic in found.diagnostics} == {
+        "#/paths/~1missing/get",
+        "#/paths/~1nameless/get",
+        "#/paths/~1body/post",
+        "#/paths/no-slash",
+        "#/paths/~1list",
+        "#/paths/~1text/get",
+    }
+
+
+@pytest.mark.parametrize("document", [[], {}, {"openapi": "4.0"}, {"swagger": "1.2"}, {"openapi": None}])
+def test_what_is_no_openapi_document_is_refused(document):
+    with pytest.raises(SourceError, match="expected"):
+        from_openapi(document, HTTPServiceConfig(namespace="api"))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ({"include": ["get*"]}, {"get_a", "get_b"}),
+        ({"include": ["tag:t"]}, {"get_a", "put_b"}),
+        ({"include": ["path:/a*"]}, {"get_a"}),
+        ({"include": ["method:PUT"]}, {"put_b"}),
+        ({"include": ["GET /b"]}, {"get_b"}),
+        ({"exclude": ["method:get"]}, {"put_b"}),
+        ({"include": ["tag:t"], "exclude": ["id:put_b"]}, {"get_a"}),
+    ],
+)
+def test_filters(operations, api, patterns, expected):
+    document = api({"get /a": {"tags": ["t"]}, "get /b": {}, "put /b": {"tags": ["u", "t"]}})
+    assert set(operations(document, **patterns)) == expected
+
+
+def test_an_empty_filter_is_an_error(api):
+    with pytest.raises(ConfigError, match="include"):
+        from_openapi(api({"get /a": {}}), HTTPServiceConfig(namespace="api", include=[""]))
+
+
+async def test_files_of_the_folder_are_read_and_no_others(tmp_path, api):
+    folder = tmp_path / "spec"
+    (folder / "paths").mkdir(parents=True)
+    (tmp_path / "outside.json").write_text('{"X": {"type": "string"}}')
+    (folder / "link.json").symlink_to(tmp_path / "outside.json")
+    (folder / "common.json").write_text(
+        json.dumps(
+            {
+                "Page": {"name": "page", "in": "query", "schema": {"$ref": "#/Int"}},
+                "Int": {"type": "integer"},
+                "Ok": {"description": "ok", "content": {JSON: {"schema": {"$ref": "root.json#/info"}}}},
+            }
+        )
+    )
+    (folder / "paths" / "a.yaml").write_text(
+        "get:\n  operationId: a\n  parameters: [{$ref: '../common.json#/Page'}]\n"
+        "  responses: {200: {$ref: '../common.json#/Ok'}}\n"
+    )
+    document = api({})
+    document["paths"] = {
+        "/a": {"$ref": "paths/a.yaml"},
+        "/b": {"$ref": "../outside.json#/X"},
+        "/c": {"$ref": "link.json#/X"},
+        "/d": {"$ref": "http://127.0.0.1:1/d.json"},
+        "/e": {"$ref": f"{(tmp_path / 'outside.json').as_uri()}#/X"},
+    }
+    (folder / "root.json").write_text(json.dumps(document))
+    async with await from_openapi_file(folder / "root.json", HTTPServiceConfig(namespace="api")) as found:
+        assert [operation.spec.name for operation in found] == ["a"]
+        schema = found[0].spec.input_schema
+        assert schema.is_valid({"page": 1})
+        assert not schema.is_valid({"page": "x"})
+        reasons = [diagnostic.reason for diagnostic in found.diagnostics if diagnostic.severity == "warning"]
+        assert sum("outside the document's folder" in reason for reason in reasons) == 3
+        assert sum("may not be read" in reason for reason in reasons) == 1
+
+
+async def test_a_document_of_a_url_and_what_it_refers_to_there(serve, api):
+    async def handler(request):
+        if request.path == "/spec/openapi.json":
+            document = api({"get /x": {"parameters": [{"$ref": "../p.json"}]}}, servers=[{"url": "/v1"}])
+            return web.json_response(document)
+        if request.path == "/p.json":
+            return web.json_response({"name": "q", "in": "query", "schema": {"type": "string"}})
+        return web.json_response(request.rel_url.raw_path_qs)
+
+    url = f"{await serve(handler)}/spec/openapi.json"
+    async with await from_openapi_url(url, HTTPServiceConfig(namespace="api")) as found:
+        assert (await found[0].handler({"q": "1"}, None)).data == "/v1/x?q=1"
+
+
+@pytest.mark.parametrize("status", [404, 500])
+async def test_a_url_without_a_document_is_an_error(serve, status):
+    async def handler(request):
+        return web.Response(status=status)
+
+    with pytest.raises(SourceError, match=str(status)):
+        await from_openapi_url(await serve(handler), HTTPServiceConfig(namespace="api", retries=0))
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "a: [", "", "\0", "[" * 100_000, '{"openapi": ' + "[" * 5_000])
+async def test_a_file_without_a_document_is_an_error(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(SourceError, match=r"x\.json"):
+        await from_openapi_file(tmp_path / "x.json", HTTPServiceConfig(namespace="api"))
+
+
+async def test_a_document_beyond_the_limit_is_an_error(tmp_path):
+    (tmp_path / "x.json").write_text(" " * 2000)
+    with pytest.raises(SourceError, match="document_bytes"):
+        await from_openapi_file(
+            tmp_path / "x.json", HTTPServiceConfig(namespace="api", limits={"document_bytes": 1000})
+        )
+
+
+class Shelf:
+    """An `OpenAPIFS` in memory."""
+
+    def __init__(self, files):
+        self.files = files
+
+    async def read(self, path, limit):
+        if path not in self.files:
+            raise FileNotFoundError(2, "no such file", path)
+        return self.files[path]
+
+    async def realpath(self, path):
+        return path
+
+
+async def test_files_can_come_from_elsewhere(api):
+    document = api({})
+    document["paths"] = {"/a": {"$ref": "a.json"}, "/b": {"$ref": "b.json"}}
+    shelf = Shelf({"/s/root.json": json.dumps(document).encode(), "/s/a.json": b'{"get": {"operationId": "a"}}'})
+    async with await from_openapi_file("/s/root.json", HTTPServiceConfig(namespace="api"), shelf) as found:
+        assert [operation.spec.name for operation in found] == ["a"]
+
+
+# --- the source --------------------------------------------------------------------------------------
+
+
+async def test_the_registry_loads_calls_and_closes(serve, api, tmp_path):
+    async def handler(request):
+        return web.json_response({"id": request.match_info["tail"]})
+
+    base = await serve(handler)
+    schema = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+    responses = {"200": {"description": "", "content": {JSON: {"schema": schema}}}}
+    node = {"operationId": "get", "parameters": [path_parameter("id")], "responses": responses}
+    (tmp_path / "api.json").write_text(json.dumps(api({"get /p/{id}": node})))
+    (tmp_path / "operad.toml").write_text(
+        f'[sources.pets]\ntype = "openapi"\nspec = "api.json"\nbase_url = "{base}"\ntimeout = 5\nretries = {{attempts = 1}}\n'
+    )
+    plugins = load_plugins(only=["openapi"])
+    async with OperationRegistry.from_config(tmp_path / "operad.toml", plugins) as registry:
+        envelope = await registry.execute("pets.get", {"id": "x"})
+        assert envelope.data == {"id": "p/x"}
+        wire = envelope.to_wire()
+        assert wire["meta"]["source"] == "http"
+        assert wire["meta"]["statusCode"] == 200
+        assert plugins.envelope_kinds.from_wire(wire) == envelope
+        with pytest.raises(CallError) as caught:
+            await registry.execute("pets.get", {"id": 1})
+        assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert "pets.get" not in registry
+
+
+async def test_an_unknown_option_names_the_nearest(api):
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        with pytest.raises(ConfigError, match="base_url"):
+            await registry.load("openapi", namespace="api", spec=api({}), base_uri="http://127.0.0.1")
+
+
+async def test_a_source_without_a_namespace_takes_its_title(api):
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        document = api({"get /x": {}})
+        document["info"]["title"] = "My API!"
+        specs = await registry.load("openapi", spec=document)
+        assert specs[0].id == "my-api.get_x"
+
+
+# --- real documents ----------------------------------------------------------------------------------
+
+REAL = {"petstore3": 19, "opencode": 104, "openai": 281, "stripe": 417, "discord": 242}
+
+
+@pytest.mark.parametrize("name", REAL)
+async def test_a_real_document_loads_with_every_operation(name):
+    path = SPECS / f"{name}.json"
+    if not path.exists():
+        pytest.skip("the shared documents are not here")
+    async with await from_openapi_file(path, HTTPServiceConfig(namespace="api")) as found:
+        own = [operation for operation in found if not operation.spec.name.endswith("_stream")]
+        assert len(own) >= REAL[name]
+        assert not [d for d in found.diagnostics if d.severity == "error"]
+        for operation in found:
+            assert operation.spec.input_schema.raw["type"] == "object"
+            _ = operation.spec.output_schema.raw
+            assert all(definition.schema.raw for definition in operation.spec.error_schemas)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(p.name for p in (SPECS / "pathological").glob("*.*")) if SPECS.exists() else []
+)
+async def test_a_pathological_document_ends_in_operations_or_an_error(name):
+    try:
+        found = await from_openapi_file(SPECS / "pathological" / name, HTTPServiceConfig(namespace="api"))
+    except SourceError:
+        assert name == "deep-nesting-1200.json"
+        return
+    async with found:
+        assert found
+        for operation in found:
+            _ = operation.spec.input_schema.raw, operation.spec.output_schema.raw

@@ -1,0 +1,208 @@
+"""Credentials: which are chosen, where they are put, and where they must not go."""
+
+import base64
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, Identity, OperationContext
+from operad_openapi import HTTPAuth, HTTPServiceConfig
+
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "Bearer"},
+    "basic": {"type": "http", "scheme": "basic"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
+    "query": {"type": "apiKey", "in": "query", "name": "api key"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
+    "oauth": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/token", "scopes": {}}}},
+    "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example.test"},
+}
+BEARER = {"type": "bearer", "token": "t0ken"}
+KEY = {"type": "apiKey", "token": "k3y"}
+BASIC = {"type": "basic", "username": "u", "password": "p:w"}
+ENCODED = "Basic " + base64.b64encode(b"u:p:w").decode()
+
+
+async def echo(request):
+    return web.json_response(
+        {
+            "Authorization": request.headers.get("Authorization"),
+            "X-Key": request.headers.get("X-Key"),
+            "Cookie": request.headers.get("Cookie"),
+            "query": request.rel_url.raw_query_string,
+        }
+    )
+
+
+async def sent(serve, operations, api, security, **config):
+    operation = {"operationId": "x"}
+    if security is not None:
+        operation["security"] = security
+    document = api({"get /x": operation}, components={"securitySchemes": SCHEMES})
+    envelope = await operations(document, await serve(echo), **config)["x"].handler({}, None)
+    return {key: value for key, value in envelope.data.items() if value}, envelope
+
+
+@pytest.mark.parametrize(
+    ("security", "config", "expected"),
+    [
+        ([{"bearer": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
+        ([{"oidc": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
+        ([{"basic": []}], {"auth": BASIC}, {"Authorization": ENCODED}),
+        ([{"header": []}], {"auth": KEY}, {"X-Key": "k3y"}),
+        ([{"query": []}], {"auth": KEY}, {"query": "api%20key=k3y"}),
+        ([{"cookie": []}], {"auth": KEY}, {"Cookie": "sid=k3y"}),
+        ([{"header": []}], {"auth": {**KEY, "prefix": "Token"}}, {"X-Key": "Token k3y"}),
+        # OR of ANDs: the first alternative that is met completely.
+        (
+            [{"header": [], "bearer": []}, {"bearer": []}],
+            {"credentials": {"bearer": BEARER}},
+            {"Authorization": "Bearer t0ken"},
+        ),
+        (
+            [{"header": [], "bearer": []}, {"bearer": []}],
+            {"credentials": {"bearer": BEARER, "header": KEY}},
+            {"Authorization": "Bearer t0ken", "X-Key": "k3y"},
+        ),
+        ([{}, {"bearer": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
+        ([{}, {"bearer": []}], {}, {}),
+        ([], {"auth": BEARER}, {}),
+        # Nothing declared, or nothing that fits: what was configured for the whole API is sent.
+        (None, {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
+        ([{"cookie": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
+        (None, {"auth": {"type": "bearer", "token": "t", "headerName": "X-Key", "prefix": ""}}, {"X-Key": "t"}),
+    ],
+)
+async def test_security(serve, operations, api, security, config, expected):
+    assert (await sent(serve, operations, api, security, **config))[0] == expected
+
+
+async def test_root_security_is_the_default(serve, operations, api):
+    document = api({"get /x": {}}, components={"securitySchemes": SCHEMES}, security=[{"header": []}])
+    found = operations(document, await serve(echo), auth=KEY)
+    assert (await found["get_x"].handler({}, None)).data["X-Key"] == "k3y"
+
+
+async def test_swagger_2_schemes(serve, operations, api):
+    schemes = {"b": {"type": "basic"}, "k": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+    document = api({"get /x": {"security": [{"b": [], "k": []}]}}, version="2.0", securityDefinitions=schemes)
+    found = operations(document, await serve(echo), credentials={"b": BASIC, "k": KEY})
+    data = (await found["get_x"].handler({}, None)).data
+    assert (data["Authorization"], data["X-Key"]) == (ENCODED, "k3y")
+
+
+async def test_a_credential_in_the_query_is_not_in_the_metadata(serve, operations, api):
+    _, envelope = await sent(serve, operations, api, [{"query": []}], auth=KEY)
+    assert "k3y" not in repr(envelope.meta)
+
+
+async def test_a_credential_is_not_in_an_error(operations, api):
+    document = api({"get /x": {"security": [{"query": []}]}}, components={"securitySchemes": SCHEMES})
+    found = operations(document, "http://127.0.0.1:1", auth=KEY, retries=0)
+    with pytest.raises(CallError) as caught:
+        await found["get_x"].handler({}, None)
+    assert "k3y" not in repr(caught.value) + str(caught.value.details)
+
+
+def test_secrets_are_not_in_a_repr():
+    config = HTTPServiceConfig(
+        namespace="x",
+        auth={**BASIC, "token": "t0ken", "client_secret": "s3cret"},
+        headers={"X": "h3ader"},
+        credentials={"a": KEY},
+    )
+    assert not any(secret in repr(config) for secret in ("t0ken", "p:w", "s3cret", "h3ader", "k3y"))
+
+
+async def test_credentials_stay_with_the_origin_of_the_api(serve, operations, api):
+    elsewhere = await serve(echo)
+    paths = {"get /x": {"operationId": "x", "servers": [{"url": elsewhere}]}}
+    base = await serve(echo)
+    config = {"auth": BEARER, "headers": {"X-Key": "config"}}
+    found = operations(api(paths), base, **config)
+    data = (await found["x"].handler({}, None)).data
+    assert (data["Authorization"], data["X-Key"]) == (None, None)
+    found = operations(api(paths), base, **config, origins=[elsewhere])
+    data = (await found["x"].handler({}, None)).data
+    assert (data["Authorization"], data["X-Key"]) == ("Bearer t0ken", "config")
+
+
+async def test_a_caller_can_have_a_credential_of_its_own(serve, operations, api):
+    async def credential(context):
+        return HTTPAuth(type="bearer", token=f"of-{context.identity.id}") if context else None
+
+    found = operations(
+        api({"get /x": {}}),
+        await serve(echo),
+        auth=BEARER,
+        credentials_for=credential,
+        request_headers=lambda context: {"X-Key": context.identity.id if context else "nobody"},
+    )
+    data = (await found["get_x"].handler({}, OperationContext(identity=Identity("ada")))).data
+    assert (data["Authorization"], data["X-Key"]) == ("Bearer of-ada", "ada")
+    data = (await found["get_x"].handler({}, None)).data
+    assert (data["Authorization"], data["X-Key"]) == ("Bearer t0ken", "nobody")
+
+
+# --- OAuth 2 client credentials ----------------------------------------------------------------------
+
+OAUTH = {"type": "oauth2", "client_id": "id", "client_secret": "s3cret", "scopes": ["a", "b"]}
+
+
+async def test_a_token_is_fetched_once_and_again_after_a_401(serve, operations, api):
+    tokens, calls = [], []
+
+    async def handler(request):
+        if request.path == "/token":
+            form = await request.post()
+            assert dict(form) == {"grant_type": "client_credentials", "scope": "a b"}
+            assert request.headers["Authorization"] == "Basic " + base64.b64encode(b"id:s3cret").decode()
+            tokens.append(f"t{len(tokens)}")
+            return web.json_response({"access_token": tokens[-1], "expires_in": 3600})
+        calls.append(request.headers.get("Authorization"))
+        return web.json_response(None, status=401 if calls[-1] == "Bearer t0" and len(calls) > 1 else 200)
+
+    document = api(
+        {"get /x": {"security": [{"oauth": []}]}, "post /y": {"security": [{"oauth": []}]}},
+        components={"securitySchemes": SCHEMES},
+    )
+    found = operations(document, await serve(handler), auth=OAUTH)
+    await found["get_x"].handler({}, None)
+    assert tokens == ["t0"]
+    await found["post_y"].handler({}, None)
+    assert tokens == ["t0", "t1"]
+    assert calls == ["Bearer t0", "Bearer t0", "Bearer t1"]
+
+
+async def test_a_401_that_stays_is_an_error(serve, operations, api):
+    async def handler(request):
+        if request.path == "/token":
+            return web.json_response({"access_token": "t"})
+        return web.json_response(None, status=401)
+
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    found = operations(document, await serve(handler), auth=OAUTH)
+    with pytest.raises(CallError, match="401"):
+        await found["get_x"].handler({}, None)
+
+
+async def test_a_client_secret_does_not_go_where_a_document_says(serve, operations, api):
+    async def thief(request):
+        raise AssertionError
+
+    url = f"{await serve(thief)}/token"
+    schemes = {"o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": url, "scopes": {}}}}}
+    document = api({"get /x": {"security": [{"o": []}]}}, components={"securitySchemes": schemes})
+    found = operations(document, await serve(echo), auth=OAUTH)
+    with pytest.raises(CallError, match="token URL"):
+        await found["get_x"].handler({}, None)
+
+
+async def test_an_answer_without_a_token_is_an_error(serve, operations, api):
+    async def handler(request):
+        return web.json_response({"error": "invalid_client"})
+
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    found = operations(document, await serve(handler), auth=OAUTH)
+    with pytest.raises(CallError, match="access_token"):
+        await found["get_x"].handler({}, None)

@@ -1,0 +1,458 @@
+"""The requests of operad-openapi before an independent judge: Prism validates them against the real documents.
+
+For every operation one input with what is required and one with everything, generated from our own input schema
+with a fixed seed. Prism answers 2xx, or 4xx with the header ``sl-violations``. Documents are prepared as Prism needs
+them: no response schemas, served at the root, paths that differ only by a fixed query in a document of their own.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+
+HERE = Path(__file__).parent
+PRISM = HERE / "node_modules" / "@stoplight" / "prism-cli" / "dist" / "index.js"
+GITHUB = HERE / "node_modules" / "@octokit" / "openapi" / "generated" / "api.github.com.json"
+SPECS = HERE.parents[3] / "shared" / "data" / "specs"
+DOCUMENTS = {
+    "petstore3": SPECS / "petstore3.json",
+    "opencode": SPECS / "opencode.json",
+    "discord": SPECS / "discord.json",
+    "github": GITHUB,
+    "openai": SPECS / "openai.json",
+    "stripe": SPECS / "stripe.json",
+}
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(
+        shutil.which("node") is None or not PRISM.exists(),
+        reason=f"needs node and Prism; run: npm install --prefix {HERE}",
+    ),
+]
+
+# --- inputs ------------------------------------------------------------------------------------------
+
+
+class Impossible(Exception):
+    """No value of the schema was found."""
+
+
+class Generator:
+    """Values of JSON Schemas: small, valid, the same for the same seed."""
+
+    def __init__(self, document, seed, *, everything):
+        self.document = document
+        self.random = random.Random(seed)
+        self.everything = everything
+
+    def value(self, schema, depth=0):
+        if schema is True or schema == {}:
+            return "any"
+        if depth > 12 or not isinstance(schema, dict):
+            raise Impossible
+        if "$ref" in schema:
+            return self.value(self.lookup(schema["$ref"]), depth + 1)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return next((item for item in schema["enum"] if item is not None), None)
+        for key in ("oneOf", "anyOf"):
+            if key in schema:
+                return self.alternative(schema, key, depth)
+        if "allOf" in schema:
+            return self.value(self.merged(schema), depth + 1)
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = next((item for item in kind if item != "null"), "null")
+        if kind is None:
+            kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
+        return getattr(self, f"{kind}_value")(schema, depth)
+
+    def lookup(self, reference):
+        node = self.document
+        for token in reference[2:].split("/"):
+            node = node[token.replace("%7B", "{").replace("%7D", "}").replace("~1", "/").replace("~0", "~")]
+        return node
+
+    def resolved(self, schema):
+        for _ in range(20):
+            if not isinstance(schema, dict) or "$ref" not in schema:
+                return schema
+            schema = self.lookup(schema["$ref"])
+        raise Impossible
+
+    def merged(self, schema):
+        result = {key: value for key, value in schema.items() if key != "allOf"}
+        for raw in schema["allOf"]:
+            member = self.resolved(raw)
+            if "allOf" in member:
+                member = self.merged(member)
+            for key, value in member.items():
+                if key == "properties":
+                    result["properties"] = {**result.get("properties", {}), **value}
+                elif key == "required":
+                    result["required"] = [*result.get("required", []), *value]
+                else:
+                    result.setdefault(key, value)
+        return result
+
+    def alternative(self, schema, key, depth):
+        rest = {name: value for name, value in schema.items() if name not in (key, "discriminator", "description")}
+        for branch in schema[key]:
+            target = self.resolved(branch)
+            if target.get("type") == "null":
+                continue
+            with contextlib.suppress(Impossible):
+                if rest.keys() & {"properties", "required", "type"}:
+                    return self.value({"allOf": [rest, target]}, depth + 1)
+                value = self.value(target, depth + 1)
+                discriminator = schema.get("discriminator", {})
+                if isinstance(value, dict) and "mapping" in discriminator:
+                    names = [n for n, ref in discriminator["mapping"].items() if ref == branch.get("$ref")]
+                    if names and discriminator["propertyName"] not in value:
+                        value[discriminator["propertyName"]] = names[0]
+                return value
+        raise Impossible
+
+    def object_value(self, schema, depth):
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        result = {}
+        for name, raw in properties.items():
+            wanted = name in required
+            if not wanted and not (self.everything and depth < 4):
+                continue
+            try:
+                result[name] = self.value(raw, depth + 1)
+            except Impossible:
+                if wanted:
+                    raise
+        for name in required:
+            result.setdefault(name, "any")
+        extra = schema.get("additionalProperties")
+        while len(result) < schema.get("minProperties", 0) or (not properties and self.everything and not result):
+            name = f"key{len(result)}"
+            missing = next((known for known in properties if known not in result), None)
+            if missing is not None:
+                result[missing] = self.value(properties[missing], depth + 1)
+            elif extra is False:
+                break
+            else:
+                result[name] = self.value(extra if isinstance(extra, dict) else {"type": "string"}, depth + 1)
+        return result
+
+    def array_value(self, schema, depth):
+        count = max(schema.get("minItems", 0), 1)
+        items = schema.get("items", True)
+        if "prefixItems" in schema:
+            return [self.value(item, depth + 1) for item in schema["prefixItems"]]
+        values = [self.value(items, depth + 1) for _ in range(count)]
+        if schema.get("uniqueItems") and count > 1:
+            options = self.resolved(items).get("enum", [])
+            values = list(options[:count]) if len(options) >= count else values[:1]
+        return values
+
+    def string_value(self, schema, depth):
+        if schema.get("contentEncoding") == "base64" or schema.get("format") in ("byte", "base64"):
+            return "YWJj"
+        if schema.get("pattern"):
+            return matching(schema["pattern"], self.random, schema.get("minLength", 0))
+        known = FORMATS.get(schema.get("format"))
+        if known is not None:
+            return known
+        low, high = schema.get("minLength", 0), schema.get("maxLength", 10**9)
+        text = self.random.choice(("alpha", "beta gamma", "é/?&=#%", "0", "x,y"))[:high]
+        return text + "x" * max(low - len(text), 0)
+
+    def integer_value(self, schema, depth):
+        low = schema.get("minimum", schema.get("exclusiveMinimum", None))
+        if isinstance(low, bool) or low is None:
+            low = min(1, schema.get("maximum", 1))
+        if schema.get("exclusiveMinimum") is True or schema.get("exclusiveMinimum") == low:
+            low += 1
+        step = schema.get("multipleOf", 1)
+        return int(-(-low // step) * step)
+
+    def number_value(self, schema, depth):
+        return self.integer_value(schema, depth)
+
+    def boolean_value(self, schema, depth):
+        return True
+
+    def null_value(self, schema, depth):
+        return None
+
+
+FORMATS = {
+    "date-time": "2026-01-02T03:04:05Z",
+    "date": "2026-01-02",
+    "time": "03:04:05Z",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "email": "a@example.com",
+    "uri": "https://example.com/a",
+    "url": "https://example.com/a",
+    "uri-reference": "/a",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "int64": "1",
+    "snowflake": "1",
+    "decimal": "1.5",
+    "binary": "YWJj",
+}
+
+
+def matching(pattern, source, minimum):
+    """A text that ``pattern`` matches: the shortest one, or a repetition of it."""
+    import re._parser as parser
+
+    def walk(node):
+        return "".join(piece(*item) for item in node)
+
+    def piece(op, argument):
+        name = str(op)
+        if name == "LITERAL":
+            return chr(argument)
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            low, high, inner = argument
+            return walk(inner) * max(low, min(minimum, high, 64))
+        if name == "SUBPATTERN":
+            return walk(argument[-1])
+        if name == "BRANCH":
+            return walk(argument[1][0])
+        if name == "IN":
+            return member(argument)
+        if name in ("ANY", "NOT_LITERAL"):
+            return "a"
+        if name in ("AT", "ASSERT", "ASSERT_NOT"):
+            return ""
+        raise Impossible
+
+    def member(options):
+        for op, argument in options:
+            name = str(op)
+            if name == "LITERAL":
+                return chr(argument)
+            if name == "RANGE":
+                return chr(argument[0])
+            if name == "CATEGORY":
+                return {"CATEGORY_DIGIT": "1", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}.get(str(argument), "a")
+        return next(c for c in "aA1-_ ~" if re.match(pattern_of(options), c))
+
+    def pattern_of(options):
+        negated = "".join(re.escape(chr(a)) for o, a in options if str(o) == "LITERAL")
+        return f"[^{negated}]"
+
+    try:
+        text = walk(parser.parse(pattern))
+    except (re.error, Impossible, StopIteration):
+        raise Impossible from None
+    if not re.search(pattern, text):
+        raise Impossible
+    return text
+
+
+def inputs_of(spec):
+    """One input with the required fields, one with all; those of them that our own schema takes."""
+    schema, document = spec.input_schema.raw, DOCUMENT_OF[spec.namespace]
+    found = []
+    for everything in (False, True):
+        generator = Generator(document, spec.id, everything=everything)
+        with contextlib.suppress(Impossible):
+            value = generator.value({**schema, "minProperties": 0})
+            if value not in found:
+                found.append(value)
+    return found
+
+
+def mutations_of(spec, value):
+    """Inputs that the document forbids: a required field gone, a field of another type, a field too many."""
+    schema = spec.input_schema.raw
+    required = [name for name in schema.get("required", []) if name in value]
+    if required:
+        yield {name: item for name, item in value.items() if name != required[0]}
+    yield {**value, "not-a-parameter": 1}
+    for name, raw in schema["properties"].items():
+        node = raw if isinstance(raw, dict) else {}
+        if node.get("type") in ("integer", "boolean", "number"):
+            yield {**value, name: "not a number"}
+            break
+        if node.get("type") == "object":
+            yield {**value, name: 5}
+            break
+        if node.get("enum"):
+            yield {**value, name: "not one of them"}
+            break
+
+
+# --- the judge ---------------------------------------------------------------------------------------
+
+DOCUMENT_OF = {}
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+
+
+def prepared(document):
+    """The document as ours loads it, and the documents that Prism gets."""
+    ours = json.loads(json.dumps(document))
+    ours.pop("servers", None)
+    plain, special = {}, {}
+    for path, item in ours["paths"].items():
+        item.pop("servers", None)
+        for method in METHODS:
+            if method in item:
+                item[method].pop("servers", None)
+        (special if "?" in path or "#" in path else plain)[path] = item
+    judges = []
+    for paths in (plain, special):
+        if not paths:
+            continue
+        judged = {**ours, "paths": {}}
+        for path, item in paths.items():
+            copy = json.loads(json.dumps(item))
+            for method in METHODS:
+                if method in copy:
+                    copy[method]["responses"] = {"200": {"description": "ok"}}
+                    if path not in plain:
+                        fixed(copy[method])
+            judged["paths"][re.split("[?#]", path)[0]] = copy
+        components = {**judged.get("components", {})}
+        components.pop("responses", None)
+        judged["components"] = components
+        judges.append((set(paths), judged))
+    return ours, judges
+
+
+def fixed(operation):
+    """The fixed query of the path is no parameter of the judge's document; nothing to do but keep the rest."""
+
+
+@contextlib.asynccontextmanager
+async def prism(document, folder, name):
+    """A running Prism that validates requests against ``document``; its base URL."""
+    file = folder / f"{name}.json"
+    await asyncio.to_thread(file.write_text, json.dumps(document))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        "node", "--max-old-space-size=4096", str(PRISM), "mock", "-h", "127.0.0.1", "-p", str(port), str(file),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(240):
+            while b"listening" not in (line := await process.stdout.readline()):
+                assert line, "Prism ended before it listened"
+        drain = asyncio.create_task(discard(process.stdout))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        await process.wait()
+        with contextlib.suppress(UnboundLocalError):
+            await drain
+
+
+async def discard(stream):
+    while await stream.read(65536):
+        pass
+
+
+async def judged(registry, spec, value):
+    """``None`` if the request is accepted, else who refused it and why."""
+    try:
+        envelope = await registry.execute(spec.id, value, timeout=60)
+        headers, status = envelope.meta.headers, envelope.meta.status_code
+    except CallError as error:
+        if error.code == ErrorCode.VALIDATION_ERROR:
+            return f"ours: {error.message}"
+        if "expected a stream" in error.message:
+            return None  # 2xx: the prepared document has no responses to stream
+        details = error.details or {}
+        headers, status = details.get("headers", {}), details.get("statusCode", 0)
+        if not status:
+            return f"transport: {error.message}"
+    violations = [
+        violation
+        for violation in json.loads(headers.get("sl-violations", "[]"))
+        if violation.get("severity") == "Error" and violation["location"][:1] == ["request"]
+    ]
+    if violations or status >= 400:
+        return f"prism {status}: {json.dumps(violations)[:400]}"
+    return None
+
+
+async def examine(name, folder):
+    """Every operation of a document before the judge."""
+    text = await asyncio.to_thread(DOCUMENTS[name].read_bytes)
+    ours, judges = prepared(json.loads(text))
+    schemes = ours.get("components", {}).get("securitySchemes", {})
+    kinds = {"apiKey": {"type": "apiKey", "token": "key"}}
+    credentials = {}
+    for scheme, node in schemes.items():
+        if node.get("type") == "http" and node.get("scheme", "").lower() == "basic":
+            credentials[scheme] = {"type": "basic", "username": "u", "password": "p"}
+        else:
+            credentials[scheme] = kinds.get(node.get("type"), {"type": "bearer", "token": "t"})
+    report = {"operations": 0, "inputs": 0, "refused": {}, "mutated": 0, "let through": [], "without input": []}
+    for index, (paths, document) in enumerate(judges):
+        async with prism(document, folder, f"{name}{index}") as base, registry_of(name, ours, base, credentials) as registry:
+            specs = [s for s in registry.specs() if s.metadata["path"] in paths and not s.name.endswith("_stream")]
+            gate = asyncio.Semaphore(8)
+
+            async def one(spec):
+                async with gate:
+                    await examine_operation(registry, spec, report)  # noqa: B023  # awaited within the loop
+
+            await asyncio.gather(*(one(spec) for spec in specs))
+    return report
+
+
+@contextlib.asynccontextmanager
+async def registry_of(name, document, base, credentials):
+    DOCUMENT_OF[name] = document
+    plugins = load_plugins(only=["openapi"])
+    async with OperationRegistry(plugins, on_mismatch="ignore", normalize="off") as registry:
+        await registry.load(
+            "openapi", namespace=name, spec=document, base_url=base, credentials=credentials, retries=0
+        )
+        yield registry
+
+
+async def examine_operation(registry, spec, report):
+    report["operations"] += 1
+    values = inputs_of(spec)
+    if not values:
+        report["without input"].append(spec.name)
+        return
+    for number, value in enumerate(values):
+        report["inputs"] += 1
+        reason = await judged(registry, spec, value)
+        if reason is not None:
+            report["refused"][f"{spec.name} {('required', 'all')[number]}"] = reason
+    for value in mutations_of(spec, values[0]):
+        report["mutated"] += 1
+        if await judged(registry, spec, value) is None:
+            report["let through"].append((spec.name, value))
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    for chosen in sys.argv[1:] or DOCUMENTS:
+        with tempfile.TemporaryDirectory() as directory:
+            result = asyncio.run(examine(chosen, Path(directory)))
+        print(chosen, {k: len(v) if isinstance(v, (dict, list)) else v for k, v in result.items()})
+        for key, reason in list(result["refused"].items())[:60]:
+            print("  ", key, reason[:400])
+        for item in result["let through"][:10]:
+            print("   let through", str(item)[:300])
+        print("   without", result["without input"][:20])
