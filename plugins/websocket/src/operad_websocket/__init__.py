@@ -1,0 +1,29 @@
+"""Call operations across processes through a WebSocket hub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from operad_websocket._routing import Limits
+    from operad_websocket.hub import Authenticator, Hub, bearer_tokens
+    from operad_websocket.spoke import WebSocketTransport
+
+__all__ = ["Authenticator", "Hub", "Limits", "WebSocketTransport", "bearer_tokens"]
+
+_MODULES = {
+    "Authenticator": "hub",
+    "Hub": "hub",
+    "Limits": "_routing",
+    "WebSocketTransport": "spoke",
+    "bearer_tokens": "hub",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: the plugin module is in this package, and finding plugins must not import aiohttp.
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(f"operad_websocket.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,304 @@
+"""The spoke: a connection to a hub that comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import secrets
+import ssl as ssl_module
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ClientWebSocketResponse,
+    WSMsgType,
+    WSServerHandshakeError,
+)
+
+from operad import protocol
+from operad.transports import (
+    Event,
+    LinkDownError,
+    OnEvent,
+    OnLink,
+    PayloadTooLargeError,
+    TransportError,
+)
+from operad_websocket._local import Registration, capabilities, delivery_of
+from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER
+from operad_websocket.hub import HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
+
+logger = logging.getLogger("operad.spoke")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_ACKNOWLEDGED = 10.0
+"""Seconds within which a hub confirms what is served."""
+
+
+class WebSocketTransport:
+    """Reaches a hub by WebSocket.
+
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``.
+        token: sent as ``Authorization: Bearer <token>``.
+        headers: sent with the connection request.
+        ssl: for ``wss``, instead of the system's trust.
+        max_payload: the largest event, in bytes; not more than the hub's.
+        ping: seconds between pings; a hub that does not answer counts as lost.
+        connect_timeout: seconds that one attempt to connect may take.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl: ssl_module.SSLContext | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        ping: float = 20.0,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self.url = url
+        self.capabilities = capabilities(max_payload)
+        self._headers = dict(headers or {})
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._ssl = ssl
+        self._ping = ping
+        self._connect_timeout = connect_timeout
+
+    def __repr__(self) -> str:
+        return f"WebSocketTransport({self.url!r})"
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> SpokeLink:
+        """Connect. Raises `LinkDownError` if no hub answers, `TransportError` if it refuses."""
+        link = SpokeLink(self, on_event, on_link)
+        await link.start()
+        return link
+
+    async def connect(self, session: ClientSession) -> ClientWebSocketResponse:
+        """One attempt. Raises `TransportError`."""
+        assert self.capabilities.max_payload is not None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await session.ws_connect(
+                    self.url,
+                    protocols=(SUBPROTOCOL,),
+                    headers=self._headers,
+                    heartbeat=self._ping,
+                    max_msg_size=self.capabilities.max_payload + HEADROOM,
+                    ssl=True if self._ssl is None else self._ssl,
+                    compress=0,
+                )
+        except WSServerHandshakeError as error:
+            raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            raise LinkDownError(f"{self.url} cannot be reached: {error or type(error).__name__}") from None
+
+
+class SpokeLink:
+    """A spoke's connection to its hub."""
+
+    def __init__(self, transport: WebSocketTransport, on_event: OnEvent, on_link: OnLink) -> None:
+        self.inbox = f"inbox:{secrets.token_hex(16)}"
+        self._transport = transport
+        self._max_payload = transport.capabilities.max_payload or MAX_PAYLOAD
+        self._on_event = on_event
+        self._on_link = on_link
+        self._epoch = 0
+        self._socket: ClientWebSocketResponse | None = None
+        self._session: ClientSession | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._topics: dict[str, str | None] = {}
+        self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._counter = itertools.count(1)
+        self._batch: _Batch | None = None
+
+    async def start(self) -> None:
+        """Connect for the first time. Raises `TransportError`."""
+        self._session = ClientSession(timeout=ClientTimeout(total=None))
+        try:
+            self._socket = await self._transport.connect(self._session)
+        except BaseException:
+            await self._session.close()
+            raise
+        self._running = asyncio.create_task(self._run())
+        self._epoch = 1
+        self._on_link("up", 1)
+
+    # --- serving ---------------------------------------------------------------------------------
+
+    async def register(self, topic: str, group: str | None = None) -> Registration:
+        """See `operad.transports.Link.register`. Returns when the hub has confirmed it."""
+        batch = self._batch
+        if batch is None or batch.group != group:
+            batch = self._batch = _Batch(group)
+            batch.sending = asyncio.create_task(self._register_batch(batch))
+        batch.topics.append(topic)
+        assert batch.sending is not None
+        refused = await asyncio.shield(batch.sending)
+        if topic in refused:
+            raise TransportError(f"the hub refuses to have {topic} served here: {refused[topic]}")
+        self._topics[topic] = group
+        return Registration(self, topic)
+
+    async def _register_batch(self, batch: _Batch) -> dict[str, str]:
+        """Register all topics that were asked for in one turn of the loop with one frame."""
+        await asyncio.sleep(0)
+        if self._batch is batch:
+            self._batch = None
+        return await self._ask(REGISTER, {"topics": batch.topics, "group": batch.group})
+
+    async def unregister(self, topic: str) -> None:
+        """Serve an address no longer."""
+        if topic in self._topics:
+            del self._topics[topic]
+            with contextlib.suppress(TransportError):  # a hub that is gone serves nothing
+                await self._ask(UNREGISTER, {"topics": [topic]})
+
+    async def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, str]:
+        """Send a frame to the hub itself and wait for its answer: what it refused, and why."""
+        frame_id = f"f{next(self._counter)}"
+        answer = self._asked[frame_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._write(protocol.encode({"type": type_, "id": frame_id, "payload": payload}))
+            async with asyncio.timeout(_ACKNOWLEDGED):
+                payload = await answer
+        except TimeoutError:
+            raise TransportError(f"the hub did not confirm a {type_} within {_ACKNOWLEDGED:g} s") from None
+        finally:
+            del self._asked[frame_id]
+        return {item["topic"]: item["reason"] for item in payload.get("refused", ())}
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def send(self, to: str, event: Event) -> str | None:
+        """See `operad.transports.Link.send`; the hub's own table knows where the event goes."""
+        if to.startswith("all:"):
+            event = {**event, "to": to}
+        await self._write(protocol.encode(event))
+        return to
+
+    async def _write(self, data: bytes) -> None:
+        if len(data) > self._max_payload:
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
+        socket = self._socket
+        if socket is None or socket.closed:
+            raise LinkDownError(f"there is no connection to {self._transport.url}")
+        try:
+            await socket.send_frame(data, WSMsgType.TEXT)
+        except (ClientError, ConnectionError, RuntimeError) as error:
+            raise LinkDownError(f"the connection to {self._transport.url} is lost: {error}") from None
+
+    async def drain(self, timeout: float) -> None:
+        """Serve no address any more, and know that the hub has had all that was sent."""
+        topics = list(self._topics)
+        self._topics.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ask(UNREGISTER, {"topics": topics})
+        except (TimeoutError, TransportError) as error:
+            logger.debug("drain: %s", error)
+
+    async def close(self) -> None:
+        """Disconnect; idempotent."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.cancel()
+        await asyncio.wait({running})
+        await self._disconnect()
+        if self._session is not None:
+            await self._session.close()
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Receive; connect again whenever the connection is lost."""
+        while True:
+            try:
+                await self._receive()
+            finally:
+                await self._disconnect()
+            await self._reconnect()
+
+    async def _receive(self) -> None:
+        assert self._socket is not None
+        on_event = self._on_event
+        async for message in self._socket:
+            if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
+                continue
+            try:
+                event = protocol.decode(message.data)
+            except protocol.ProtocolError as error:
+                logger.warning("dropped what %s sent: %s", self._transport.url, error)
+                continue
+            if event["type"] == REGISTERED:
+                self._on_registered(event)
+            else:
+                on_event(event, delivery_of(event))
+
+    def _on_registered(self, event: Event) -> None:
+        asked = self._asked.get(event.get("id", ""))
+        if asked is not None and not asked.done():
+            asked.set_result(event["payload"])
+
+    async def _disconnect(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is None:
+            return
+        lost = LinkDownError(f"the connection to {self._transport.url} is lost")
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(lost)
+        self._on_link("down", self._epoch)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await socket.close()
+
+    async def _reconnect(self) -> None:
+        assert self._session is not None
+        pause = _FIRST_PAUSE
+        while True:
+            # Spread out: all spokes of a hub that restarts come back at the same time.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret depends on it
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                self._socket = await self._transport.connect(self._session)
+                break
+            except LinkDownError as error:
+                logger.debug("%s", error)
+            except TransportError as error:
+                logger.warning("%s", error)
+        self._epoch += 1
+        await self._register_again()
+        self._on_link("up", self._epoch)
+
+    async def _register_again(self) -> None:
+        """Tell the new connection what is served here. The answer is read by `_receive`, later."""
+        groups: dict[str | None, list[str]] = {}
+        for topic, group in self._topics.items():
+            groups.setdefault(group, []).append(topic)
+        for group, topics in groups.items():
+            for start in range(0, len(topics), 5_000):
+                payload = {"topics": topics[start : start + 5_000], "group": group}
+                with contextlib.suppress(TransportError):  # lost again: `_receive` ends at once
+                    await self._write(protocol.encode({"type": REGISTER, "id": "", "payload": payload}))
+
+
+class _Batch:
+    """Addresses that are registered together."""
+
+    __slots__ = ("group", "sending", "topics")
+
+    def __init__(self, group: str | None) -> None:
+        self.group = group
+        self.topics: list[str] = []
+        self.sending: asyncio.Task[dict[str, str]] | None = None
