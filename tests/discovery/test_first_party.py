@@ -1,0 +1,47 @@
+"""The plugins of this repository, as they are installed here."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from operad import PluginRecord, load_plugins
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = {
+    file.parent.name: tomllib.loads(file.read_text())["project"]
+    for file in (ROOT / "plugins").glob("*/pyproject.toml")
+}
+CONTRIBUTES = {
+    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
+    "nats": {"transports": ["nats", "tls+nats"]},
+    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
+    "opentelemetry": {"hooks": ["operad_call_started", "operad_call_finished"]},
+    "redis": {"transports": ["redis", "rediss"]},
+    "scanner": {"sources": ["scanner"]},
+    "websocket": {"transports": ["ws", "wss"]},
+}
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, PluginRecord]:
+    return {record.name: record for record in load_plugins(only=[f"operad-{name}" for name in PROJECTS])}
+
+
+@pytest.mark.parametrize("name", sorted(PROJECTS))
+def test_each_plugin_of_the_repository_loads_and_contributes_what_the_design_says(
+    name: str, records: dict[str, PluginRecord]
+) -> None:
+    record = records[name]
+    assert record.status == "loaded", record.error
+    assert (record.distribution, record.version) == (f"operad-{name}", PROJECTS[name]["version"])
+    assert {kind: sorted(names) for kind, names in record.contributes.items()} == {
+        kind: sorted(names) for kind, names in CONTRIBUTES[name].items()
+    }
+
+
+@pytest.mark.parametrize("name", sorted(PROJECTS))
+def test_each_plugin_declares_exactly_one_entry_point_of_its_own_name(name: str) -> None:
+    assert list(PROJECTS[name]["entry-points"]["operad"]) == [name]
