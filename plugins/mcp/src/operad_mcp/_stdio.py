@@ -33,7 +33,10 @@ TOO_LARGE = -32_801
 
 _STDERR_KEPT = 4096
 _EDGE = 512
-_PAUSE_AT, _POLL = 256, 0.01
+_PAUSE_AT = 256
+_POLL = 0.01
+_END_GRACE = 0.2
+"""Seconds between the end of the output and that of the program, or the other way round."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -84,6 +87,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._items: deque[SessionMessage] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._ended = False
+        self._ending: asyncio.TimerHandle | None = None
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
         self._stderr = b""
@@ -120,14 +124,22 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._wake()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Standard output is the connection: its end is the end."""
+        """Standard output is the connection: its end is the end, once the reason is known."""
         if fd == 1:
             if self._size and not self._skipping:
                 self._line()
-            self._end()
+            self._end_soon()
 
     def process_exited(self) -> None:
-        """Nothing to do: output may still be in the pipe, and its end is what counts."""
+        """The end, once what is still in the pipe is read; children may hold it open for ever."""
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        """End at once when output and process have both ended, else when the other had time to."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(_END_GRACE, self._end)
+        else:
+            self._end()
 
     def pause_writing(self) -> None:
         """The program does not read."""
@@ -141,6 +153,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def _end(self) -> None:
         self._ended = True
+        if self._ending is not None:
+            self._ending.cancel()
         self.resume_writing()
         self._wake()
 

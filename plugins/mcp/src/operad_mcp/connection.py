@@ -388,6 +388,9 @@ class Connection:
             try:
                 return await self._send(live, method, params, progress), live
             except ConnectionLost as lost:
+                # Over HTTP only this one says that the connection ended, and not just the answer.
+                if self.config.url is None or str(lost) == "Connection closed":
+                    live.closed.set()
                 if retried or (lost.sent and not safe):
                     raise self._unavailable(lost) from lost
             except SessionExpired as expired:

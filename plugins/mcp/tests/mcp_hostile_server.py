@@ -1,0 +1,161 @@
+"""A stdio server, without the SDK, that does what no server should. The first argument says what.
+
+Each tool `name` answers as `ANSWERS[name]` says; everything is written as it comes, unchecked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+MODES = set(sys.argv[1:])
+OBJECT = {"type": "object"}
+
+
+def tool(name: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": OBJECT, **more}
+
+
+ANSWERS: dict[str, Any] = {
+    "unknown_block": {"content": [{"type": "hologram", "depth": 3}, {"type": "text", "text": "fine"}]},
+    "malformed_block": {"content": [{"type": "text", "text": 5}, "loose", None]},
+    "no_content": {"structuredContent": {"x": 1}},
+    "null_structured": {"content": [], "structuredContent": None},
+    "zero_structured": {"content": [], "structuredContent": 0},
+    "array_structured": {"content": [], "structuredContent": [1, 2]},
+    "wrong_structured": {"content": [], "structuredContent": {"n": "not a number"}},
+    "missing_structured": {"content": [{"type": "text", "text": "no structure"}]},
+    "bad_schema": {"content": [], "structuredContent": {"x": 1}},
+    "remote_schema": {"content": [], "structuredContent": {"x": 1}},
+    "vendor_fields": {"content": [{"type": "text", "text": "a", "x-vendor": [1]}], "_meta": {"k": 1}, "x": 2},
+    "not_an_object": ["a", "b"],
+    "json_text": {"content": [{"type": "text", "text": '{"n": 3}'}]},
+    "failed": {"content": [{"type": "text", "text": "no"}], "isError": True},
+}
+TOOLS = [
+    tool("empty_schema", inputSchema={}),
+    tool("array_output", outputSchema={"type": "array", "items": {"type": "integer"}}),
+    tool("wrong_structured", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}}),
+    tool("missing_structured", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}}),
+    tool("json_text", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}),
+    tool("bad_schema", outputSchema={"type": "nonsense", "properties": 5}),
+    tool("remote_schema", outputSchema={"$ref": "http://127.0.0.1:9/schema.json"}),
+    *(tool(name) for name in ("unknown_block", "malformed_block", "no_content", "null_structured")),
+    *(tool(name) for name in ("zero_structured", "array_structured", "vendor_fields", "not_an_object", "failed")),
+    *(tool(name) for name in ("echo", "crash", "hang", "huge", "huge_id_last", "error", "pid", "slow", "count")),
+    tool("read_only", annotations={"readOnlyHint": True}),
+    tool("die_once", annotations={"readOnlyHint": True}),
+    tool("with space"),
+    tool("task_only", execution={"taskSupport": "required"}),
+]
+BAD_TOOLS = [{"inputSchema": OBJECT}, {"name": 7, "inputSchema": OBJECT}, "nonsense", None, tool(""), tool("echo")]
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def listing(params: dict[str, Any]) -> dict[str, Any]:
+    if "many" in MODES:
+        tools: list[Any] = [tool(f"tool{number}") for number in range(299)]
+        tools.insert(150, tool("bad", inputSchema={}, outputSchema=5, annotations="what", title=[]))
+        return {"tools": tools}
+    if "endless" in MODES:
+        number = int(params.get("cursor") or 0)
+        return {"tools": [tool(f"tool{number}")], "nextCursor": str(number + 1)}
+    if "circle" in MODES:
+        return {"tools": [tool(f"tool{params.get('cursor')}")], "nextCursor": "again"}
+    if "changing" in MODES and CALLS["count"]:
+        return {"tools": [tool("count"), tool("echo"), tool("fresh")]}
+    return {"tools": [*TOOLS, *BAD_TOOLS]}
+
+
+CALLS = {"count": 0}
+
+
+def call(request_id: Any, params: dict[str, Any]) -> None:
+    name, arguments = params["name"], params.get("arguments")
+    if name in ANSWERS:
+        send({"id": request_id, "result": ANSWERS[name]})
+    elif name == "crash":
+        os._exit(3)
+    elif name == "die_once":
+        marker = arguments["marker"]
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(3)
+        send({"id": request_id, "result": {"content": [], "structuredContent": "second life"}})
+    elif name == "hang":
+        pass
+    elif name == "huge":
+        text = "x" * int(arguments["size"])
+        send({"id": request_id, "result": {"content": [{"type": "text", "text": text}]}})
+    elif name == "huge_id_last":
+        text = "x" * int(arguments["size"])
+        result = json.dumps({"content": [{"type": "text", "text": text}]})
+        sys.stdout.write(f'{{"result": {result}, "jsonrpc": "2.0", "id": {json.dumps(request_id)}}}\n')
+        sys.stdout.flush()
+    elif name == "error":
+        error = {"code": -32602, "message": "bad arguments", "data": {"field": "x"}}
+        send({"id": request_id, "error": error})
+    elif name == "pid":
+        children = [child.pid for child in CHILDREN]
+        send({"id": request_id, "result": {"content": [], "structuredContent": [os.getpid(), *children]}})
+    elif name == "slow":
+        time.sleep(float(arguments["seconds"]))
+        send({"id": request_id, "result": {"content": [], "structuredContent": "slow"}})
+    elif name == "count":
+        CALLS["count"] += 1
+        if "changing" in MODES:
+            send({"method": "notifications/tools/list_changed"})
+        send({"id": request_id, "result": {"content": [], "structuredContent": CALLS["count"]}})
+    else:
+        send({"id": request_id, "result": {"content": [], "structuredContent": arguments}})
+
+
+CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+def main() -> None:
+    if "banner" in MODES:
+        print("Welcome to the hostile server!\n{not json}\n\n[1, 2]", flush=True)
+    if "stubborn" in MODES:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "children" in MODES:
+        sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+        CHILDREN.append(subprocess.Popen(sleeper, stdin=subprocess.DEVNULL))
+    if "fail" in MODES:
+        sys.exit("the licence key is missing")
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, request_id = message.get("method"), message.get("id")
+        if method == "server/discover":
+            if "dies_when_asked" in MODES:
+                sys.exit(1)
+            if "silent" not in MODES:
+                send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
+        elif method == "initialize":
+            if "mute" in MODES:
+                continue
+            capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "oddity": 1, "logging": None}
+            info = {"name": "hostile"}  # no version
+            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+            send({"id": request_id, "result": result})
+        elif method == "tools/list":
+            send({"id": request_id, "result": listing(message.get("params") or {})})
+        elif method == "tools/call":
+            call(request_id, message["params"])
+        elif method == "ping":
+            send({"id": request_id, "result": {}})
+    while "stubborn" in MODES:
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""Servers that misbehave: no good tool is lost, no result, no call hangs, no process stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
+
+SERVER = Path(__file__).with_name("mcp_hostile_server.py")
+
+
+@asynccontextmanager
+async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with the hostile server as namespace ``h``."""
+    options.setdefault("mode", "legacy")
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(SERVER), *modes], **options)
+        yield registry
+
+
+async def fails(awaitable: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def names(registry: OperationRegistry) -> set[str]:
+    return {spec.name for spec in registry.specs()}
+
+
+async def test_one_bad_tool_among_300_loses_no_other() -> None:
+    async with hostile("many") as registry:
+        assert len(registry) == 300
+        assert (await registry.execute("h.tool298", {"a": 1})).data == {"a": 1}
+        assert (await registry.execute("h.bad", {"a": 1})).data == {"a": 1}
+
+
+async def test_tools_that_are_none_are_left_out_and_the_rest_stays(caplog: pytest.LogCaptureFixture) -> None:
+    async with hostile() as registry:
+        assert {"echo", "empty_schema", "array_output", "with_space"} <= names(registry)
+        assert "task_only" not in names(registry)
+        assert (await registry.execute("h.with_space", {"a": 1})).data == {"a": 1}
+    assert "task only" in caplog.text
+    assert "without a name" in caplog.text
+
+
+async def test_unknown_blocks_become_text_with_their_json() -> None:
+    async with hostile() as registry:
+        envelope = await registry.execute("h.unknown_block")
+        assert envelope.to_wire()["meta"]["content"] == [
+            {"type": "text", "text": '{"type":"hologram","depth":3}'},
+            {"type": "text", "text": "fine"},
+        ]
+        envelope = await registry.execute("h.malformed_block")
+        assert [block.text for block in envelope.meta.content] == ['{"type":"text","text":5}', '"loose"', "null"]
+
+
+async def test_every_odd_result_arrives(caplog: pytest.LogCaptureFixture) -> None:
+    async with hostile() as registry:
+
+        async def data(name: str) -> Any:
+            return (await registry.execute(f"h.{name}")).data
+
+        assert await data("no_content") == {"x": 1}
+        assert await data("null_structured") is None
+        assert await data("zero_structured") == 0
+        assert await data("array_structured") == [1, 2]
+        assert await data("bad_schema") == {"x": 1}
+        assert await data("remote_schema") == {"x": 1}
+        assert await data("wrong_structured") == {"n": "not a number"}
+        assert await data("not_an_object") == [{"type": "text", "text": '["a","b"]'}]
+        failed = await registry.execute("h.failed")
+        assert failed.meta.is_error
+        assert failed.data == [{"type": "text", "text": "no"}]
+    assert "does not match its output schema" in caplog.text
+
+
+async def test_the_raw_result_is_in_meta_even_if_the_cast_changes_the_data() -> None:
+    async with hostile() as registry:
+        envelope = await registry.execute("h.vendor_fields")
+        wire = envelope.to_wire()["meta"]
+        assert wire["content"] == [{"type": "text", "text": "a", "x-vendor": [1]}]
+        assert wire["_meta"] == {"k": 1}
+        assert wire["server"] == {"name": "hostile", "version": ""}
+        assert wire["protocolVersion"] == "2025-11-25"
+        assert "structuredContent" not in wire
+        assert registry.plugins.envelope_kinds.from_wire(envelope.to_wire()) == envelope
+
+
+@pytest.mark.parametrize("parse", [True, False])
+async def test_text_is_parsed_as_json_only_when_asked_for(parse: bool) -> None:
+    async with hostile(parse_json_text=parse) as registry:
+        data = (await registry.execute("h.json_text")).data
+        assert data == ({"n": 3} if parse else [{"type": "text", "text": '{"n": 3}'}])
+
+
+async def test_an_endless_listing_ends_at_the_cap(caplog: pytest.LogCaptureFixture) -> None:
+    async with hostile("endless", max_pages=20) as registry:
+        assert len(registry) == 20
+    assert "max_pages" in caplog.text
+
+
+async def test_a_listing_that_goes_in_circles_ends() -> None:
+    async with hostile("circle") as registry:
+        assert len(registry) == 2
+
+
+async def test_a_banner_on_standard_output_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    async with hostile("banner") as registry:
+        assert (await registry.execute("h.echo", {"a": None})).data == {"a": None}
+    assert "Welcome to the hostile server!" in caplog.text
+
+
+@pytest.mark.parametrize("tool", ["huge", "huge_id_last"])
+async def test_an_answer_above_the_limit_fails_its_own_call_only(tool: str) -> None:
+    async with hostile(max_message_bytes=1_000_000) as registry:
+        huge = asyncio.create_task(fails(registry.execute(f"h.{tool}", {"size": 5_000_000})))
+        other = await registry.execute("h.echo", {"a": 1})
+        error = await huge
+        assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
+        assert "max_message_bytes" in error.message
+        assert other.data == {"a": 1}
+
+
+async def test_a_result_of_200_mb_is_refused_within_the_deadline() -> None:
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.huge", {"size": 200_000_000}, timeout=60))
+        assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
+
+
+async def test_a_large_result_below_the_limit_arrives_whole() -> None:
+    async with hostile() as registry:
+        envelope = await registry.execute("h.huge", {"size": 20_000_000}, timeout=60)
+        assert len(envelope.meta.content[0].text) == 20_000_000
+
+
+async def test_a_crash_fails_the_calls_in_flight_and_the_next_call_starts_the_server_again() -> None:
+    async with hostile() as registry:
+        before = (await registry.execute("h.pid")).data
+        hanging = asyncio.create_task(fails(registry.execute("h.hang")))
+        await asyncio.sleep(0)
+        error = await fails(registry.execute("h.crash"))
+        assert error.code == ErrorCode.UNAVAILABLE
+        assert "code 3" in error.message
+        assert (await hanging).code == ErrorCode.UNAVAILABLE
+        assert (await registry.execute("h.pid")).data != before
+
+
+async def test_a_mutation_is_never_sent_again_after_a_loss_but_a_trusted_query_is(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    async with hostile() as registry:
+        spec = registry.get_spec("h.die_once")
+        assert spec is not None
+        assert spec.type is OperationType.MUTATION
+        assert spec.metadata["annotations"] == {"readOnlyHint": True}
+        error = await fails(registry.execute("h.die_once", {"marker": str(marker)}))
+        assert error.code == ErrorCode.UNAVAILABLE
+    marker.unlink()
+    async with hostile(trust_annotations=True) as registry:
+        spec = registry.get_spec("h.die_once")
+        assert spec is not None
+        assert spec.type is OperationType.QUERY
+        assert (await registry.execute("h.die_once", {"marker": str(marker)})).data == "second life"
+
+
+async def test_a_call_without_an_answer_ends_with_its_deadline() -> None:
+    async with hostile(timeout=0.2) as registry:
+        assert (await fails(registry.execute("h.hang"))).code == ErrorCode.TIMEOUT
+        assert (await fails(registry.execute("h.hang", timeout=0.1))).code == ErrorCode.TIMEOUT
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_server_that_never_answers_the_question_is_shaken_hands_with() -> None:
+    async with hostile("silent", mode="auto", discover_timeout=0.2) as registry:
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_server_that_ends_when_asked_is_started_again_and_shaken_hands_with() -> None:
+    async with hostile("dies_when_asked", mode="auto") as registry:
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_server_that_never_gets_ready_fails_to_load_in_time() -> None:
+    with pytest.raises(SourceError, match=r"not ready within 0\.5 s"):
+        async with hostile("mute", connect_timeout=0.5, shutdown_timeout=0.2):
+            pass
+
+
+async def test_a_server_that_ends_at_its_start_says_why() -> None:
+    with pytest.raises(SourceError, match="the licence key is missing"):
+        async with hostile("fail"):
+            pass
+
+
+async def test_a_program_that_does_not_exist_is_named() -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises(SourceError, match="no-such-program"):
+            await registry.load("mcp", namespace="h", command="no-such-program")
+
+
+async def test_a_json_rpc_error_is_a_call_error_with_its_code_and_data() -> None:
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.error"))
+        assert error.code == ErrorCode.EXECUTION_ERROR
+        assert error.details == {"message": "bad arguments", "jsonrpcCode": -32602, "data": {"field": "x"}}
+
+
+async def test_the_registry_follows_a_listing_that_changes() -> None:
+    async with hostile("changing") as registry:
+        assert "fresh" not in names(registry)
+        kept = registry.get_spec("h.echo")
+        await registry.execute("h.count")
+        await until(lambda: "fresh" in names(registry))
+        assert names(registry) == {"count", "echo", "fresh"}
+        assert registry.get_spec("h.echo") is kept
+        assert (await registry.execute("h.fresh", {"a": 1})).data == {"a": 1}
+
+
+@pytest.mark.parametrize("modes", [("children",), ("stubborn",), ("stubborn", "children")])
+async def test_no_process_stays_behind(modes: tuple[str, ...]) -> None:
+    async with hostile(*modes, shutdown_timeout=0.3) as registry:
+        pids = (await registry.execute("h.pid")).data
+        assert all(psutil.pid_exists(pid) for pid in pids)
+    await until(lambda: not any(alive(pid) for pid in pids))
+
+
+async def test_no_process_stays_behind_a_crash() -> None:
+    async with hostile("children", shutdown_timeout=0.3) as registry:
+        pids = (await registry.execute("h.pid")).data
+        await fails(registry.execute("h.crash"))
+        await until(lambda: not any(alive(pid) for pid in pids))
+
+
+async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    loading = asyncio.create_task(hostile("mute", shutdown_timeout=0.2).__aenter__())
+    await until(lambda: bool({child.pid for child in psutil.Process().children()} - before))
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    await until(lambda: not {child.pid for child in psutil.Process().children()} - before)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_program_that_does_not_read_does_not_hold_the_deadline_up() -> None:
+    async with hostile(timeout=0.5, shutdown_timeout=0.2) as registry:
+        started = time.monotonic()
+        stuck = [fails(registry.execute("h.slow", {"seconds": 20, "pad": "x" * 100_000})) for _ in range(10)]
+        assert {error.code for error in await asyncio.gather(*stuck)} == {ErrorCode.TIMEOUT}
+        assert time.monotonic() - started < 10
+
+
+async def test_only_the_named_environment_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERAD_TEST_SECRET", "secret")
+    code = (
+        "import os,sys,json\n"
+        "for line in sys.stdin:\n"
+        "    m = json.loads(line)\n"
+        "    r = {'protocolVersion': '2025-06-18', 'capabilities': {}, 'serverInfo': "
+        "{'name': str(os.environ.get('OPERAD_TEST_SECRET')), 'version': os.environ.get('GIVEN', '')}}\n"
+        "    if m.get('method') == 'tools/list': r = {'tools': [{'name': 'x'}]}\n"
+        "    if m.get('method') == 'tools/call': r = {}\n"
+        "    if 'id' in m: print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n"
+    )
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load(
+            "mcp", namespace="e", command=sys.executable, args=["-c", code], env={"GIVEN": "1"}, mode="legacy"
+        )
+        envelope = await registry.execute("e.x")
+        assert envelope.meta.server == {"name": "None", "version": "1"}
+        assert envelope.meta.protocol_version == "2025-06-18"
+        assert os.environ["OPERAD_TEST_SECRET"] == "secret"
+
+
+async def test_a_thousand_concurrent_calls_each_end_in_their_own_result_or_aborted() -> None:
+    import random
+
+    chance = random.Random(7)
+    async with hostile() as registry:
+
+        async def one(number: int) -> Any:
+            return (await registry.execute("h.echo", {"n": number}, timeout=60)).data
+
+        tasks = [asyncio.create_task(one(number)) for number in range(1000)]
+        cancelled = set(chance.sample(range(1000), 200))
+        await asyncio.sleep(0.01)
+        for number in sorted(cancelled):
+            tasks[number].cancel()
+            if chance.random() < 0.1:
+                await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, result in enumerate(results):
+            if not (number in cancelled and isinstance(result, asyncio.CancelledError)):
+                assert result == {"n": number}
+        assert sum(isinstance(result, asyncio.CancelledError) for result in results) > 0
+        assert (await registry.execute("h.echo", {"n": -1})).data == {"n": -1}
