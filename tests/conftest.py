@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def find_uv() -> list[str]:
@@ -33,13 +33,13 @@ class Uv:
 
     command: list[str]
 
-    def __call__(self, *arguments: str) -> None:
+    def __call__(self, *arguments: str, cwd: Path = ROOT) -> None:
         """Run it. Skips the test where a package is neither in the cache nor can be fetched."""
         environment = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "UV_PROJECT")}
         for offline in (["--offline"], []):
             done = subprocess.run(
                 [*self.command, *offline, *arguments],
-                cwd=ROOT,
+                cwd=cwd,
                 env=environment,
                 capture_output=True,
                 text=True,

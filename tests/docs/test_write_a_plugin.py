@@ -1,0 +1,63 @@
+"""docs/write-a-plugin.md: its files, written as they stand, are a plugin that installs and passes its tests."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "write-a-plugin.md").read_text()
+FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+COMMANDS = [
+    line
+    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    for line in block.splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operad-jsonlines")
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_the_page_shows_every_file_and_command() -> None:
+    assert len(FILES) == 10
+    assert COMMANDS == ['pip install -e ".[test]"', "python -m pytest", "operad plugins"]
+
+
+def test_the_commands_run_in_a_fresh_environment(
+    project: Path, make_environment: Callable[[list[Any]], Any], wheels: dict[str, Path]
+) -> None:
+    environment = make_environment([wheels["operad"], wheels["operad-cli"]])
+    for command in COMMANDS:
+        program, *arguments = shlex.split(command)
+        if program == "pip":  # uv's, because it has the cache
+            environment.uv("pip", *arguments, "--quiet", "--python", environment.python, cwd=project)
+            continue
+        if program == "operad":
+            arguments = ["-m", "operad_cli.main", *arguments]
+        done = environment.run(*arguments, cwd=project)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = environment.records()
+    assert (record["name"], record["status"]) == ("jsonlines", "loaded")
+    listed = environment.run("-m", "operad_cli.main", "plugins", "--json", cwd=project)
+    assert "operad-jsonlines" in json.dumps(json.loads(listed.stdout))
+
+
+def test_the_files_are_strictly_typed(project: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "src/operad_jsonlines"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
