@@ -6,7 +6,7 @@ called the same way, answering the same envelope, guarded by the same access con
 
 from operad._inprocess import InProcessTransport
 from operad.access import AccessControl, Identity, check_access
-from operad.calls import CallEventMap, CallHandler, PendingRequestMap
+from operad.calls import CallEventMap, CallHandler, PendingRequestMap, from_remote
 from operad.context import OperationContext, OperationEnv, build_env
 from operad.envelopes import (
     EnvelopeKind,
@@ -64,6 +64,7 @@ __all__ = [
     "Subscription",
     "build_env",
     "check_access",
+    "from_remote",
     "from_schema",
     "hookimpl",
     "is_response_envelope",

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from operad import protocol
+from operad._listing import CHANGED, REMOTE, Listing
 from operad.access import Identity
 from operad.context import OperationContext
-from operad.envelopes import ResponseEnvelope
+from operad.envelopes import ResponseEnvelope, local_envelope
 from operad.errors import CallError, ErrorCode, map_error, mask_error, operation_not_found
 from operad.operations import OperationSpec, OperationType
 from operad.transports import (
@@ -108,6 +109,8 @@ class CallHandler:
             callable: what it makes of the request, or raises `CallError`. On a broker one has to be chosen:
             until then every caller is anonymous.
         operations: which operations are served; all by default.
+        reexport: whether operations of `from_remote` are served on; two processes that do so to each other would
+            send a call round in circles.
         mask_errors: whether messages of undeclared exceptions stay here. Default: wherever there is a network.
         max_concurrent: how many requests may be under way; more fail with ``OVERLOADED``.
         lease: seconds that a stream lives without a sign of life from its consumer.
@@ -121,6 +124,7 @@ class CallHandler:
         *,
         identity: Literal["peer", "delegate"] | Verifier | None = None,
         operations: Callable[[OperationSpec], bool] | None = None,
+        reexport: bool = False,
         mask_errors: bool | None = None,
         max_concurrent: int = 10_000,
         lease: float = 30.0,
@@ -130,6 +134,7 @@ class CallHandler:
         self._registry = registry
         self._transport = transport
         self._serves = operations
+        self._reexport = reexport
         self._mask = not capabilities.same_process if mask_errors is None else mask_errors
         self._max_concurrent = max_concurrent
         self._lease = lease
@@ -147,6 +152,7 @@ class CallHandler:
         self._sweep: asyncio.TimerHandle | None = None
         self.instance = secrets.token_hex(8)
         """The id by which this handler is known in discovery."""
+        self._listing = Listing(registry, self._is_served, self.instance)
 
     @property
     def active(self) -> int:
@@ -182,20 +188,26 @@ class CallHandler:
         link = self._link
         if link is None or self._draining:
             return
+        first = self._known is None
         self._known = specs = self._registry.specs()
-        wanted = {spec.id for spec in specs if self._is_served(spec)}
-        for operation_id in self._registrations.keys() - wanted:
+        wanted = {spec.id for spec in specs if self._is_served(spec)} | self._listing.own.keys()
+        gone = self._registrations.keys() - wanted
+        for operation_id in gone:
             await self._registrations.pop(operation_id).unregister()
         missing = sorted(wanted - self._registrations.keys())
         for start in range(0, len(missing), _REGISTER_AT_ONCE):
             await self._register(link, missing[start : start + _REGISTER_AT_ONCE])
+        if first:
+            await self._listing.announce(link)
+        if gone or missing:
+            await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
 
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
         made = await asyncio.gather(*(link.register(f"op:{id}", GROUP) for id in operation_ids))
         self._registrations.update(zip(operation_ids, made, strict=True))
 
     def _is_served(self, spec: OperationSpec) -> bool:
-        if self._registry.get_handler(spec.id) is None:
+        if self._registry.get_handler(spec.id) is None or (REMOTE in spec.metadata and not self._reexport):
             return False
         return self._serves is None or self._serves(spec)
 
@@ -268,7 +280,7 @@ class CallHandler:
         operation_id = request.operation_id
         if self._draining:
             return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}": the handler is shutting down')
-        if operation_id not in self._registrations and not _is_for_all(payload):
+        if operation_id not in self._registrations and operation_id not in self._listing.shared:
             return operation_not_found(operation_id)
         if len(self._active) >= self._max_concurrent:
             message = f"{self._max_concurrent} requests are under way already (max_concurrent)"
@@ -327,6 +339,12 @@ class CallHandler:
             if inspect.isawaitable(identity):
                 identity = await identity
             context.identity = identity
+            answer = self._listing.answer(request.operation_id)
+            if answer is not None:
+                data = answer(payload.get("input"), context)
+                event = _responded(request.request_id, local_envelope(data, request.operation_id))
+                await self._answer(request, event)
+                return
             spec = self._registry.get_spec(request.operation_id)
             if request.total is None and (spec is None or spec.type is not OperationType.SUBSCRIPTION):
                 envelope = await self._registry.execute(request.operation_id, payload.get("input"), context)
@@ -488,11 +506,6 @@ class CallHandler:
         now = time.time() * 1000
         for key in [key for key, limit in self._recent.items() if limit < now]:
             del self._recent[key]
-
-
-def _is_for_all(payload: dict[str, Any]) -> bool:
-    """Whether a request is a question to everybody, which needs no registered operation."""
-    return payload.get("operationId") == "operad.discover"
 
 
 def _identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, transport: Transport) -> Verifier:

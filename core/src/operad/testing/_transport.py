@@ -74,7 +74,7 @@ class Participant:
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
         """Send a request; answers where what follows it goes."""
-        values = {
+        values: dict[str, Any] = {
             "input": {} if input is None else input,
             "replyTo": self.link.inbox,
             "timeoutMs": 20_000,
@@ -168,7 +168,7 @@ def kit_registry(served: Served, extra: tuple[str, ...] = ()) -> OperationRegist
     async def unencodable(input: Any, context: OperationContext) -> Any:
         return {"nan": math.nan, "set": {1}, "key": {1: 2}, "bytes": [b"x"]}[input["what"]]
 
-    async def big(input: Any, context: OperationContext) -> str:
+    async def big(input: Any, context: OperationContext) -> Any:
         return "x" * input["size"]
 
     async def bigs(input: Any, context: OperationContext) -> AsyncIterator[str]:
@@ -464,7 +464,7 @@ class TransportConformance:
                 async def read() -> list[Any]:
                     return [envelope.data async for envelope in calls.subscribe("kit.count", {"to": 500})]
 
-                assert await asyncio.gather(read(), read(), read()) == [list(range(500))] * 3
+                assert list(await asyncio.gather(read(), read(), read())) == [list(range(500))] * 3
                 assert [item.data async for item in calls.subscribe("kit.count", {"to": 0})] == []
                 assert [item.data async for item in calls.subscribe("kit.echo", {"value": 7})] == [7]
                 await kit.served.until(lambda: handler.active == 0)

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.hub")
 REGISTER, REGISTERED, UNREGISTER = "link.register", "link.registered", "link.unregister"
 
 _REMEMBERED = 1_024
-"""How many ended requests of a handler are remembered, so that what was on its way is no alarm."""
+"""How many ended requests of a peer are remembered, so that what was on its way is no alarm."""
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
 _MAX_TOPIC = 1_024
@@ -70,7 +70,7 @@ class Peer:
         """Requests that it has, by the id under which it knows them."""
         self.topics: set[str] = set()
         self.ended: dict[str, bool] = {}
-        """Ids of requests that it had lately; true: it knows that they are over."""
+        """Ids of requests that it made or had lately; true: it knows that they are over."""
 
     @property
     def name(self) -> str:
@@ -189,8 +189,8 @@ class Switch:
         if not has_credit and isinstance(timeout, (int, float)):
             expires = time.time() * 1000 + timeout + _LATE
         to = event.get("to")
-        is_open = isinstance(to, str) and to.startswith("all:")
-        route = Route(peer, request_id, operation_id, has_credit, expires, is_open)
+        topic = to if isinstance(to, str) and to.startswith("all:") else None
+        route = Route(peer, request_id, operation_id, has_credit, expires, topic is not None)
         if not self._take(peer):
             message = f"{self.limits.calls} requests of this identity are under way already"
             details = {"limit": "calls", "value": self.limits.calls}
@@ -203,8 +203,8 @@ class Switch:
                 payload.pop("identity", None)
             else:
                 payload["identity"] = peer.identity.to_wire()
-        if is_open:
-            self._put_to_all(route, payload, tuple(self._topics.get(to, ())))
+        if topic is not None:
+            self._put_to_all(route, payload, tuple(self._topics.get(topic, ())))
         else:
             self._put_to_one(route, payload)
 
@@ -251,8 +251,7 @@ class Switch:
 
     def _on_response(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
         handler_id = payload.get("requestId")
-        route = peer.serving.get(handler_id) if isinstance(handler_id, str) else None
-        if route is None:
+        if not isinstance(handler_id, str) or (route := peer.serving.get(handler_id)) is None:
             self._on_stray(peer, handler_id, event["type"])
             return
         type_ = event["type"]
@@ -296,12 +295,11 @@ class Switch:
             self._deliver(route.caller, {"type": protocol.ABORTED, "id": "", "payload": aborted})
             self._answered(route, peer, over=True)
         elif request_id not in peer.ended:
-            self._refuse(peer, "an abort of a request that is not its own", quiet=True)
+            self._refuse(peer, "an abort of a request that is not its own")
 
     def _on_credit(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
         request_id = payload.get("requestId")
-        route = peer.calls.get(request_id) if isinstance(request_id, str) else None
-        if route is None:
+        if not isinstance(request_id, str) or (route := peer.calls.get(request_id)) is None:
             return  # of a stream that has just ended
         for handler, handler_id in route.handlers.items():
             forwarded = {"requestId": handler_id, "total": payload.get("total"), "replyTo": peer.inbox}
@@ -348,6 +346,7 @@ class Switch:
         if caller.calls.get(route.caller_id) is not route:
             return
         del caller.calls[route.caller_id]
+        _remember(caller, route.caller_id, True)
         name = _name(caller.identity)
         left = self._under_way[name] - 1
         if left:
@@ -360,10 +359,7 @@ class Switch:
     def _forget(self, route: Route, handler: Peer, over: bool) -> None:
         handler_id = route.handlers.pop(handler)
         handler.serving.pop(handler_id, None)
-        ended = handler.ended
-        ended[handler_id] = over
-        if len(ended) > _REMEMBERED:
-            del ended[next(iter(ended))]
+        _remember(handler, handler_id, over)
 
     def _take(self, peer: Peer) -> bool:
         name = _name(peer.identity)
@@ -424,16 +420,23 @@ class Switch:
         except PayloadTooLargeError as error:
             logger.warning("%s did not get a %s: %s", peer.name, event["type"], error)
 
-    def _refuse(self, peer: Peer, what: str, *, quiet: bool = False) -> None:
+    def _refuse(self, peer: Peer, what: str) -> None:
         self.refused += 1
-        logger.log(logging.DEBUG if quiet else logging.WARNING, "refused from %s: %s", peer.name, what)
+        logger.warning("refused from %s: %s", peer.name, what)
+
+
+def _remember(peer: Peer, request_id: str, over: bool) -> None:
+    ended = peer.ended
+    ended[request_id] = over
+    if len(ended) > _REMEMBERED:
+        del ended[next(iter(ended))]
 
 
 def _name(identity: Identity | None) -> str | None:
     return None if identity is None else identity.id
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= protocol.MAX_ID_LENGTH
 
 

@@ -227,7 +227,7 @@ class _Connection:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow)
         self._hub = hub
         self._socket = socket
-        self._transport: asyncio.WriteTransport = request.transport  # type: ignore[assignment]  # aiohttp names the base class; TCP writes
+        self._transport: asyncio.WriteTransport = request.transport
         self._loop = asyncio.get_running_loop()
         self._frames: list[bytes] = []
         self._limit = hub._max_payload + HEADROOM

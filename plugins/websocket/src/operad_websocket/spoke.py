@@ -100,7 +100,7 @@ class WebSocketTransport:
         except WSServerHandshakeError as error:
             raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
-            raise LinkDownError(f"{self.url} cannot be reached: {error or type(error).__name__}") from None
+            raise LinkDownError(f"{self.url} cannot be reached: {error!r}") from None
 
 
 class SpokeLink:
