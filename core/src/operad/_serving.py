@@ -145,7 +145,9 @@ class CallHandler:
         self._link: Link | None = None
         self._draining = False
         self._known: object = None
+        self._drained = False
         self._registrations: dict[str, Registration] = {}
+        self._registering: set[str] = set()
         self._active: dict[tuple[str, str], _Request] = {}
         self._recent: dict[tuple[str, str], float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,7 +175,7 @@ class CallHandler:
         if self._link is not None:
             raise RuntimeError("the call handler is open already")
         self._loop = asyncio.get_running_loop()
-        self._draining = False
+        self._draining = self._drained = False
         self._link = await self._transport.open(self._on_event, self._on_link)
         try:
             await self.refresh()
@@ -203,8 +205,12 @@ class CallHandler:
             await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
 
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
-        made = await asyncio.gather(*(link.register(f"op:{id}", GROUP) for id in operation_ids))
-        self._registrations.update(zip(operation_ids, made, strict=True))
+        self._registering.update(operation_ids)  # requests may come before the transport answers
+        try:
+            made = await asyncio.gather(*(link.register(f"op:{id}", GROUP) for id in operation_ids))
+            self._registrations.update(zip(operation_ids, made, strict=True))
+        finally:
+            self._registering.difference_update(operation_ids)
 
     def _is_served(self, spec: OperationSpec) -> bool:
         if self._registry.get_handler(spec.id) is None or (REMOTE in spec.metadata and not self._reexport):
@@ -221,7 +227,8 @@ class CallHandler:
             self._sweep.cancel()
         limit = self._loop.time() + self._drain_timeout
         try:
-            await _quietly(link.drain(self._drain_timeout))
+            await _quietly(link.drain(self._drain_timeout))  # what the transport had for us still comes, and runs
+            self._drained = True
             self._registrations.clear()
             tasks = {request.task for request in self._active.values() if request.task is not None}
             if tasks:
@@ -278,9 +285,13 @@ class CallHandler:
     def _refusal(self, request: _Request, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
         """Why a request is not even begun."""
         operation_id = request.operation_id
-        if self._draining:
+        if self._drained:
             return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}": the handler is shutting down')
-        if operation_id not in self._registrations and operation_id not in self._listing.shared:
+        if not (
+            operation_id in self._registrations
+            or operation_id in self._registering
+            or operation_id in self._listing.shared
+        ):
             return operation_not_found(operation_id)
         if len(self._active) >= self._max_concurrent:
             message = f"{self._max_concurrent} requests are under way already (max_concurrent)"
