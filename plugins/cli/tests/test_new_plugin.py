@@ -1,0 +1,70 @@
+"""`operad new-plugin`: what it refuses. That what it writes works is tested with the packaging."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from operad import ConfigError
+from operad_cli.new_plugin import TEMPLATE, new_plugin, render_plugin
+
+
+@pytest.mark.parametrize("name", ["", "Pigeons", "pi geons", "../etc", "a--b", "-a", "a_b", "1st", "operad-"])
+def test_a_name_that_makes_no_package_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no name for a plugin"):
+        render_plugin(name, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        render_plugin("pigeons", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_without_copier_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "copier", None)
+    with pytest.raises(ConfigError, match=r"pip install operad-cli\[new-plugin\]"):
+        render_plugin("pigeons", tmp_path / "x")
+
+
+def test_the_template_is_part_of_the_package_and_the_repository_points_to_it() -> None:
+    assert (TEMPLATE / "copier.yml").is_file()
+    pointer = Path(__file__).parents[3] / "templates" / "plugin"
+    assert pointer.resolve() == TEMPLATE.resolve()
+
+
+def test_the_command_writes_the_skeleton_and_says_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("copier", reason="copier is not installed: pip install operad-cli[new-plugin]")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(new_plugin, ["carrier-pigeons", "--description", 'They "carry".'])
+    assert result.exit_code == 0, result.output
+    assert "cd operad-carrier-pigeons" in result.output
+    written = sorted(
+        str(path.relative_to(tmp_path / "operad-carrier-pigeons"))
+        for path in (tmp_path / "operad-carrier-pigeons").rglob("*")
+        if path.is_file()
+    )
+    assert written == [
+        ".gitignore",
+        "CHANGELOG.md",
+        "README.md",
+        "pyproject.toml",
+        "src/operad_carrier_pigeons/__init__.py",
+        "src/operad_carrier_pigeons/client.py",
+        "src/operad_carrier_pigeons/config.py",
+        "src/operad_carrier_pigeons/envelopes.py",
+        "src/operad_carrier_pigeons/plugin.py",
+        "src/operad_carrier_pigeons/py.typed",
+        "src/operad_carrier_pigeons/source.py",
+        "tests/test_carrier_pigeons_conformance.py",
+    ]
+    text = "".join(path.read_text() for path in (tmp_path / "operad-carrier-pigeons").rglob("*.py"))
+    assert "{{" not in text
+    assert "class CarrierPigeonsConfig" in text
