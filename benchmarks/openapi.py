@@ -2,8 +2,8 @@
 
     python benchmarks/openapi.py [load] [call] [sse]
 
-Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, where installed: FastMCP's
-``from_openapi``, UTCP's converter, httpx-sse. Documents: Stripe's from ../shared/data/specs and GitHub's from npm
+Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, where installed:
+FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents: Stripe's from ../shared/data/specs and GitHub's from npm
 ``@octokit/openapi`` (installed by the tests of tests/peers/prism), where they are.
 """
 

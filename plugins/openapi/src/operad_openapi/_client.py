@@ -20,7 +20,7 @@ from operad_openapi.config import HTTPOptions
 
 if TYPE_CHECKING:
     # aiohttp costs 114 ms to import: only what sends a request pays for it.
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientResponse, ClientSession, ClientTimeout
 
 _RETRIED_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
@@ -43,10 +43,14 @@ class Request:
     body: EncodedBody | None = None
     authorize: Callable[[], Awaitable[Credentials]] | None = None
     """Makes the credentials, for each attempt anew."""
-    deadline: float | None = None
-    """Of the event loop's clock, in s."""
+    is_stream: bool = False
+    """Whether the response may go on for ever: `idle_timeout` bounds silence, nothing the whole."""
     idle_timeout: float | None = None
     """Seconds between two reads of a stream."""
+    deadline: float | None = None
+    """Of the event loop's clock, in s; set when a request is sent again."""
+    redirected_to: str | None = None
+    """The URL that a redirect led to, without its query, which may hold secrets."""
 
 
 class HTTPClient:
@@ -83,7 +87,9 @@ class HTTPClient:
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
                 headers={"User-Agent": USER_AGENT},
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._options.connect_timeout),
+                timeout=aiohttp.ClientTimeout(
+                    total=self._options.timeout, sock_connect=self._options.connect_timeout
+                ),
             )
             self._loop = loop
         return self._session
@@ -100,6 +106,7 @@ class HTTPClient:
         may_retry = may_retry and replayable
         attempt = 0
         refreshed = False
+        started = asyncio.get_running_loop().time()
         while True:
             credentials = Credentials() if request.authorize is None else await request.authorize()
             try:
@@ -107,10 +114,14 @@ class HTTPClient:
             except CallError as error:
                 if error.code != ErrorCode.UNAVAILABLE or not may_retry or attempt >= policy.attempts:
                     raise
+                self._limit(request, started)
                 delay = random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # jitter is no secret
                 if not _fits(delay, request.deadline):
                     raise
             else:
+                if response.status < 300:
+                    return response
+                self._limit(request, started)
                 can_refresh = credentials.refresh if replayable and not refreshed else None
                 if response.status == 401 and can_refresh is not None:
                     refreshed = True
@@ -129,12 +140,18 @@ class HTTPClient:
             attempt += 1
             await asyncio.sleep(delay)
 
+    def _limit(self, request: Request, started: float) -> None:
+        """Make the attempts to come share the time of the first."""
+        if self._options.timeout is not None:
+            request.deadline = started + self._options.timeout
+
     async def _follow(self, request: Request, credentials: Credentials) -> ClientResponse:
         response = await self._once(request, credentials)
         if response.status not in _REDIRECTS or "Location" not in response.headers:
             return response
         left = self._options.limits.redirects
-        origin = origin_of(request.url)
+        origin, first = origin_of(request.url), request
+        self._limit(request, asyncio.get_running_loop().time())
         while response.status in _REDIRECTS and (location := response.headers.get("Location")):
             if request.method not in ("GET", "HEAD"):
                 replayable = request.body is None or request.body.replayable
@@ -152,6 +169,7 @@ class HTTPClient:
                 origin = origin_of(target)
             else:
                 request = attrs.evolve(request, url=target)
+            first.redirected_to = target.partition("?")[0]
             response = await self._once(request, credentials)
         return response
 
@@ -205,16 +223,24 @@ class HTTPClient:
         options: dict[str, Any] = {}
         if body is not None:
             options["data"] = body.data if body.stream is None else body.stream()
-        if request.idle_timeout is not None:
-            options["timeout"] = aiohttp.ClientTimeout(
-                total=None, sock_connect=self._options.connect_timeout, sock_read=request.idle_timeout
-            )
+        if request.is_stream or request.deadline is not None or self._options.session is not None:
+            options["timeout"] = self._timeout(request)
         try:
             return await session.request(
                 request.method, URL(url, encoded=True), headers=headers, allow_redirects=False, **options
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise network_error(error, request.method, request.url) from error
+            raise network_error(error, request.method, request.url, self._options.timeout) from error
+
+    def _timeout(self, request: Request) -> ClientTimeout:
+        from aiohttp import ClientTimeout
+
+        total = None if request.is_stream else self._options.timeout
+        if total is not None and request.deadline is not None:
+            # aiohttp takes 0 for "no bound".
+            total = max(0.001, request.deadline - asyncio.get_running_loop().time())
+        connect = self._options.connect_timeout
+        return ClientTimeout(total=total, sock_connect=connect, sock_read=request.idle_timeout)
 
 
 def _fits(delay: float, deadline: float | None) -> bool:
@@ -249,13 +275,16 @@ def _host(url: str) -> str:
     return origin_of(url) or "the server"
 
 
-def network_error(error: BaseException, method: str, url: str) -> CallError:
+def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
     """The `CallError` for a failure below HTTP; it names the server, never the whole URL."""
     import aiohttp
 
     where = f"{method} {_host(url)}"
     details = {"method": method, "url": url.partition("?")[0]}
-    if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
+        within = "in time" if timeout is None else f"within {timeout} s"
+        return CallError(ErrorCode.TIMEOUT, f"{where} did not answer {within}", details)
+    if isinstance(error, aiohttp.ServerTimeoutError):
         kind = (
             "the connection was not made" if isinstance(error, aiohttp.ConnectionTimeoutError) else "no data came"
         )
@@ -292,20 +321,30 @@ async def chunks_of(response: ClientResponse) -> AsyncIterator[bytes]:
         raise network_error(error, response.method, str(response.url)) from error
 
 
-async def read_body(response: ClientResponse, limit: int, name: str = "response_bytes") -> bytes:
+async def read_body(
+    response: ClientResponse, limit: int, name: str = "response_bytes", timeout: float | None = None
+) -> bytes:
     """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, decompressed or not."""
+    import aiohttp
+
     length = response.content_length
     if length is not None and length > limit:
         response.close()
         raise _too_large(response, limit, name)
-    pieces: list[bytes] = []
-    size = 0
-    async for chunk in chunks_of(response):
-        size += len(chunk)
-        if size > limit:
-            response.close()
-            raise _too_large(response, limit, name)
-        pieces.append(chunk)
+    try:
+        if length is not None and "Content-Encoding" not in response.headers:
+            return await response.read()
+        pieces: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                response.close()
+                raise _too_large(response, limit, name)
+            pieces.append(chunk)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        response.close()
+        raise network_error(error, response.method, str(response.url), timeout) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -69,7 +69,8 @@ class Plan:
 
         if not isinstance(input, Mapping):
             raise SerializationError(f"expected an object of parameters, got {type(input).__name__}")
-        if unknown := input.keys() - self.inputs.keys:
+        if not input.keys() <= self.inputs.keys:
+            unknown = input.keys() - self.inputs.keys
             known = ", ".join(sorted(self.inputs.keys)) or "none"
             raise SerializationError(f"unknown parameter {', '.join(sorted(map(repr, unknown)))}; known: {known}")
         paths: dict[str, str] = {}

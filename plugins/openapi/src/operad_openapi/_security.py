@@ -110,19 +110,19 @@ class Authenticator:
                 return None
             return self._api_key(credential, scheme)
         if kind == "http" and http == "basic":
-            return _authorization(credential) if credential.type == "basic" else None
+            return authorization(credential) if credential.type == "basic" else None
         if kind in ("oauth2", "openIdConnect") or (kind == "http" and http == "bearer"):
             if credential.type == "bearer":
-                return _authorization(credential)
+                return authorization(credential)
             return self._oauth2(credential, scheme, server) if credential.type == "oauth2" else None
-        return _authorization(own) if own is not None else None
+        return authorization(own) if own is not None else None
 
     def _general(self, auth: HTTPAuth, server: str) -> Applier | None:
         if auth.type == "apiKey":
             return self._api_key(auth, {"in": "header", "name": "X-API-Key"})
         if auth.type == "oauth2":
             return self._oauth2(auth, {}, server)
-        return _authorization(auth)
+        return authorization(auth)
 
     def _api_key(self, auth: HTTPAuth, scheme: Json) -> Applier | None:
         token = auth.token
@@ -182,7 +182,8 @@ def _refusing(message: str) -> Applier:
     return refuse
 
 
-def _authorization(auth: HTTPAuth) -> Applier | None:
+def authorization(auth: HTTPAuth) -> Applier | None:
+    """Puts a bearer or basic credential into its header; ``None`` if the credential is incomplete."""
     prefix = auth.prefix
     if auth.type == "basic":
         prefix = prefix or "Basic"

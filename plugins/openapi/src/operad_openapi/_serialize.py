@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -306,11 +307,13 @@ def check_cookie_text(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=1024)
 def is_json(media_type: str) -> bool:
     """Whether ``media_type`` (without parameters, lower case) is JSON or one of the ``+json`` family."""
     return media_type == "application/json" or media_type.endswith("+json") or media_type == "text/json"
 
 
+@lru_cache(maxsize=1024)
 def essence(content_type: str) -> str:
     """The media type without parameters, in lower case (RFC 9110, 8.3.1)."""
     return content_type.partition(";")[0].strip().lower()

@@ -1,0 +1,276 @@
+"""One operation of a document: listed at once, planned when it is first used, called over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ErrorCode
+from operad.operations import ErrorDefinition
+from operad.schemas import Schema
+from operad_openapi._client import Request, chunks_of, read_body
+from operad_openapi._document import PointerError
+from operad_openapi._normalize import EVENT_STREAM, STREAM_TYPES, NotUsableError, RawOperation, responses_of
+from operad_openapi._outputs import is_text_item, item_schema, output_schema
+from operad_openapi._plan import Plan, build_plan
+from operad_openapi._responses import decode_body, failure_of, json_records
+from operad_openapi._security import Credentials
+from operad_openapi._serialize import SerializationError, essence
+from operad_openapi._source import DocumentSource
+from operad_openapi._urls import origin_of
+from operad_openapi.config import HTTPAuth
+from operad_openapi.envelopes import HTTPResponseMeta, join_headers
+from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+_DONE = "[DONE]"
+_DEFAULT_RECONNECT_MS = 3_000
+
+
+class DocumentOperation:
+    """One operation of a document; its plan is made when it is first used.
+
+    Args:
+        source: what it shares with the others.
+        raw: the operation as the document has it.
+        stream_type: the media type that a subscription asks for, or ``None``.
+        is_twin: whether this is the streaming twin of an operation that answers JSON as well.
+    """
+
+    __slots__ = ("_authorize", "_is_home", "_plan", "is_twin", "raw", "source", "stream_type")
+
+    def __init__(
+        self, source: DocumentSource, raw: RawOperation, stream_type: str | None, *, is_twin: bool = False
+    ) -> None:
+        self.source = source
+        self.raw = raw
+        self.stream_type = stream_type
+        self.is_twin = is_twin
+        self._plan: Plan | None = None
+        self._is_home: bool | None = None
+        self._authorize: Callable[[], Awaitable[Credentials]] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """How its requests are made. Raises `CallError` if the document does not tell."""
+        if self._plan is None:
+            try:
+                self._plan = build_plan(self.source.document, self.raw, self.source.config, self.source.input_view)
+            except (NotUsableError, PointerError, SerializationError) as error:
+                message = f"{self.raw.pointer}: {error}"
+                raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+        return self._plan
+
+    def input_schema(self) -> Schema:
+        """The schema of the merged input."""
+        return self.source.schema(self.plan.inputs.schema, self.source.input_view)
+
+    def output_schema(self) -> Schema:
+        """The schema of the data; of one item, for a stream."""
+        source, view = self.source, self.source.output_view
+        if self.stream_type is None:
+            return source.schema(output_schema(source.document, self.raw, view), view)
+        return source.schema(item_schema(source.document, self.raw, self.stream_type, view), view)
+
+    @property
+    def error_schemas(self) -> tuple[ErrorDefinition, ...]:
+        """The declared responses that are no success."""
+        return tuple(
+            self.source.error_definition(self.raw, str(status), node)
+            for status, node in responses_of(self.raw).items()
+            if str(status)[:1] in ("3", "4", "5") or status == "default"
+        )
+
+    async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
+        """Send the request; the answer is an envelope of kind ``http``. Raises `CallError`."""
+        started = time.perf_counter()
+        config = self.source.config
+        request = await self._request(input, context)
+        where = f"{request.method} {request.url.partition('?')[0]}"
+        response = await self.source.client.send(request)
+        try:
+            if not 200 <= response.status < 300:
+                raise await failure_of(response, config.limits.error_bytes, where)
+            body = await read_body(response, config.limits.response_bytes, timeout=config.timeout)
+        finally:
+            response.release()
+        headers, cookies = join_headers(response.headers.items())
+        content_type = headers.get("content-type", "")
+        data = None if response.status in (204, 205) else decode_body(body, content_type, where)
+        url = request.redirected_to or request.url
+        elapsed = round((time.perf_counter() - started) * 1000, 3)
+        meta = HTTPResponseMeta(response.status, headers, content_type, url, request.method, elapsed, cookies)
+        return ResponseEnvelope(data, meta)
+
+    async def stream(
+        self, input: Any, context: OperationContext | None = None
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        """Send the request and yield an envelope per item of the stream. Raises `CallError`."""
+        config = self.source.config
+        last_event_id, wait_ms = "", _DEFAULT_RECONNECT_MS
+        is_text = is_text_item(self.output_schema().raw, self.source.output_view)
+        failures = 0
+        while True:
+            request = await self._request(input, context)
+            request.is_stream, request.idle_timeout = True, config.idle_timeout
+            if last_event_id:
+                request.headers["Last-Event-ID"] = last_event_id
+            may_resume = config.reconnect and request.method == "GET" and self.stream_type == EVENT_STREAM
+            try:
+                response = await self._open_stream(request)
+                try:
+                    if response.status == 204:  # the server asks not to come back
+                        return
+                    parser = SSEParser(max_event_size=config.limits.event_bytes)
+                    items = self._items(response, request, parser, is_text=is_text)
+                    try:
+                        async for envelope in items:
+                            failures = 0
+                            last_event_id = parser.last_event_id
+                            yield envelope
+                    finally:
+                        await items.aclose()
+                    if not may_resume or parser.retry == -1:
+                        return
+                finally:
+                    response.close()
+                last_event_id, wait_ms = parser.last_event_id, parser.retry or wait_ms
+            except CallError as error:
+                failures += 1
+                lost = error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+                if not may_resume or not lost or failures > config.retries.attempts:
+                    raise
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def _open_stream(self, request: Request) -> ClientResponse:
+        where = f"{request.method} {request.url.partition('?')[0]}"
+        config = self.source.config
+        try:
+            async with asyncio.timeout(config.timeout):
+                response = await self.source.client.send(request)
+                if not 200 <= response.status < 300:
+                    try:
+                        raise await failure_of(response, config.limits.error_bytes, where)
+                    finally:
+                        response.release()
+        except TimeoutError as error:
+            raise _timed_out(where, config.timeout) from error
+        kind = essence(response.headers.get("Content-Type", ""))
+        if response.status != 204 and kind not in STREAM_TYPES:
+            response.close()
+            message = f"{where}: expected a stream ({self.stream_type}), got content type {kind or 'none'}"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"contentType": kind, "message": message})
+        return response
+
+    async def _items(
+        self, response: ClientResponse, request: Request, parser: SSEParser, *, is_text: bool
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        headers, cookies = join_headers(response.headers.items())
+        content_type = headers.get("content-type", "")
+        kind = essence(content_type)
+        where = f"{request.method} {request.url.partition('?')[0]}"
+        shared = (
+            response.status,
+            headers,
+            content_type,
+            request.redirected_to or request.url,
+            request.method,
+            None,
+            cookies,
+        )
+        limits = self.source.config.limits
+        if kind != EVENT_STREAM:
+            records = json_records(response, kind, limits.event_bytes, where)
+            async for record in records:
+                yield ResponseEnvelope(record, HTTPResponseMeta(*shared))
+            return
+        async for chunk in chunks_of(response):
+            try:
+                events = parser.feed(chunk)
+            except SSEEventTooLargeError as error:
+                message = f"{where}: an event is larger than {limits.event_bytes} bytes (limit event_bytes)"
+                details = {"limit": "event_bytes", "bytes": limits.event_bytes}
+                raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details) from error
+            for event in events:
+                if event.data == _DONE and not is_text:
+                    parser.retry = -1  # the end, said by the stream itself: there is nothing to resume
+                    return
+                yield ResponseEnvelope(
+                    _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
+                )
+
+    async def _request(self, input: Any, context: OperationContext | None) -> Request:
+        """The request for an input. Raises `CallError`."""
+        config = self.source.config
+        try:
+            plan = self.plan
+            if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
+                input = plan.with_stream(input)
+            request = plan.request(input, self.stream_type)
+            if self._is_home is None:
+                self._is_home = origin_of(plan.server) in {plan.home, *self.source.origins}
+            if not self._is_home:
+                return request  # to another origin go neither headers nor credentials
+            if config.headers:
+                request.headers.update(config.headers)
+            if config.request_headers is not None:
+                request.headers.update(await _maybe_await(config.request_headers(context)))
+            if config.credentials_for is not None:
+                own = await _maybe_await(config.credentials_for(context))
+                request.authorize = self._authorizer(own or config.auth)
+            else:
+                if self._authorize is None:
+                    self._authorize = self._authorizer(config.auth)
+                request.authorize = self._authorize
+        except SerializationError as error:
+            raise _invalid(self.raw, error) from error
+        except NotUsableError as error:
+            message = f"{self.raw.pointer}: {error}"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+        return request
+
+    def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]]:
+        """Makes the credentials of a request."""
+        appliers = self.source.authenticator.plan(self.raw, self.plan.server, auth)
+
+        async def authorize() -> Credentials:
+            credentials = Credentials()
+            for apply in appliers:
+                await apply(credentials)
+            return credentials
+
+        return authorize
+
+
+async def _maybe_await(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _event_value(event: SSEEvent, *, is_text: bool) -> Any:
+    if is_text or not event.data:
+        return event.data
+    # A stream of words must not turn "5" into a number where nothing says so; the schema, if any, judges.
+    try:
+        return decode_body(event.data.encode(), "application/json", "")
+    except (CallError, UnicodeEncodeError):
+        return event.data
+
+
+def _timed_out(where: str, timeout: float | None) -> CallError:
+    deadline = int(time.time() * 1000)
+    return CallError(
+        ErrorCode.TIMEOUT, f"{where} did not answer within {timeout} s", {"deadline": deadline, "timeout": timeout}
+    )
+
+
+def _invalid(raw: RawOperation, error: SerializationError) -> CallError:
+    message = f"{raw.method} {raw.path}: {error}"
+    errors = [{"path": "$", "message": str(error), "keyword": "serialization"}]
+    return CallError(ErrorCode.VALIDATION_ERROR, message, {"errors": errors})

@@ -1,0 +1,89 @@
+"""What an operation answers: the schema of its data, or of the items of its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from operad_openapi._document import Document, Json, PointerError
+from operad_openapi._normalize import (
+    EVENT_STREAM,
+    RawOperation,
+    response_content,
+    success_media,
+    success_responses,
+)
+from operad_openapi._schemas import SchemaView
+from operad_openapi._serialize import essence, is_json
+
+# Draft 4, and so OpenAPI 3.0, has no better word for null that stands alone.
+_NULL: Json = {"enum": [None]}
+
+
+def output_schema(document: Document, raw: RawOperation, view: SchemaView) -> Any:
+    """The union of the JSON schemas of 2xx responses; ``True`` where one of them could be anything."""
+    if raw.method == "HEAD":
+        return _NULL
+    unique: list[Any] = []
+    for status, node in success_responses(raw):
+        try:
+            schemas = _body_schemas(status, response_content(document, raw, node), view)
+        except PointerError:
+            return True
+        for schema in schemas:
+            if schema is True or schema == {}:
+                return True
+            if schema not in unique:
+                unique.append(schema)
+    if not unique:
+        return True
+    return unique[0] if len(unique) == 1 else {"anyOf": unique}
+
+
+def _body_schemas(status: str, content: Mapping[str, Json], view: SchemaView) -> list[Any]:
+    if status in ("204", "205"):
+        return [_NULL]
+    found = [
+        view.schema(media.get("schema", True))
+        for media_type, media in content.items()
+        if is_json(essence(media_type))
+    ]
+    if found:
+        return found
+    kinds = [essence(media_type) for media_type in content]
+    return [{"type": "string"}] if kinds and all(kind.startswith("text/") for kind in kinds) else [True]
+
+
+def item_schema(document: Document, raw: RawOperation, stream_type: str, view: SchemaView) -> Any:
+    """The schema of one item of a stream: ``itemSchema`` in 3.2, ``schema`` before it."""
+    for _, media_type, media in success_media(document, raw):
+        if essence(media_type) == essence(stream_type):
+            if "itemSchema" not in media:
+                return view.schema(media.get("schema", True))
+            schema = view.schema(media["itemSchema"])
+            return _event_data(schema, view) if essence(media_type) == EVENT_STREAM else schema
+    return True
+
+
+def is_text_item(schema: Any, view: SchemaView) -> bool:
+    """Whether items of ``schema`` are text that is not to be parsed."""
+    try:
+        node = view.resolve(schema)
+    except PointerError:
+        return False
+    return isinstance(node, dict) and node.get("type") == "string"
+
+
+def _event_data(schema: Any, view: SchemaView) -> Any:
+    """The schema of an event's data, from 3.2's schema of the whole event."""
+    try:
+        node = view.resolve(schema)
+        data = node.get("properties", {}).get("data") if isinstance(node, dict) else None
+        data = view.resolve(data)
+    except PointerError:
+        return True
+    if not isinstance(data, dict):
+        return True
+    if is_json(essence(str(data.get("contentMediaType", "")))):
+        return data.get("contentSchema", True)
+    return data

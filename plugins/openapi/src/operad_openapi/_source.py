@@ -1,0 +1,115 @@
+"""What the operations of one document share."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from operad.errors import ErrorCode
+from operad.operations import ErrorDefinition
+from operad.schemas import Schema, from_schema, lazy_schema
+from operad_openapi._bodies import EncodedBody
+from operad_openapi._client import HTTPClient, Request, read_body
+from operad_openapi._document import Document, Json, PointerError
+from operad_openapi._normalize import RawOperation, response_content
+from operad_openapi._responses import decode_body, failure_of
+from operad_openapi._schemas import SchemaView
+from operad_openapi._security import Authenticator, Credentials, authorization
+from operad_openapi._serialize import essence, is_json, percent_encode
+from operad_openapi._urls import origin_of
+from operad_openapi.config import HTTPAuth, HTTPServiceConfig
+
+
+class DocumentSource:
+    """What the operations of one document share."""
+
+    def __init__(self, document: Document, config: HTTPServiceConfig) -> None:
+        self.document = document
+        self.config = config
+        self.client = HTTPClient(config, trusted=config.trusted)
+        self.input_view = SchemaView(document, "readOnly")
+        self.output_view = SchemaView(document, "writeOnly")
+        self.authenticator = Authenticator(document, config, self._fetch_token)
+        self.origins = frozenset(filter(None, map(origin_of, config.origins)))
+        self._responses: dict[str, ErrorDefinition] = {}
+
+    def schema(self, node: Any, view: SchemaView) -> Schema:
+        """The compiled-when-used schema of ``node``, which is one of ``view``'s."""
+        return from_schema(
+            node,
+            dialect=cast("Any", self.document.dialect),
+            document=view.root,
+            trusted=self.config.trusted,
+        )
+
+    async def _fetch_token(self, url: str, auth: HTTPAuth) -> Json:
+        """The answer of a token endpoint (RFC 6749, 4.4.2)."""
+        from multidict import CIMultiDict
+
+        form = "grant_type=client_credentials"
+        if auth.scopes:
+            form += "&scope=" + percent_encode(" ".join(auth.scopes))
+        pair = f"{percent_encode(auth.client_id or '')}:{percent_encode(auth.client_secret or '')}"
+        basic = authorization(HTTPAuth(type="basic", token=pair))
+
+        async def authorize() -> Credentials:
+            credentials = Credentials()
+            if basic is not None:
+                await basic(credentials)
+            return credentials
+
+        request = Request(
+            "POST",
+            url,
+            CIMultiDict({"Accept": "application/json"}),
+            [],
+            EncodedBody("application/x-www-form-urlencoded", form.encode()),
+            authorize,
+        )
+        where = f"token endpoint {origin_of(url)}"
+        response = await self.client.send(request)
+        try:
+            if response.status != 200:
+                raise await failure_of(response, self.config.limits.error_bytes, where)
+            body = await read_body(response, self.config.limits.error_bytes, "error_bytes")
+        finally:
+            response.release()
+        answer = decode_body(body, "application/json", where)
+        return answer if isinstance(answer, dict) else {}
+
+    def error_definition(self, operation: RawOperation, status: str, node: Any) -> ErrorDefinition:
+        """What the error of one declared response looks like; shared where responses are."""
+        reference = node.get("$ref") if isinstance(node, dict) else None
+        key = f"{status} {reference}" if isinstance(reference, str) else None
+        if key is not None and key in self._responses:
+            return self._responses[key]
+        try:
+            response = self.document.resolve(node)
+        except PointerError:
+            response = None
+        description = response.get("description") if isinstance(response, dict) else None
+        definition = ErrorDefinition(
+            str(ErrorCode.EXECUTION_ERROR),
+            f"HTTP {status}" + (f": {description}" if isinstance(description, str) and description else ""),
+            lazy_schema(lambda: self._error_schema(operation, status, node)),
+            int(status) if status.isdecimal() else None,
+        )
+        if key is not None:
+            self._responses[key] = definition
+        return definition
+
+    def _error_schema(self, operation: RawOperation, status: str, node: Any) -> Schema:
+        """The schema of the error's details."""
+        try:
+            content = response_content(self.document, operation, node)
+        except PointerError:
+            content = {}
+        bodies = [
+            self.output_view.schema(media["schema"])
+            for media_type, media in content.items()
+            if is_json(essence(media_type)) and "schema" in media
+        ]
+        code: Json = {"const": int(status)} if status.isdecimal() else {"type": "integer"}
+        properties: Json = {"statusCode": code}
+        if bodies:
+            properties["body"] = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+        return self.schema({"type": "object", "properties": properties}, self.output_view)
