@@ -1,0 +1,161 @@
+"""What holds for every schema and every value: strategies for schemas with references, unions and conjunctions."""
+
+import copy
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from operad.schemas import from_schema
+
+NAMES = ["a", "b", "c", "t", "a-b", "", "Größe"]
+REFS = ["#", "#/$defs/A", "#/$defs/B", "#/$defs/a"]
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 12),
+    st.sampled_from([0.0, 1.0, 2.5, -0.5, 1e22, 1e300]),
+    st.sampled_from(["", "x", "1", "2.0", "1e2", "true", "False", "null", "A", "B", "007", "-0"]),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+types = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+patterns = st.sampled_from(["^a", "b$", "^[a-z]+$", "^(a+)+$"])
+
+
+def _keywords(inner: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    several = st.lists(inner, min_size=1, max_size=3)
+    named = st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    needed = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
+    return {
+        "type": st.one_of(types, st.lists(types, min_size=1, max_size=3, unique=True)),
+        "properties": named,
+        "required": needed,
+        "additionalProperties": inner,
+        "patternProperties": st.dictionaries(patterns, inner, max_size=2),
+        "items": inner,
+        "prefixItems": several,
+        "minItems": st.integers(0, 4),
+        "maxItems": st.integers(0, 4),
+        "allOf": several,
+        "anyOf": several,
+        "oneOf": several,
+        "not": inner,
+        "if": inner,
+        "then": inner,
+        "else": inner,
+        "enum": st.lists(values, min_size=1, max_size=3),
+        "const": values,
+        "default": values,
+        "minimum": st.integers(-2, 5),
+        "maxLength": st.integers(0, 3),
+        "pattern": patterns,
+        "uniqueItems": st.booleans(),
+        "minProperties": st.integers(0, 3),
+        "contains": inner,
+        "unevaluatedProperties": inner,
+        "unevaluatedItems": inner,
+        "dependentSchemas": named,
+        "dependentRequired": st.dictionaries(st.sampled_from(NAMES), needed, max_size=2),
+        "propertyNames": inner,
+        "discriminator": st.sampled_from(NAMES).map(
+            lambda name: {"propertyName": name, "mapping": {"x": REFS[1]}}
+        ),
+    }
+
+
+def _few(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """At most four keywords, so that a value has a chance to be valid."""
+    keywords = _keywords(inner)
+    chosen = st.lists(st.sampled_from([*keywords, "type", "properties", "anyOf"]), max_size=4, unique=True)
+    return chosen.flatmap(lambda keys: st.fixed_dictionaries({key: keywords[key] for key in keys}))
+
+
+leaves = st.sampled_from([True, False, *({"$ref": ref} for ref in REFS), {"type": "string"}, {"type": "integer"}])
+inner = _few(leaves)
+bodies = st.one_of(leaves, inner, _few(st.one_of(leaves, inner)))
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> dict[str, Any]:
+    root = draw(_few(bodies))
+    root["$defs"] = {"A": draw(bodies), "B": draw(_few(bodies)), "a": draw(bodies)}
+    return root
+
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+LOOP = {"$ref": "#", "$defs": {"A": {"$ref": "#"}, "B": {}, "a": True}}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality that tells 1 from 1.0 and from True."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+@many
+@given(schemas(), values)
+@example(LOOP, {"a": 1})
+def test_a_cast_changes_neither_value_nor_schema_and_never_raises(schema: dict[str, Any], value: Any) -> None:
+    before = copy.deepcopy((schema, value))
+    compiled = from_schema(schema)
+    compiled.cast(value)
+    compiled.is_valid(value)
+    compiled.errors(value)
+    compiled.cast_report(value)
+    compiled.mismatches(value)
+    assert same(before, (schema, value))
+
+
+@many
+@given(schemas(), values)
+def test_a_cast_is_idempotent(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    once = compiled.cast(value)
+    assert same(compiled.cast(once), once), (once, compiled.cast(once))
+
+
+@many
+@given(schemas(), values)
+def test_a_cast_is_the_same_every_time_and_for_every_equal_schema(schema: dict[str, Any], value: Any) -> None:
+    first = from_schema(schema).cast(value)
+    other = {**copy.deepcopy(schema), "title": "another text, another compilation"}
+    assert same(from_schema(other).cast(value), first)
+
+
+@many
+@given(schemas(), values)
+def test_null_is_kept_and_what_is_kept_keeps_its_kind(schema: dict[str, Any], value: Any) -> None:
+    result = from_schema(schema).cast(value)
+    assert isinstance(result, dict) == isinstance(value, dict)
+    assert isinstance(result, list) == isinstance(value, list)
+    assert (result is None) == (value is None)
+
+
+@many
+@given(schemas(), values)
+def test_errors_are_empty_exactly_for_valid_values(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    assert compiled.is_valid(value) == (not compiled.errors(value))
+
+
+@many
+@given(schemas(), values)
+def test_the_normalizer_is_the_cast_and_the_check(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    result, clean = compiled.normalizer(value)
+    assert same(result, compiled.cast(value))
+    assert clean == (not compiled.mismatches(value))
+
+
+@many
+@given(schemas(), values)
+def test_closures_and_generated_code_agree_with_the_interpreter(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    inner = compiled._compile()
+    assert compiled.is_valid(value) == (not inner._checks.found(value, inner._root))
