@@ -9,11 +9,12 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from operad import protocol
+from operad._incoming import Incoming, OnRequest
 from operad.access import Identity
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode, operation_not_found
@@ -25,6 +26,7 @@ from operad.transports import (
     LinkState,
     NoRespondersError,
     PayloadTooLargeError,
+    Registration,
     Transport,
     TransportError,
 )
@@ -116,6 +118,7 @@ class PendingRequestMap:
         max_pending: how many calls may wait at once; more fail with ``OVERLOADED``.
         credit: how many items of a stream may be on their way to a consumer.
         lease: seconds that a stream lives without a sign of life from the other side.
+        on_request: takes requests that are served by hand (see `serve`); most applications use a `CallHandler`.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class PendingRequestMap:
         max_pending: int = 10_000,
         credit: int = 64,
         lease: float = 30.0,
+        on_request: OnRequest | None = None,
     ) -> None:
         if credit < 1:
             raise ValueError(f"credit: expected at least 1, got {credit}")
@@ -137,6 +141,7 @@ class PendingRequestMap:
         self._max_pending = max_pending
         self._credit = credit
         self._lease = lease
+        self._incoming = None if on_request is None else Incoming(on_request, max_pending)
         self._link: Link | None = None
         self._pending: dict[str, _Pending] = {}
         self._orphans: dict[str, float] = {}
@@ -405,37 +410,84 @@ class PendingRequestMap:
         except TransportError as error:
             raise self._not_sent(error, operation_id) from error
         finally:
-            del self._pending[request_id]
+            self._pending.pop(request_id, None)
             if not asked.complete:
                 asked.target = f"all:{topic}"
                 self._abort(request_id, asked, link)
         return asked.answers
 
+    # --- serving by hand -------------------------------------------------------------------------
+
+    async def serve(self, operation_id: str, group: str = "operad") -> Registration:
+        """Take requests for an operation; ``on_request`` gets them. Raises `TransportError`.
+
+        Each is answered by `respond`, `emit_error` or `abort`; a subscription by any number of `respond`, which
+        wait for the consumer's credit, and `complete`.
+        """
+        if self._incoming is None:
+            raise RuntimeError("serving by hand needs PendingRequestMap(…, on_request=…)")
+        return await self._open_link().register(f"op:{operation_id}", group)
+
+    async def respond(self, request_id: str, envelope: ResponseEnvelope[Any] | Mapping[str, Any]) -> None:
+        """Answer a request of this link, or send an item of its stream.
+
+        Raises:
+            TypeError: what is given is no envelope.
+            LookupError: no such request is under way on this link.
+            CallError: the envelope cannot be sent; the caller has been told.
+        """
+        await self._by_hand(request_id).respond(self._open_link(), request_id, envelope, self._kinds)
+
+    async def complete(self, request_id: str) -> None:
+        """End the stream of a request of this link. Raises `LookupError`."""
+        await self._by_hand(request_id).complete(self._open_link(), request_id)
+
+    async def emit_error(
+        self, request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None
+    ) -> None:
+        """End a request of this link with an error. Raises `LookupError`."""
+        await self._by_hand(request_id).emit_error(self._open_link(), request_id, code, message, details)
+
+    async def abort(self, request_id: str) -> None:
+        """End a call that this map made, or a request that this link has, on both sides. Raises `LookupError`."""
+        link = self._open_link()
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            await self._by_hand(request_id).abort(link, request_id)
+            return
+        self._abort(request_id, pending, link)
+        self._fail(pending, CallError(ErrorCode.ABORTED, f'"{pending.operation_id}" was aborted'))
+
+    def _by_hand(self, request_id: str) -> Incoming:
+        if self._incoming is None or request_id not in self._incoming:
+            raise LookupError(f'no request "{request_id}" of this link is under way')
+        return self._incoming
+
     # --- what comes in ---------------------------------------------------------------------------
 
     def _on_event(self, event: Event, delivery: Delivery) -> None:
-        payload = event["payload"]
+        payload, type_ = event["payload"], event["type"]
         request_id = payload.get("requestId")
         pending = self._pending.get(request_id) if type(request_id) is str else None
         if pending is None:
-            self._stray(event["type"], payload, delivery)
+            if self._incoming is not None and self._incoming.on_event(event, delivery):
+                return
+            self._stray(type_, payload, delivery)
             return
         assert type(request_id) is str
-        if (
-            delivery.peer is not None
-            and pending.target is not None
-            and delivery.peer != pending.target
-            and type(pending) is not _Asked
-        ):
-            logger.warning("dropped a %s for a request that %s does not serve", event["type"], delivery.peer)
-            return
-        kind = type(pending)
-        if kind is _Single:
-            self._on_answer(request_id, pending, event["type"], payload)  # type: ignore[arg-type]  # see kind
-        elif kind is _Stream:
-            self._on_stream(request_id, pending, event["type"], payload)  # type: ignore[arg-type]  # see kind
-        else:
-            self._on_asked(pending, event["type"], payload)  # type: ignore[arg-type]  # see kind
+        if isinstance(pending, _Asked):
+            self._on_asked(pending, type_, payload)
+        elif delivery.peer is not None and pending.target is not None and delivery.peer != pending.target:
+            logger.warning("dropped a %s for a request that %s does not serve", type_, delivery.peer)
+        elif isinstance(pending, _Stream):
+            if pending.heard is not None:
+                pending.heard = time.monotonic()
+            if type_ == protocol.RESPONDED:
+                self._on_item(request_id, pending, payload)
+            else:
+                self._on_stream(request_id, pending, type_, payload)
+        elif isinstance(pending, _Single):
+            self._on_answer(request_id, pending, type_, payload)
 
     def _on_answer(self, request_id: str, pending: _Single, type_: str, payload: dict[str, Any]) -> None:
         future = pending.future
@@ -468,11 +520,6 @@ class PendingRequestMap:
         _set(future, error)
 
     def _on_stream(self, request_id: str, stream: _Stream, type_: str, payload: dict[str, Any]) -> None:
-        if stream.heard is not None:
-            stream.heard = time.monotonic()
-        if type_ == protocol.RESPONDED:
-            self._on_item(request_id, stream, payload)
-            return
         if type_ == protocol.COMPLETED:
             count = payload.get("count")
             lost = type(count) is int and count > stream.next_seq > 0
@@ -487,8 +534,7 @@ class PendingRequestMap:
         del self._pending[request_id]
 
     def _on_item(self, request_id: str, stream: _Stream, payload: dict[str, Any]) -> None:
-        reply_to = payload.get("replyTo")
-        if type(reply_to) is str and stream.target is None:
+        if stream.target is None and type(reply_to := payload.get("replyTo")) is str:
             stream.target = reply_to
         seq = payload.get("seq")
         if type(seq) is int:
@@ -552,6 +598,8 @@ class PendingRequestMap:
             self._up.set()
             return
         self._up.clear()
+        if self._incoming is not None:
+            self._incoming.clear()
         pending, self._pending = self._pending, {}
         for item in pending.values():
             self._fail(item, _lost(item.operation_id, "the connection was lost during the call"))
@@ -564,15 +612,19 @@ class PendingRequestMap:
 
     # --- the parts of a request -------------------------------------------------------------------
 
-    def _admit(self) -> Link:
+    def _open_link(self) -> Link:
         if self._link is None:
             raise CallError(
                 ErrorCode.UNAVAILABLE, "the call map is not open: use `async with PendingRequestMap(transport)`"
             )
+        return self._link
+
+    def _admit(self) -> Link:
+        link = self._open_link()
         if len(self._pending) >= self._max_pending:
             message = f"{self._max_pending} calls are under way already (max_pending)"
             raise CallError(ErrorCode.OVERLOADED, message, {"limit": "max_pending", "value": self._max_pending})
-        return self._link
+        return link
 
     def _limit(self, timeout: float | None, deadline: float | None) -> float:
         """When a call has to be over, in epoch ms."""
@@ -608,6 +660,9 @@ class PendingRequestMap:
             _set(pending.future, error)
         elif isinstance(pending, _Stream):
             pending.finish(error)
+        elif isinstance(pending, _Asked):
+            pending.expected = 0  # what has come is all that will
+            pending.wake()
 
     def _break(self, request_id: str, stream: _Stream, error: CallError) -> None:
         """End a stream from this side."""

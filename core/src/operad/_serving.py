@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import secrets
 import time
@@ -280,7 +279,7 @@ class CallHandler:
             self._spawn(self._refuse(request, refusal))
             return
         self._active[key] = request
-        request.task = self._spawn(self._serve(request, payload, delivery))
+        request.task = self._loop.create_task(self._serve(request, payload, delivery))
 
     def _refusal(self, request: _Request, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
         """Why a request is not even begun."""
@@ -297,8 +296,9 @@ class CallHandler:
             message = f"{self._max_concurrent} requests are under way already (max_concurrent)"
             details = {"limit": "max_concurrent", "value": self._max_concurrent}
             return CallError(ErrorCode.OVERLOADED, message, details)
-        request.deadline = self._deadline(payload, delivery)
-        if request.deadline is not None and request.deadline <= time.time() * 1000:
+        now = time.time() * 1000
+        request.deadline = self._deadline(payload, now)
+        if request.deadline is not None and request.deadline <= now:
             message = f'"{operation_id}" came after its deadline'
             return CallError(ErrorCode.TIMEOUT, message, {"deadline": request.deadline})
         if delivery.redelivered:
@@ -308,12 +308,12 @@ class CallHandler:
                 return CallError(ErrorCode.UNAVAILABLE, message, {"operationId": operation_id, "sent": True})
         return None
 
-    def _deadline(self, payload: dict[str, Any], delivery: Delivery) -> float | None:
+    def _deadline(self, payload: dict[str, Any], now: float) -> float | None:
         """When the request has to be over here, in epoch ms. A duration needs no common clock, but a live link."""
         timeout, deadline = payload.get("timeoutMs"), payload.get("deadline")
         if self._live and isinstance(timeout, (int, float)) and 0 <= timeout < _LONGEST:
-            return time.time() * 1000 + timeout
-        if isinstance(deadline, (int, float)) and deadline < time.time() * 1000 + _LONGEST:
+            return now + timeout
+        if isinstance(deadline, (int, float)) and deadline < now + _LONGEST:
             return float(deadline)
         return None
 
@@ -347,9 +347,8 @@ class CallHandler:
             if type(trace) is str:
                 context.metadata = {"traceparent": trace}
             identity = self._verify(payload, delivery)
-            if inspect.isawaitable(identity):
-                identity = await identity
-            context.identity = identity
+            if identity is not None:
+                context.identity = identity if isinstance(identity, Identity) else await identity
             answer = self._listing.answer(request.operation_id)
             if answer is not None:
                 data = answer(payload.get("input"), context)
@@ -378,6 +377,7 @@ class CallHandler:
         sent = 0
         breath = _BREATH if request.total is None else _CREDIT_BREATH
         stream = self._registry.subscribe(request.operation_id, input, context)
+        items = stream._items  # nobody else reads it: the guards of `Subscription.__anext__` have no work here
         try:
             while True:
                 while request.total is not None and sent >= request.total:
@@ -387,7 +387,7 @@ class CallHandler:
                     finally:
                         request.waiter = None
                 try:
-                    envelope = await stream.__anext__()
+                    envelope = await items.__anext__()
                 except StopAsyncIteration:
                     break
                 payload: dict[str, Any] = {"requestId": request.request_id, "output": envelope, "seq": sent}
@@ -473,8 +473,11 @@ class CallHandler:
 
     def _cancel(self, request: _Request) -> None:
         self._finish(request)
-        if request.task is not None:
-            request.task.cancel()
+        task = request.task
+        if task is not None:  # not in the table any more, but closing waits for its end
+            task.cancel()
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _finish(self, request: _Request) -> None:
         """Forget a request; idempotent."""

@@ -6,8 +6,17 @@ moves events. The events are those of `operad.protocol`.
 """
 
 from operad._federation import RemoteSession, from_remote
+from operad._incoming import IncomingRequest
 from operad._pending import PendingRequestMap
 from operad._serving import CallHandler, Verifier
 from operad.protocol import CallEventMap
 
-__all__ = ["CallEventMap", "CallHandler", "PendingRequestMap", "RemoteSession", "Verifier", "from_remote"]
+__all__ = [
+    "CallEventMap",
+    "CallHandler",
+    "IncomingRequest",
+    "PendingRequestMap",
+    "RemoteSession",
+    "Verifier",
+    "from_remote",
+]
