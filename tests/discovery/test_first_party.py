@@ -10,14 +10,14 @@ import pytest
 from operad import PluginRecord, load_plugins
 
 ROOT = Path(__file__).parents[2]
+ALL = {file.parent.name: tomllib.loads(file.read_text()) for file in (ROOT / "plugins").glob("*/pyproject.toml")}
 PROJECTS = {
-    file.parent.name: tomllib.loads(file.read_text())["project"]
-    for file in (ROOT / "plugins").glob("*/pyproject.toml")
+    name: file["project"] for name, file in ALL.items() if "operad" in file["project"].get("entry-points", {})
 }
 CONTRIBUTES = {
-    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
+    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
-    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
+    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},

@@ -73,4 +73,4 @@ class TestMCPEnvelope(EnvelopeKindConformance):
 
 class TestPlugin(PluginConformance):
     distribution = "operad-mcp"
-    contributes = {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]}
+    contributes = {"sources": ["mcp"], "envelope_kinds": ["mcp"]}

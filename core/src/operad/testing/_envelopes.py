@@ -14,7 +14,7 @@ from operad.envelopes import EnvelopeKind, EnvelopeKinds, ResponseEnvelope, is_r
 from operad.errors import CallError
 from operad.plugins import Plugins, load_plugins
 from operad.schemas import from_schema
-from operad.testing._examples import skip
+from operad.testing._examples import equal, skip
 
 _WIRE_NAME = re.compile(r"_?[a-z][A-Za-z0-9]*")
 
@@ -56,13 +56,13 @@ class EnvelopeKindConformance:
         """`Plugins.envelope_kinds` knows the source and the type of its meta."""
         kind = self._kind()
         for meta in self._metas():
-            assert type(meta) is kind.meta_type
-            assert meta.source == kind.source
+            equal(type(meta), kind.meta_type, "the type of the example")
+            equal(meta.source, kind.source, "its source")
 
     def test_metas_are_immutable_values(self) -> None:
         """Equal fields make equal metas, and no field can be set: envelopes are shared."""
         for meta in self._metas():
-            assert attrs.evolve(meta) == meta
+            equal(attrs.evolve(meta), meta, "a copy of the meta")
             name = next((field.name for field in attrs.fields(type(meta))), "anything")
             try:
                 setattr(meta, name, getattr(meta, name, None))
@@ -74,7 +74,7 @@ class EnvelopeKindConformance:
         """``from_wire(to_wire(envelope))`` is the envelope again, through real JSON."""
         for meta in self._metas():
             envelope = ResponseEnvelope({"a": [1, None, "ü"]}, meta)
-            assert self._crossed(envelope) == envelope
+            equal(self._crossed(envelope), envelope, "the envelope after the wire")
 
     def test_bytes_survive_the_wire(self) -> None:
         """Binary data are base64 on the wire and bytes again after it."""
@@ -82,13 +82,13 @@ class EnvelopeKindConformance:
             skip(f"{type(self).__name__} does not declare binary")
         for meta in self._metas():
             envelope = ResponseEnvelope(b"\x00\xff\n", meta)
-            assert self._crossed(envelope) == envelope
+            equal(self._crossed(envelope), envelope, "the envelope after the wire")
 
     def test_wire_names_are_camel_case(self) -> None:
         """The JSON form names the source first and writes its fields in camelCase."""
         for meta in self._metas():
             names = list(ResponseEnvelope(None, meta).to_wire()["meta"])
-            assert names[0] == "source"
+            equal(names[0], "source", "the first name of the JSON form")
             for name in names:
                 assert _WIRE_NAME.fullmatch(name), f"{name} is not camelCase"
 
@@ -104,12 +104,13 @@ class EnvelopeKindConformance:
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             wire["meta"]["fieldOfTheFuture"] = {"a": 1}
-            assert self._kinds().from_wire(wire) == ResponseEnvelope(1, meta)
+            equal(self._kinds().from_wire(wire), ResponseEnvelope(1, meta), "the envelope of a newer peer")
 
     def test_wire_forms_are_recognised(self) -> None:
         """`is_response_envelope` knows the mapping by its source."""
         for meta in self._metas():
-            assert is_response_envelope(ResponseEnvelope(1, meta).to_wire(), self._kinds())
+            wire = ResponseEnvelope(1, meta).to_wire()
+            assert is_response_envelope(wire, self._kinds()), f"not taken for an envelope: {wire}"
 
     def test_a_malformed_meta_is_a_call_error(self) -> None:
         """What a peer sends in another shape raises `CallError`, never anything else."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from operad.plugins import PluginRecord, Plugins, load_plugins
-from operad.testing._examples import skip
+from operad.testing._examples import equal, skip
 
 _PROBE = """
 import contextlib, io, json, sys
@@ -49,23 +49,23 @@ class PluginConformance:
 
     def test_the_entry_point_is_there(self) -> None:
         """The distribution has an entry point of group ``operad``."""
-        assert self._entry_point().value
+        assert self._entry_point().value, "the entry point names no module"
 
     def test_the_plugin_loads(self) -> None:
         """It loads, and contributes what it says."""
         record = self._record()
         assert record.status == "loaded", record.error
-        expected = {kind: sorted(names) for kind, names in self.contributes.items()}
-        assert {kind: sorted(names) for kind, names in record.contributes.items()} == expected
+        equal(_sorted(record.contributes), _sorted(self.contributes), "what it contributes")
 
     def test_the_record_names_its_origin(self) -> None:
         """The record has the distribution's name and version."""
         metadata = self._distribution().metadata
-        assert (self._record().distribution, self._record().version) == (metadata["Name"], metadata["Version"])
+        record = self._record()
+        equal((record.distribution, record.version), (metadata["Name"], metadata["Version"]), "name and version")
 
     def test_two_applications_can_load_it(self) -> None:
         """Loading it twice in one process gives two independent sets of contributions."""
-        assert self._plugins().records == self._plugins().records
+        equal(self._plugins().records, self._plugins().records, "the records of a second load")
 
     def test_loading_imports_nothing_heavy(self) -> None:
         """A fresh interpreter that loads the plugin imports no module of another distribution than operad."""
@@ -76,7 +76,7 @@ class PluginConformance:
 
     def test_loading_prints_nothing(self) -> None:
         """Neither importing the plugin nor its hooks write to the terminal."""
-        assert self._probe()["printed"] == ""
+        equal(self._probe()["printed"], "", "what loading prints")
 
     def test_it_requires_operad(self) -> None:
         """The metadata say which versions of operad it works with."""
@@ -90,7 +90,7 @@ class PluginConformance:
         """The package carries ``py.typed`` (PEP 561)."""
         package = self._entry_point().value.partition(":")[0].partition(".")[0]
         found = find_spec(package)
-        assert found is not None
+        assert found is not None, f"{package} cannot be imported"
         if found.submodule_search_locations is None:
             skip("a single module cannot carry py.typed")
         assert any((Path(folder) / "py.typed").is_file() for folder in found.submodule_search_locations), (
@@ -122,3 +122,7 @@ class PluginConformance:
         assert done.returncode == 0, done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
         return report
+
+
+def _sorted(contributes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {kind: sorted(names) for kind, names in sorted(contributes.items())}

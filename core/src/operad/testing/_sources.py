@@ -18,7 +18,7 @@ from operad.operations import OperationSpec, OperationType
 from operad.plugins import Plugins, load_plugins
 from operad.registry import OperationRegistry
 from operad.sources import SourceContext
-from operad.testing._examples import ANYTHING, Example, given, skip
+from operad.testing._examples import ANYTHING, Example, equal, given, skip
 from operad.testing._running import run
 
 NAMESPACE = "conformance"
@@ -104,7 +104,7 @@ class SourceConformance:
     def test_a_plugin_offers_the_source(self) -> None:
         """`Plugins.sources` has it under its name, with a line that describes it."""
         source = self.plugins().source(self.source)
-        assert source.name == self.source
+        equal(source.name, self.source, "the name of the source")
         assert source.description, f'give Source("{self.source}", …) a description: one line for listings'
 
     def test_an_unknown_option_is_refused(self) -> None:
@@ -113,7 +113,7 @@ class SourceConformance:
         async def body() -> None:
             async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
                 error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
-                assert "no_such_option" in error
+                assert "no_such_option" in error, f"the error does not name the option: {error}"
 
         run(body())
 
@@ -128,7 +128,7 @@ class SourceConformance:
                     async with OperationRegistry(self.plugins()) as registry:
                         error = await _refusal(registry, self.source, {**options, **broken}, OperadError)
                         assert error.strip(), f"{broken}: the error has no message"
-                        assert not registry.specs()
+                        equal(registry.specs(), (), f"operations after a failed load with {broken}")
 
         run(body())
 
@@ -181,8 +181,10 @@ class SourceConformance:
             async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
                 one = await registry.load(self.source, namespace="one", **options)
                 two = await registry.load(self.source, namespace="two", **options)
-                assert [spec.name for spec in one] == [spec.name for spec in two]
-                assert len(registry) == len(one) + len(two)
+                equal(
+                    [spec.name for spec in two], [spec.name for spec in one], "the operations of the second load"
+                )
+                equal(len(registry), len(one) + len(two), "the number of operations of both loads")
 
         run(body())
 
@@ -274,7 +276,8 @@ class SourceConformance:
             async with self._loaded() as registry:
                 envelope = await self._execute(registry, example)
                 self._check(registry, envelope, example.data)
-                assert registry.plugins.envelope_kinds.is_error(envelope)
+                is_error = registry.plugins.envelope_kinds.is_error(envelope)
+                assert is_error, f"the kind does not call this an error: {envelope.meta}"
 
         run(body())
 
@@ -316,7 +319,7 @@ class SourceConformance:
             async with self._loaded() as registry:
                 spec = registry.get_spec(example.id(NAMESPACE))
                 assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
-                assert spec.type is OperationType.SUBSCRIPTION
+                equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
                 expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
                 async with registry.subscribe(spec.id, dict(example.input), _trusted()) as items:
                     for data in expected:
@@ -331,7 +334,7 @@ class SourceConformance:
         async def body() -> None:
             async with self._loaded() as registry:
                 async for envelope in registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted()):
-                    assert isinstance(envelope, ResponseEnvelope)
+                    assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
                     break
                 await self._still_works(registry)
 
@@ -369,14 +372,12 @@ class SourceConformance:
             self._check(registry, await self._execute(registry, self.example), self.example.data)
 
     def _check(self, registry: OperationRegistry, envelope: ResponseEnvelope[Any], data: Any) -> None:
-        assert isinstance(envelope, ResponseEnvelope)
-        assert envelope.meta.source == self.capabilities.envelope_kind
+        assert isinstance(envelope, ResponseEnvelope), f"expected an envelope, got {envelope!r}"
+        equal(envelope.meta.source, self.capabilities.envelope_kind, "the kind of the envelope")
         if data is not ANYTHING:
-            assert envelope.data == data, f"expected {data!r}, got {envelope.data!r}"
+            equal(envelope.data, data, "the data")
         wire = json.loads(json.dumps(envelope.to_wire(), allow_nan=False))
-        assert registry.plugins.envelope_kinds.from_wire(wire) == envelope, (
-            "the envelope does not survive the wire"
-        )
+        equal(registry.plugins.envelope_kinds.from_wire(wire), envelope, "the envelope after the wire")
 
 
 @asynccontextmanager
