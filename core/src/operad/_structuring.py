@@ -27,7 +27,7 @@ def config_converter() -> Converter:
     converter.register_structure_hook(float, _exactly(float, int))
     converter.register_structure_hook(Path, lambda value, _: Path(_checked(value, str, Path)))
     converter.register_structure_hook_func(_is_opaque, lambda value, _: value)
-    converter.register_structure_hook_func(lambda hint: get_origin(hint) is Literal, _literal)
+    converter.register_structure_hook_func(_is_literal, _literal)
     converter.register_structure_hook_func(_is_enum, _enum)
     converter.register_structure_hook_func(_is_list, lambda value, hint: _list(converter, value, hint))
     converter.register_structure_hook_factory(_is_union, lambda hint: _union(converter, hint))
@@ -51,6 +51,10 @@ def _exactly(expected: type[Any], *also: type[Any]) -> Structure:
 
 def _choice(choices: tuple[Any, ...]) -> Unusable:
     return Unusable(f"expected one of {', '.join(repr(choice) for choice in choices)}")
+
+
+def _is_literal(hint: Any) -> bool:
+    return get_origin(hint) is Literal
 
 
 def _literal(value: Any, hint: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import collections.abc
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import attrs
-import msgspec
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -30,7 +31,8 @@ def wire_name(field: attrs.Attribute[Any]) -> str:
 @lru_cache(maxsize=1)
 def wire_converter() -> Converter:
     """The converter between attrs classes and their JSON form."""
-    # cattrs costs 29 ms to import: an application that never leaves its process does without it.
+    # cattrs costs 29 ms to import, msgspec 15: an application that never leaves its process does without.
+    import msgspec
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -40,7 +42,8 @@ def wire_converter() -> Converter:
         return {field.name: override(rename=wire_name(field)) for field in attrs.fields(cls)}
 
     def unstructure(cls: type[Any]) -> Callable[[Any], Any]:
-        if hasattr(cls, "to_wire"):  # a part of a meta that knows its own JSON form, such as one that keeps unknown names
+        # A part of a meta may know its own JSON form, such as one that keeps unknown names.
+        if hasattr(cls, "to_wire"):
             return lambda value: value.to_wire()
         # cattrs publishes these two without complete types.
         to_dict: Any = make_dict_unstructure_fn(cls, converter, **overrides(cls))
@@ -82,34 +85,43 @@ def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
 
 def meta_schemas(meta_types: Iterable[type[Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """JSON Schemas of meta types: one reference each, and the definitions they point to, with JSON names."""
+    import msgspec
+
     types = list(meta_types)
-    _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    chosen: dict[str, str] = {}
-    references = []
-    for meta_type in types:
-        name = meta_type.__name__
-        for field in attrs.fields(meta_type):
-            if "wire" in field.metadata:
-                chosen[field.name] = field.metadata["wire"]
-        definition = components[name]
+    references, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    definitions = dict(components)
+    for cls in {cls for meta_type in types for cls in _classes(meta_type)}:
+        # msgspec tells classes of one name apart by their module.
+        full = re.sub(r"[^A-Za-z0-9.\-_]", "_", f"{cls.__module__}.{cls.__qualname__}")
+        definition = definitions.get(full) or definitions[cls.__name__]
+        _rename(definition, {field.name: wire_name(field) for field in attrs.fields(cls)})
+    for meta_type, reference in zip(types, references, strict=True):
+        definition = definitions[reference["$ref"].rpartition("/")[2]]
         definition["properties"] = {
             "source": {"const": meta_type.source},
-            **definition["properties"],
+            **definition.get("properties", {}),
             "encoding": {"const": "base64"},
         }
         definition["required"] = ["source", *definition.get("required", ())]
-        references.append({"$ref": f"#/$defs/{name}"})
-    for definition in components.values():
-        _rename(definition, chosen)
-    return references, dict(components)
+    return list(references), definitions
 
 
-def _rename(definition: dict[str, Any], chosen: Mapping[str, str]) -> None:
-    properties = definition.get("properties")
-    if properties is None:
+def _classes(hint: Any, seen: frozenset[Any] = frozenset()) -> Iterator[type[Any]]:
+    """The attrs classes that a type hint is made of."""
+    if hint in seen:
         return
-    definition["properties"] = {
-        chosen.get(name) or camel_case(name): schema for name, schema in properties.items()
-    }
+    if isinstance(hint, type) and attrs.has(hint):
+        yield hint
+        parts = tuple(get_type_hints(hint).values())
+    else:
+        parts = get_args(hint)
+    for part in parts:
+        if isinstance(part, collections.abc.Hashable):
+            yield from _classes(part, seen | {hint})
+
+
+def _rename(definition: dict[str, Any], names: Mapping[str, str]) -> None:
+    properties = definition.get("properties", {})
+    definition["properties"] = {names.get(name, name): schema for name, schema in properties.items()}
     if "required" in definition:
-        definition["required"] = [chosen.get(name) or camel_case(name) for name in definition["required"]]
+        definition["required"] = [names.get(name, name) for name in definition["required"]]

@@ -13,7 +13,13 @@ from operad.errors import CallError, ErrorCode
 def _strings(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and refuse everybody
         raise TypeError(f'expected a list of strings, got the string "{value}"; write ["{value}"]')
-    return tuple(value)
+    if isinstance(value, Mapping):  # {"write": false} would become ("write",), and grant it
+        raise TypeError("expected a list of strings, got a mapping")
+    strings = tuple(value)
+    for string in strings:
+        if not isinstance(string, str):
+            raise TypeError(f"expected a list of strings, got {type(string).__name__} in it")
+    return strings
 
 
 def _scopes(value: Iterable[str]) -> frozenset[str]:
@@ -42,6 +48,11 @@ class AccessControl:
     def __attrs_post_init__(self) -> None:
         if (self.resource_type is None) != (self.resource_action is None):
             raise ValueError("resource_type and resource_action go together: one of them is missing")
+        if self.resource_id_from is not None and self.resource_type is None:
+            raise ValueError("resource_id_from needs resource_type and resource_action")
+        if self.resource_type is not None and ":" in self.resource_type:
+            # "a:b" with id "c" and "a" with id "b:c" would be one grant, "a:b:c".
+            raise ValueError(f'resource_type "{self.resource_type}" must not hold a colon')
 
     @property
     def is_open(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from operad.registry import OperationRegistry
     from operad.subscriptions import Subscription
 
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.define(eq=False)

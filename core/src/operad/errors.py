@@ -94,6 +94,8 @@ class CallError(OperadError):
     code: str
     message: str
     details: dict[str, Any] | None
+    undeclared: bool = False
+    """Whether `map_error` made it of an exception that the operation does not declare (see `mask_error`)."""
 
     def __init__(self, code: str, message: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(code, message)
@@ -179,18 +181,26 @@ def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) ->
     if isinstance(error, asyncio.CancelledError):
         return CallError(ErrorCode.ABORTED, message or "the call was cancelled")
     if isinstance(error, SystemExit):
-        return CallError(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": repr(error)})
+        return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": _text_of(repr(error))})
     definition = _declared(error, message, declared)
     if definition is not None:
         return CallError(definition.code, message or definition.description, _details(error, definition))
     message = message or type(error).__name__
-    return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+    return _undeclared(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+
+def _undeclared(code: str, message: str, details: dict[str, Any]) -> CallError:
+    error = CallError(code, message, details)
+    error.undeclared = True
+    return error
 
 
 def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinition, ...]) -> ErrorDefinition | None:
     if not declared:
         return None
-    names = {str(getattr(error, "code", "")), *(cls.__name__ for cls in type(error).__mro__)}
+    # Of the classes, those of the exception itself and its bases, but not Python's own roots.
+    names = {cls.__name__ for cls in type(error).__mro__ if cls not in (Exception, BaseException, object)}
+    names.add(_text_of(_attribute(error, "code")))
     for definition in declared:
         if definition.code in names:
             return definition
@@ -200,13 +210,21 @@ def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinitio
     return None
 
 
+def _attribute(error: BaseException, name: str) -> Any:
+    """An attribute of any exception: a property that raises must not replace the error being reported."""
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001  # any exception class may come here
+        return None
+
+
 @lru_cache(maxsize=512)
 def _whole_word(code: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(code)}(?![A-Za-z0-9_])")
 
 
 def _details(error: BaseException, definition: ErrorDefinition) -> dict[str, Any] | None:
-    details = getattr(error, "details", None)
+    details = _attribute(error, "details")
     if not isinstance(details, Mapping):
         return None
     safe: dict[str, Any] = json_safe(details)
@@ -218,17 +236,16 @@ def _details(error: BaseException, definition: ErrorDefinition) -> dict[str, Any
 def mask_error(error: CallError, declared: Iterable[str] = (), *, mask: bool = True) -> CallError:
     """What of an error may cross a network edge.
 
-    An exception that the operation did not declare (``EXECUTION_ERROR`` made by `map_error`) may quote paths,
-    queries or secrets of this process: its message is replaced by a reference id, and the log has both.
+    An exception that the operation did not declare may quote paths, queries or secrets of this process: its
+    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose
+    passes as it is.
 
     Args:
         error: the error of the call.
-        declared: the codes that the operation declares; they pass.
+        declared: further codes that pass.
         mask: ``False`` lets everything through (development).
     """
-    if not mask or error.code in declared or error.__cause__ is None:
-        return error
-    if error.code not in (ErrorCode.EXECUTION_ERROR, ErrorCode.UNKNOWN_ERROR):
+    if not (mask and error.undeclared) or error.code in declared:
         return error
     reference = secrets.token_hex(6)
     logger.error("error %s: %s", reference, error.message, exc_info=error.__cause__)

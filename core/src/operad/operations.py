@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import attrs
 
 from operad.access import OPEN, AccessControl
-from operad.errors import RegistrationError
+from operad.errors import RegistrationError, json_safe
 from operad.schemas import UNKNOWN, Schema, from_schema
 
 P = ParamSpec("P")
@@ -75,6 +75,14 @@ def _error_schemas(values: Iterable[ErrorDefinition | Mapping[str, Any]]) -> tup
     )
 
 
+def _type(value: OperationType | str) -> OperationType:
+    try:
+        return OperationType(value)
+    except ValueError:
+        known = ", ".join(OperationType)
+        raise RegistrationError(f"operation type {value!r} is not usable: expected one of {known}") from None
+
+
 def _tags(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise TypeError(f'tags: expected a list of strings, got "{values}"; write ["{values}"]')
@@ -85,7 +93,6 @@ DEFAULT_NAMESPACE = "local"
 """The namespace of a decorated function that names none."""
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
-_EMPTY: Mapping[str, Any] = {}
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +107,7 @@ class OperationSpec:
     """``[A-Za-z0-9_-]+``"""
     name: str
     """Any printable characters but white space; everything after the id's first dot."""
-    type: OperationType = attrs.field(default=OperationType.MUTATION, converter=OperationType)
+    type: OperationType = attrs.field(default=OperationType.MUTATION, converter=_type)
     version: str = "1.0.0"
     title: str | None = None
     description: str = ""
@@ -111,7 +118,7 @@ class OperationSpec:
     error_schemas: tuple[ErrorDefinition, ...] = attrs.field(default=(), converter=_error_schemas)
     tags: tuple[str, ...] = attrs.field(default=(), converter=_tags)
     deprecated: bool = False
-    metadata: Mapping[str, Any] = _EMPTY
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Free for sources and applications; JSON-like."""
     id: str = attrs.field(init=False, eq=False, repr=False)
     """``namespace.name``"""
@@ -131,7 +138,7 @@ class OperationSpec:
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
 
     def to_wire(self, *, schemas: bool = True) -> dict[str, Any]:
-        """The JSON form, self-contained; ``schemas=False`` leaves the schemas out (listings)."""
+        """The JSON form, self-contained; ``schemas=False`` leaves schemas and metadata out (listings)."""
         wire: dict[str, Any] = {
             "id": self.id,
             "namespace": self.namespace,
@@ -153,14 +160,15 @@ class OperationSpec:
             wire["outputSchema"] = self.output_schema.bundled()
             if self.error_schemas:
                 wire["errorSchemas"] = [definition.to_wire() for definition in self.error_schemas]
+            if self.metadata:
+                wire["metadata"] = json_safe(self.metadata)
         return wire
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], **overrides: Any) -> OperationSpec:
+    def from_wire(cls, wire: Any, **overrides: Any) -> OperationSpec:
         """The spec of a JSON form (`OPERATION_SPEC_SCHEMA`). Raises `RegistrationError` if it is none."""
-        if errors := _spec_schema().errors(dict(wire)):
+        if errors := _spec_schema().errors(dict(wire) if isinstance(wire, Mapping) else wire):
             raise RegistrationError(f"not an operation spec: {errors[0].message}")
-        access = wire.get("accessControl", {})
         values: dict[str, Any] = {
             "namespace": wire["namespace"],
             "name": wire["name"],
@@ -170,9 +178,7 @@ class OperationSpec:
             "description": wire.get("description", ""),
             "input_schema": wire.get("inputSchema"),
             "output_schema": wire.get("outputSchema"),
-            "access_control": AccessControl(
-                **{name: access[wire] for name, wire in _ACCESS.items() if wire in access}
-            ),
+            "access_control": _access_from_wire(wire.get("accessControl", {})),
             "error_schemas": wire.get("errorSchemas", ()),
             "tags": wire.get("tags", ()),
             "deprecated": wire.get("deprecated", False),
@@ -193,6 +199,13 @@ _ACCESS = {
 def _access_to_wire(access: AccessControl) -> dict[str, Any]:
     values = {wire: getattr(access, name) for name, wire in _ACCESS.items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value}
+
+
+def _access_from_wire(wire: Mapping[str, Any]) -> AccessControl:
+    try:
+        return AccessControl(**{name: wire[key] for name, key in _ACCESS.items() if key in wire})
+    except ValueError as error:
+        raise RegistrationError(f"not an operation spec: accessControl: {error}") from error
 
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
@@ -271,6 +284,7 @@ class Operation(Generic[P, R]):
         return self.spec.id
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the decorated function itself, past every registry. Raises `TypeError` where there is none."""
         if self.function is None:
             raise TypeError(f'operation "{self.id}" wraps no function; call it through a registry')
         return self.function(*args, **kwargs)
