@@ -1,0 +1,100 @@
+"""Write docs/support.md: what each source, envelope kind and transport can do, from what their suites declare.
+
+The declarations are read, not imported: ``capabilities = SourceCapabilities(…)`` in a class of a conformance test.
+Transports declare theirs on the transport itself. ``--check`` only says whether the page is up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+from operad import load_plugins
+from operad.testing import (
+    EnvelopeKindCapabilities,
+    EnvelopeKindConformance,
+    SourceCapabilities,
+    SourceConformance,
+    TransportConformance,
+    support_table,
+)
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "support.md"
+SUITES: dict[str, tuple[type[Any], type[Any]]] = {
+    "SourceConformance": (SourceConformance, SourceCapabilities),
+    "EnvelopeKindConformance": (EnvelopeKindConformance, EnvelopeKindCapabilities),
+}
+URLS = ("ws://127.0.0.1:1", "nats://127.0.0.1:1", "redis://127.0.0.1:1")
+
+INTRODUCTION = """\
+# What each plugin can do
+
+Made by `tools/support_table.py` from what the conformance tests of each plugin declare, and therefore test. The classes
+of the kit (`operad.testing`) document what each word means.
+"""
+
+
+def declared(files: list[Path], base: str) -> list[type[Any]]:
+    """The suites of a kind in test files, as classes that hold what was declared."""
+    suite, capabilities = SUITES[base]
+    return [
+        type(node.name, (suite,), _members(node, capabilities))
+        for file in files
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(parent) == base for parent in node.bases)
+    ]
+
+
+def _members(node: ast.ClassDef, capabilities: type[Any]) -> dict[str, Any]:
+    members: dict[str, Any] = {"capabilities": capabilities()}
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name, value = statement.targets[0].id, statement.value
+            if name == "capabilities" and isinstance(value, ast.Call):
+                keywords = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in value.keywords}
+                members[name] = capabilities(**keywords)
+            elif name in ("source", "kind_source"):
+                members[name] = ast.literal_eval(value)
+    return members
+
+
+def transports() -> list[type[Any]]:
+    """A class for each transport: its scheme and its capabilities."""
+    from operad import InProcessTransport
+
+    plugins = load_plugins(strict=True)
+    made = [(url.partition(":")[0], plugins.transport(url)) for url in URLS]
+    made.append(("in process", InProcessTransport()))
+    return [
+        type(name, (TransportConformance,), {"name": name, "capabilities": transport.capabilities})
+        for name, transport in made
+    ]
+
+
+def page() -> str:
+    """The whole page."""
+    files = sorted(
+        [*ROOT.glob("plugins/*/tests/test_*conformance.py"), *ROOT.glob("examples/*/tests/*conformance.py")]
+    )
+    tables = {
+        "Sources": declared(files, "SourceConformance"),
+        "Envelope kinds": declared(files, "EnvelopeKindConformance"),
+        "Transports": transports(),
+    }
+    parts = [f"## {title}\n\n{support_table(suites)}\n" for title, suites in tables.items()]
+    return "\n".join([INTRODUCTION, *parts])
+
+
+def main() -> int:
+    """Write the page, or check it."""
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.read_text(encoding="utf-8") == page() else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
