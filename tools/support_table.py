@@ -32,8 +32,8 @@ URLS = ("ws://127.0.0.1:1", "nats://127.0.0.1:1", "redis://127.0.0.1:1")
 INTRODUCTION = """\
 # What each plugin can do
 
-Made by `tools/support_table.py` from what the conformance tests of each plugin declare, and therefore test. The classes
-of the kit (`operad.testing`) document what each word means.
+Made by `tools/support_table.py` from what the conformance tests of each plugin declare, and therefore test. The
+classes of the kit (`operad.testing`) document what each word means.
 """
 
 
