@@ -8,7 +8,6 @@ them: no response schemas, served at the root, paths that differ only by a fixed
 import asyncio
 import contextlib
 import json
-import os
 import random
 import re
 import shutil
@@ -17,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 
 HERE = Path(__file__).parent
@@ -65,7 +65,10 @@ class Generator:
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
-            return next((item for item in schema["enum"] if item is not None), None)
+            options = [item for item in schema["enum"] if item is not None]
+            if not options:
+                raise Impossible
+            return options[0]
         for key in ("oneOf", "anyOf"):
             if key in schema:
                 return self.alternative(schema, key, depth)
@@ -158,7 +161,7 @@ class Generator:
         values = [self.value(items, depth + 1) for _ in range(count)]
         if schema.get("uniqueItems") and count > 1:
             options = self.resolved(items).get("enum", [])
-            values = list(options[:count]) if len(options) >= count else values[:1]
+            values = list(options[:count]) if len(options) >= count else list(map(distinct, range(count), values))
         return values
 
     def string_value(self, schema, depth):
@@ -175,7 +178,7 @@ class Generator:
 
     def integer_value(self, schema, depth):
         low = schema.get("minimum", schema.get("exclusiveMinimum", None))
-        if isinstance(low, bool) or low is None:
+        if isinstance(low, bool) or low is None or low < 1 <= schema.get("maximum", 1):
             low = min(1, schema.get("maximum", 1))
         if schema.get("exclusiveMinimum") is True or schema.get("exclusiveMinimum") == low:
             low += 1
@@ -190,6 +193,13 @@ class Generator:
 
     def null_value(self, schema, depth):
         return None
+
+
+def distinct(index, value):
+    """The ``index``-th variant of a value."""
+    if isinstance(value, str) and value.isdigit():
+        return str(int(value) + index)
+    return value + index if isinstance(value, int) else f"{value}{index}"
 
 
 FORMATS = {
@@ -321,8 +331,6 @@ def prepared(document):
             for method in METHODS:
                 if method in copy:
                     copy[method]["responses"] = {"200": {"description": "ok"}}
-                    if path not in plain:
-                        fixed(copy[method])
             judged["paths"][re.split("[?#]", path)[0]] = copy
         components = {**judged.get("components", {})}
         components.pop("responses", None)
@@ -331,34 +339,52 @@ def prepared(document):
     return ours, judges
 
 
-def fixed(operation):
-    """The fixed query of the path is no parameter of the judge's document; nothing to do but keep the rest."""
+class Prism:
+    """A running Prism that validates requests against a document; started again when a request ends it."""
 
+    def __init__(self, document, folder, name):
+        self.document = document
+        self.file = folder / f"{name}.json"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.process = self.drain = None
 
-@contextlib.asynccontextmanager
-async def prism(document, folder, name):
-    """A running Prism that validates requests against ``document``; its base URL."""
-    file = folder / f"{name}.json"
-    await asyncio.to_thread(file.write_text, json.dumps(document))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        "node", "--max-old-space-size=4096", str(PRISM), "mock", "-h", "127.0.0.1", "-p", str(port), str(file),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
+    async def __aenter__(self):
+        await asyncio.to_thread(self.file.write_text, json.dumps(self.document))
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.stop()
+
+    async def start(self):
+        self.process = await asyncio.create_subprocess_exec(
+            "node", "--max-old-space-size=4096", str(PRISM), "mock", "-h", "127.0.0.1", "-p", str(self.port),
+            str(self.file), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
         async with asyncio.timeout(240):
-            while b"listening" not in (line := await process.stdout.readline()):
+            while b"listening" not in (line := await self.process.stdout.readline()):
                 assert line, "Prism ended before it listened"
-        drain = asyncio.create_task(discard(process.stdout))
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        await process.wait()
-        with contextlib.suppress(UnboundLocalError):
-            await drain
+        self.drain = asyncio.create_task(discard(self.process.stdout))
+
+    async def stop(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
+        if self.drain is not None:
+            await self.drain
+
+    async def revive(self):
+        """Start it again if the last request ended it; whether it did."""
+        try:
+            await asyncio.wait_for(self.process.wait(), 1)
+        except TimeoutError:
+            return False
+        await self.stop()
+        await self.start()
+        return True
 
 
 async def discard(stream):
@@ -368,6 +394,7 @@ async def discard(stream):
 
 async def judged(registry, spec, value):
     """``None`` if the request is accepted, else who refused it and why."""
+    details = {}
     try:
         envelope = await registry.execute(spec.id, value, timeout=60)
         headers, status = envelope.meta.headers, envelope.meta.status_code
@@ -386,7 +413,7 @@ async def judged(registry, spec, value):
         if violation.get("severity") == "Error" and violation["location"][:1] == ["request"]
     ]
     if violations or status >= 400:
-        return f"prism {status}: {json.dumps(violations)[:400]}"
+        return f"prism {status}: {json.dumps(violations or details.get('body'))[:600]}"
     return None
 
 
@@ -404,15 +431,11 @@ async def examine(name, folder):
             credentials[scheme] = kinds.get(node.get("type"), {"type": "bearer", "token": "t"})
     report = {"operations": 0, "inputs": 0, "refused": {}, "mutated": 0, "let through": [], "without input": []}
     for index, (paths, document) in enumerate(judges):
-        async with prism(document, folder, f"{name}{index}") as base, registry_of(name, ours, base, credentials) as registry:
+        prism = Prism(document, folder, f"{name}{index}")
+        async with prism, registry_of(name, ours, prism.base, credentials) as registry:
             specs = [s for s in registry.specs() if s.metadata["path"] in paths and not s.name.endswith("_stream")]
-            gate = asyncio.Semaphore(8)
-
-            async def one(spec):
-                async with gate:
-                    await examine_operation(registry, spec, report)  # noqa: B023  # awaited within the loop
-
-            await asyncio.gather(*(one(spec) for spec in specs))
+            for spec in specs:
+                await examine_operation(registry, spec, prism, report)
     return report
 
 
@@ -427,7 +450,7 @@ async def registry_of(name, document, base, credentials):
         yield registry
 
 
-async def examine_operation(registry, spec, report):
+async def examine_operation(registry, spec, prism, report):
     report["operations"] += 1
     values = inputs_of(spec)
     if not values:
@@ -436,12 +459,17 @@ async def examine_operation(registry, spec, report):
     for number, value in enumerate(values):
         report["inputs"] += 1
         reason = await judged(registry, spec, value)
+        if reason is not None and reason.startswith("transport") and await prism.revive():
+            reason = "prism crashed"
         if reason is not None:
             report["refused"][f"{spec.name} {('required', 'all')[number]}"] = reason
     for value in mutations_of(spec, values[0]):
         report["mutated"] += 1
-        if await judged(registry, spec, value) is None:
+        reason = await judged(registry, spec, value)
+        if reason is None:
             report["let through"].append((spec.name, value))
+        elif reason.startswith("transport"):
+            await prism.revive()
 
 
 if __name__ == "__main__":
