@@ -122,6 +122,28 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
 CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
+def handle(message: dict[str, Any]) -> None:
+    method, request_id = message.get("method"), message.get("id")
+    if method == "server/discover":
+        if "dies_when_asked" in MODES:
+            sys.exit(1)
+        if "silent" not in MODES:
+            send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
+    elif method == "initialize":
+        if "mute" in MODES:
+            return
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "oddity": 1, "logging": None}
+        info = {"name": "hostile"}  # no version
+        result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+        send({"id": request_id, "result": result})
+    elif method == "tools/list":
+        send({"id": request_id, "result": listing(message.get("params") or {})})
+    elif method == "tools/call":
+        call(request_id, message["params"])
+    elif method == "ping":
+        send({"id": request_id, "result": {}})
+
+
 def main() -> None:
     if "banner" in MODES:
         print("Welcome to the hostile server!\n{not json}\n\n[1, 2]", flush=True)
@@ -133,26 +155,7 @@ def main() -> None:
     if "fail" in MODES:
         sys.exit("the licence key is missing")
     for line in sys.stdin:
-        message = json.loads(line)
-        method, request_id = message.get("method"), message.get("id")
-        if method == "server/discover":
-            if "dies_when_asked" in MODES:
-                sys.exit(1)
-            if "silent" not in MODES:
-                send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
-        elif method == "initialize":
-            if "mute" in MODES:
-                continue
-            capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "oddity": 1, "logging": None}
-            info = {"name": "hostile"}  # no version
-            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
-            send({"id": request_id, "result": result})
-        elif method == "tools/list":
-            send({"id": request_id, "result": listing(message.get("params") or {})})
-        elif method == "tools/call":
-            call(request_id, message["params"])
-        elif method == "ping":
-            send({"id": request_id, "result": {}})
+        handle(json.loads(line))
     while "stubborn" in MODES:
         time.sleep(60)
 

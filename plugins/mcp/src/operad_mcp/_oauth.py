@@ -28,6 +28,9 @@ async def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
     auth = config.auth
     if auth is None or auth.type == "bearer":
         return None
+    if auth.type == "provider":
+        provider: httpx2.Auth = auth.provider
+        return provider
     assert config.url is not None
     store: TokenStorage = auth.store if auth.store is not None else _default_store(config.url)
     if auth.type == "client_credentials":
@@ -35,14 +38,21 @@ async def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
 
         assert auth.client_id is not None
         assert auth.client_secret is not None
+        assert auth.issuer is not None
         return ClientCredentialsOAuthProvider(
             server_url=config.url,
             storage=store,
             client_id=auth.client_id,
             client_secret=auth.client_secret,
+            token_endpoint_auth_method=_credentials_method(auth),
             scope=auth.scope,
+            issuer=auth.issuer,
         )
     return await _authorization_code(config.url, auth, store, name)
+
+
+def _credentials_method(auth: MCPAuth) -> Any:
+    return auth.token_endpoint_auth_method or "client_secret_basic"
 
 
 async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name: str) -> httpx2.Auth:
@@ -56,7 +66,6 @@ async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name
             f'server "{name}": auth type "oauth" needs redirect_handler and callback_handler, which a file cannot '
             'hold; load the server from Python, or use type "client_credentials" or "bearer"'
         )
-    method = "none" if auth.client_secret is None else "client_secret_post"
     values: dict[str, Any] = {
         "client_name": auth.client_name,
         "redirect_uris": [AnyUrl(auth.redirect_uri)],
@@ -64,13 +73,13 @@ async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name
         "response_types": ["code"],
         "scope": auth.scope,
     }
+    if auth.token_endpoint_auth_method is not None:
+        values["token_endpoint_auth_method"] = auth.token_endpoint_auth_method
     if auth.client_id is not None and await store.get_client_info() is None:
+        given = {"token_endpoint_auth_method": "none" if auth.client_secret is None else "client_secret_basic"}
         await store.set_client_info(
             OAuthClientInformationFull(
-                client_id=auth.client_id,
-                client_secret=auth.client_secret,
-                token_endpoint_auth_method=method,
-                **values,
+                client_id=auth.client_id, client_secret=auth.client_secret, **{**given, **values}
             )
         )
 
@@ -78,8 +87,8 @@ async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name
         result: Any = await callback()
         if isinstance(result, AuthorizationCodeResult):
             return result
-        code, state = result
-        return AuthorizationCodeResult(code=code, state=state)
+        code, state, issuer = (*result, None, None)[:3]
+        return AuthorizationCodeResult(code=code, state=state, iss=issuer)
 
     return OAuthClientProvider(
         server_url=url,

@@ -33,32 +33,41 @@ class MCPProgress:
 
 @attrs.frozen(kw_only=True)
 class MCPAuth:
-    """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's provider.
+    """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
 
     ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``),
-    opens ``redirect_handler`` with the URL that the user has to visit, and awaits ``callback_handler`` for
-    ``(code, state)``. Tokens live in ``store``; the default is the system's keyring where the package
-    ``keyring`` is installed, else the memory of this process.
+    awaits ``redirect_handler`` with the URL that the user has to visit, and ``callback_handler`` for the ``code``,
+    ``state`` and (where there was one) ``iss`` that came back. ``client_credentials`` needs no user. Tokens live
+    in ``store``; the default is the system's keyring where the package ``keyring`` is installed, else the memory
+    of this process. ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
     """
 
-    type: Literal["bearer", "oauth", "client_credentials"] = "bearer"
+    type: Literal["bearer", "oauth", "client_credentials", "provider"] = "bearer"
     token: str | None = attrs.field(default=None, repr=False)
     client_id: str | None = None
     client_secret: str | None = attrs.field(default=None, repr=False)
     client_name: str = "operad"
     client_metadata_url: str | None = None
+    """A document that is this client's id, where the authorization server takes such ids."""
+    token_endpoint_auth_method: str | None = None
+    """``none``, ``client_secret_basic`` or ``client_secret_post``; chosen by what the server supports."""
+    issuer: str | None = None
+    """The authorization server that ``client_id`` belongs to; it is given to no other."""
     scope: str | None = None
     redirect_uri: str = "http://127.0.0.1:8763/callback"
     redirect_handler: Callable[[str], Awaitable[None]] | None = None
-    callback_handler: Callable[[], Awaitable[tuple[str, str | None]]] | None = None
+    callback_handler: Callable[[], Awaitable[Sequence[str | None]]] | None = None
     store: Any = None
     """An object with the four methods of ``mcp.client.auth.TokenStorage``."""
+    provider: Any = attrs.field(default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.type == "bearer" and not self.token:
             raise ConfigError('auth: type "bearer" needs a token')
-        if self.type == "client_credentials" and not (self.client_id and self.client_secret):
-            raise ConfigError('auth: type "client_credentials" needs client_id and client_secret')
+        if self.type == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
+            raise ConfigError('auth: type "client_credentials" needs client_id, client_secret and issuer')
+        if (self.type == "provider") != (self.provider is not None):
+            raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 
 
 @attrs.frozen(kw_only=True)

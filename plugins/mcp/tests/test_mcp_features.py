@@ -1,0 +1,359 @@
+"""Every feature of the protocol, through a server of the SDK, in both protocols and over each transport."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
+from operad_mcp import MCPProgress
+
+SERVER = Path(__file__).with_name("mcp_feature_server.py")
+STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+def fresh_server() -> Any:
+    """The server object of the feature server, in this process; a new one, because tests change it."""
+    spec = importlib.util.spec_from_file_location("mcp_feature_server", SERVER)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.server
+
+
+@asynccontextmanager
+async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with the feature server as namespace ``f``."""
+    if not {"url", "server", "command"} & options.keys():
+        options["server"] = fresh_server()
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="f", **options)
+        yield registry
+
+
+class HttpServer:
+    """The feature server as a process that listens on a port, and can be started again on the same."""
+
+    def __init__(self, *arguments: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, str(SERVER), "http", str(self.port), *self._arguments,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                except OSError:
+                    await asyncio.sleep(0.02)
+                else:
+                    writer.close()
+                    await writer.wait_closed()
+                    return
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+async def fails(awaitable: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@MODES
+async def test_a_tool_is_a_mutation_with_its_schemas_title_and_description(mode: str) -> None:
+    async with features(**STDIO, mode=mode) as registry:
+        spec = registry.get_spec("f.add")
+        assert spec is not None
+        assert (spec.type, spec.title) == (OperationType.MUTATION, "Add numbers")
+        assert spec.description == "The sum of two numbers."
+        assert spec.input_schema.errors({"a": 1}) != []
+        assert spec.output_schema.is_valid({"total": 1, "pid": 2})
+        envelope = await registry.execute("f.add", {"a": 1, "b": 2})
+        assert envelope.data["total"] == 3
+        assert envelope.meta.structured_content == envelope.data
+        assert envelope.meta.server["name"] == "features"
+        assert envelope.meta.protocol_version == ("2025-11-25" if mode == "legacy" else mode)
+        assert (await fails(registry.execute("f.add", {"a": "x"}))).code == ErrorCode.VALIDATION_ERROR
+
+
+@MODES
+async def test_resources_templates_and_prompts_are_operations(mode: str) -> None:
+    async with features(mode=mode) as registry:
+        listed = (await registry.execute("f.resources.list")).data
+        assert {item["uri"] for item in listed} == {"note://one", "note://blob"}
+        read = await registry.execute("f.resources.read", {"uri": "note://one"})
+        assert read.data[0]["text"] == "the first note"
+        assert read.meta.content[0].type == "resource"
+        assert read.meta.content[0].text == "the first note"
+        blob = (await registry.execute("f.resources.read", {"uri": "note://blob"})).data
+        assert blob[0]["blob"] == "AAE="
+        template = await registry.execute("f.resources.templates.any_note", {"folder": "a b", "name": "c"})
+        assert template.data[0]["text"] == "c in a b"
+        prompts = (await registry.execute("f.prompts.list")).data
+        assert [prompt["name"] for prompt in prompts] == ["review"]
+        got = await registry.execute("f.prompts.get", {"name": "review", "arguments": {"code": "x"}})
+        assert got.data["messages"][0]["content"]["text"] == "A kind review of: x"
+        assert got.meta.content[0].text == "A kind review of: x"
+        own = await registry.execute("f.prompts.get.review", {"code": "y", "style": "stern"})
+        assert own.data["messages"][0]["content"]["text"] == "A stern review of: y"
+        error = await fails(registry.execute("f.resources.read", {"uri": "note://nowhere"}))
+        assert error.code == ErrorCode.EXECUTION_ERROR
+        assert error.details is not None
+        assert "jsonrpcCode" in error.details
+
+
+@MODES
+async def test_a_value_cannot_leave_its_place_in_a_template(mode: str) -> None:
+    async with features(mode=mode) as registry:
+        error = await fails(registry.execute("f.resources.templates.any_note", {"folder": "..", "name": "c"}))
+        assert error.code == ErrorCode.VALIDATION_ERROR
+
+
+@MODES
+async def test_progress_is_reported_in_order(mode: str) -> None:
+    seen: list[MCPProgress] = []
+    async with features(mode=mode, on_progress=seen.append) as registry:
+        await registry.execute("f.steps", {"count": 3})
+    assert [(report.progress, report.total, report.message) for report in seen] == [
+        (1, 3, "step 1"),
+        (2, 3, "step 2"),
+        (3, 3, "step 3"),
+    ]
+    assert {report.operation_id for report in seen} == {"f.steps"}
+    assert len({report.request_id for report in seen}) == 1
+
+
+@MODES
+async def test_logs_of_the_server_reach_the_callback_or_the_logger(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[dict[str, Any]] = []
+    async with features(**STDIO, mode=mode, on_log=seen.append, log_level="info") as registry:
+        await registry.execute("f.talk")
+        await until(lambda: bool(seen))
+    assert seen[0]["data"] == "a word from the server"
+    caplog.set_level(logging.INFO)
+    async with features(**STDIO, mode=mode, log_level="info") as registry:
+        await registry.execute("f.talk")
+        await until(lambda: "a word from the server" in caplog.text)
+
+
+@MODES
+async def test_the_callbacks_answer_what_the_server_asks(mode: str) -> None:
+    asked: list[str] = []
+
+    async def elicitation(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params["message"])
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    async def sampling(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params["messages"][0]["content"]["text"])
+        return {"role": "assistant", "content": {"type": "text", "text": "4"}, "model": "abacus"}
+
+    async with features(
+        mode=mode, elicitation=elicitation, sampling=sampling, roots=["file:///tmp/a"]
+    ) as registry:
+        greeting = await registry.execute("f.greet")
+        assert greeting.meta.content[0].text == "Hello, Ada! True"  # the form's default is filled in
+        assert (await registry.execute("f.think")).meta.content[0].text == "abacus thinks 4"
+        assert (await registry.execute("f.roots")).data == {"result": ["file:///tmp/a"]}
+    assert asked == ["What is your name?", "2 + 2?"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "callback"), [("greet", "elicitation"), ("think", "sampling"), ("roots", "roots")]
+)
+async def test_a_server_that_asks_what_nobody_answers_gets_no_answer(tool: str, callback: str) -> None:
+    async with features(mode="2026-07-28") as registry:
+        try:
+            envelope = await registry.execute(f"f.{tool}")
+        except CallError as error:
+            assert callback in error.message  # noqa: PT017  # either way of saying no is fine
+        else:
+            assert envelope.meta.is_error
+
+
+@MODES
+async def test_a_listing_that_changes_is_followed(mode: str) -> None:
+    async with features(mode=mode) as registry:
+        await asyncio.sleep(0.2)  # in the stateless protocol changes come only once the listener is heard
+        await registry.execute("f.grow")
+        await until(lambda: registry.get_spec("f.grown") is not None)
+        assert (await registry.execute("f.grown")).data == {"result": "grown"}
+
+
+async def test_resource_updates_are_a_subscription() -> None:
+    async with features(mode="2026-07-28") as registry:
+        assert registry.get_spec("f.resources.subscribe") is not None
+        async with registry.subscribe("f.resources.subscribe", {"uri": "note://one"}) as updates:
+            first = asyncio.ensure_future(anext(updates))
+            await asyncio.sleep(0.3)
+            await registry.execute("f.touch", {"uri": "note://other"})
+            await registry.execute("f.touch", {"uri": "note://one"})
+            async with asyncio.timeout(10):
+                assert (await first).data == {"uri": "note://one"}
+
+
+async def test_cancelling_a_call_cancels_it_at_the_server() -> None:
+    async with features() as registry:
+        call = asyncio.create_task(registry.execute("f.sleep", {"seconds": 60}))
+        await asyncio.sleep(0.2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["total"] == 2
+
+
+@MODES
+async def test_a_server_object_in_this_process_is_a_source(mode: str) -> None:
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("memory")
+
+    @server.tool()
+    def double(number: int) -> int:
+        return number * 2
+
+    async with features(server=server, mode=mode) as registry:
+        assert (await registry.execute("f.double", {"number": 4})).data == {"result": 8}
+
+
+@pytest.mark.parametrize("arguments", [(), ("json",), ("stateless",)])
+async def test_http_servers_are_called_and_left(arguments: tuple[str, ...]) -> None:
+    async with HttpServer(*arguments) as http:
+        for mode in ("auto", "legacy"):
+            async with features(url=http.url, mode=mode) as registry:
+                results = await asyncio.gather(*(registry.execute("f.add", {"a": n, "b": 1}) for n in range(20)))
+                assert [result.data["total"] for result in results] == list(range(1, 21))
+
+
+async def test_a_refused_connection_fails_its_call_and_the_next_one_initialises_again() -> None:
+    async with (
+        HttpServer() as http,
+        features(url=http.url, mode="auto") as modern,
+        features(url=http.url, mode="legacy") as legacy,
+    ):
+        both = (modern, legacy)
+        before = (await legacy.execute("f.add", {"a": 1, "b": 1})).data["pid"]
+        hanging = [asyncio.create_task(fails(registry.execute("f.sleep", {"seconds": 60}))) for registry in both]
+        await asyncio.sleep(0.3)
+        await http.stop()
+        assert {(await error).code for error in hanging} == {ErrorCode.UNAVAILABLE}
+        for registry in both:
+            error = await fails(registry.execute("f.add", {"a": 1, "b": 1}))
+            assert error.code == ErrorCode.UNAVAILABLE
+            assert str(http.port) in error.message
+        await http.start()
+        for registry in both:
+            assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["pid"] != before
+
+
+async def test_nobody_at_the_url_is_a_source_error_that_names_it() -> None:
+    http = HttpServer()
+    with pytest.raises(SourceError, match=f"127.0.0.1:{http.port}"):
+        async with features(url=http.url):
+            pass
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_status_of_a_refusal_is_kept(mode: str) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 4\r\nconnection: close\r\n\r\nnope")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(SourceError, match="HTTP 401 Unauthorized; give it auth or headers"):
+            async with features(url=f"http://127.0.0.1:{port}/mcp", mode=mode):
+                pass
+
+
+async def test_an_answer_above_the_limit_over_http_fails_its_own_call() -> None:
+    async with HttpServer("json") as http, features(url=http.url, max_message_bytes=20_000) as registry:
+        error = await fails(registry.execute("f.prompts.get.review", {"code": "x" * 50_000}))
+        assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
+        assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["total"] == 2
+
+
+async def test_a_header_reaches_the_server_and_no_repr() -> None:
+    seen: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(SourceError) as caught:
+            async with features(
+                url=f"http://127.0.0.1:{port}/mcp",
+                headers={"X-Key": "hush"},
+                auth={"token": "quiet"},
+                mode="legacy",
+            ):
+                pass
+    assert b"x-key: hush" in seen[0].lower()
+    assert b"authorization: bearer quiet" in seen[0].lower()
+    assert "hush" not in str(caught.value)
+    assert "quiet" not in str(caught.value)
+
+
+async def test_filters_choose_the_operations() -> None:
+    async with features(include=["a*", "s*"], exclude=["sleep"]) as registry:
+        assert {spec.name for spec in registry.specs()} == {"add", "steps"}
+    async with features(resources=False, prompts=False) as registry:
+        assert not [spec.id for spec in registry.specs() if "resources" in spec.id or "prompts" in spec.id]
+
+
+async def test_the_environment_and_folder_of_the_configuration_are_the_programs(tmp_path: Path) -> None:
+    toml = tmp_path / "operad.toml"
+    toml.write_text(
+        f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(SERVER)!r}, "stdio"]\n'
+        "trust_annotations = true\ninclude = ['add']\n"
+    )
+    async with OperationRegistry.from_config(toml, load_plugins(only=["mcp"])) as registry:
+        assert not registry.failures
+        spec = registry.get_spec("f.add")
+        assert spec is not None
+        assert spec.type is OperationType.QUERY
+        assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["pid"] != os.getpid()

@@ -1,0 +1,111 @@
+"""The client that the MCP conformance suite tests: a registry with the suite's server as its only source.
+
+Run by hand as the suite's ``--command``; the tests run it in their own process (``conformance_shim.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from operad import CallError, ErrorCode, OperadError, OperationRegistry, OperationSpec, load_plugins
+from operad_mcp import MCPAuth
+
+FILLERS: dict[Any, Any] = {"number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
+
+
+class Browser:
+    """A user who approves whatever the authorization server asks."""
+
+    def __init__(self) -> None:
+        self._answer: list[str | None] = []
+
+    async def visit(self, url: str) -> None:
+        import httpx2
+
+        async with httpx2.AsyncClient() as client:
+            response = await client.get(url)
+        query = parse_qs(urlsplit(response.headers["location"]).query)
+        self._answer = [query.get(name, [None])[0] for name in ("code", "state", "iss")]
+
+    async def answer(self) -> list[str | None]:
+        return self._answer
+
+
+async def elicit(params: dict[str, Any]) -> dict[str, Any]:
+    content = {
+        name: FILLERS.get(field.get("type"), "test")
+        for name, field in params.get("requestedSchema", {}).get("properties", {}).items()
+        if "default" not in field
+    }
+    return {"action": "accept", "content": content}
+
+
+async def sample(params: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "test"}
+
+
+def auth(scenario: str, context: dict[str, Any]) -> MCPAuth | None:
+    if not scenario.startswith("auth/"):
+        return None
+    client = {"client_id": context.get("client_id"), "client_secret": context.get("client_secret")}
+    browser = Browser()
+    return MCPAuth(
+        type="oauth",
+        **client,
+        client_metadata_url="https://conformance-test.local/client-metadata.json",
+        redirect_handler=browser.visit,
+        callback_handler=browser.answer,
+    )
+
+
+def filled(spec: OperationSpec) -> dict[str, Any]:
+    """Arguments for a tool: something of each property's type."""
+    properties = spec.input_schema.raw.get("properties", {})
+    return {name: FILLERS.get(field.get("type"), "test") for name, field in properties.items()}
+
+
+async def run(url: str, scenario: str, version: str, context: dict[str, Any]) -> None:
+    """Load the server, and call whatever it offers. Raises `OperadError` where the server makes that impossible."""
+    modern = version >= "2026-07-28"
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load(
+            "mcp",
+            namespace="s",
+            url=url,
+            auth=auth(scenario, context),
+            mode="auto" if modern else "legacy",
+            elicitation=elicit,
+            sampling=sample,
+            roots=["file:///tmp"],
+        )
+        calls = [(f"s.{call['name']}", call["arguments"]) for call in context.get("toolCalls", ())]
+        tools = [spec for spec in registry.specs() if spec.metadata.get("mcp", {}).get("kind") == "tool"]
+        for operation_id, arguments in calls or [(spec.id, filled(spec)) for spec in tools]:
+            try:
+                await registry.execute(operation_id, arguments, timeout=20)
+            except CallError as error:
+                if error.code in (ErrorCode.VALIDATION_ERROR, ErrorCode.OPERATION_NOT_FOUND):
+                    raise
+        for spec in registry.specs():
+            if spec.name in ("resources.list", "prompts.list"):
+                await registry.execute(spec.id, {}, timeout=20)
+
+
+if __name__ == "__main__":
+    environ = os.environ
+    try:
+        asyncio.run(
+            run(
+                sys.argv[1],
+                environ.get("MCP_CONFORMANCE_SCENARIO", ""),
+                environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25"),
+                json.loads(environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"),
+            )
+        )
+    except OperadError as error:
+        sys.exit(str(error))

@@ -1,0 +1,94 @@
+"""The official conformance suite for clients, through a registry: every scenario of both revisions."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import OperadError
+
+HERE = Path(__file__).parent
+NODE = HERE / "node_modules/node/bin/node"
+SUITE = HERE / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(not SUITE.exists() or not NODE.exists(), reason="npm install in tests/peers/mcp"),
+]
+
+# Scenarios of which the suite's server refuses the client on purpose: the source cannot be loaded, or says so.
+REFUSED = frozenset(
+    {
+        "auth/scope-retry-limit",
+        "auth/resource-mismatch",
+        "auth/iss-supported-missing",
+        "auth/iss-wrong-issuer",
+        "auth/iss-unexpected",
+        "auth/iss-normalized",
+        "auth/metadata-issuer-mismatch",
+    }
+)
+SCENARIOS = {"2025-11-25": 19, "2026-07-28": 33}
+
+
+def conformance_client() -> Any:
+    spec = importlib.util.spec_from_file_location("conformance_client", HERE / "conformance_client.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("version", list(SCENARIOS))
+async def test_every_scenario_of_the_suite_passes(version: str, tmp_path: Path) -> None:
+    client = conformance_client()
+    ended: dict[str, str] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wanted = json.loads(await reader.readline())
+        code = 0
+        try:
+            await client.run(wanted["url"], wanted["scenario"], wanted["version"], wanted["context"])
+            ended[wanted["scenario"]] = "ok"
+        except OperadError as error:
+            code, ended[wanted["scenario"]] = 1, str(error)
+        except Exception as error:
+            code, ended[wanted["scenario"]] = 2, f"crashed: {error!r}"
+        writer.write(b"%d\n" % code)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        command = f"{sys.executable} -I -S {HERE / 'conformance_shim.py'} {port}"
+        suite = await asyncio.create_subprocess_exec(
+            str(NODE), str(SUITE), "client", "--command", command, "--suite", "all", "--spec-version", version,
+            "--timeout", "120000", "--output-dir", str(tmp_path),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(180):
+                output, _ = await suite.communicate()
+        finally:
+            if suite.returncode is None:
+                suite.kill()
+                await suite.wait()
+    summary = output.decode().partition("=== SUITE SUMMARY ===")[2]
+    assert len(ended) == SCENARIOS[version], summary
+    failed = [
+        f"{path.parent.name}: {check['id']}: {check.get('errorMessage')}"
+        for path in tmp_path.rglob("checks.json")
+        for check in json.loads(path.read_text())
+        if check["status"] in ("FAILURE", "WARNING")
+    ]
+    assert not failed, "\n".join(failed)
+    unexpected = {name: end for name, end in ended.items() if (end == "ok") == (name in REFUSED)}
+    assert not unexpected
+    assert suite.returncode == 0, summary
