@@ -74,6 +74,7 @@ class OperationRegistry:
         self._observed = bool(self._observers)
         self._resolvers = plugins.implementations("operad_resolve_operation")
         self._configuration: tuple[Configuration, bool] | None = None
+        self._transport: tuple[Mapping[str, Any], str] = ({}, "")
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
         self._id_prefix = secrets.token_hex(8) + "-"
         self._next_id = itertools.count(1).__next__
@@ -110,6 +111,7 @@ class OperationRegistry:
             max_threads=options.max_threads,
         )
         registry._configuration = (configuration, strict)
+        registry._transport = (configuration.transport, f"{configuration.name}: transport")
         return registry
 
     async def __aenter__(self) -> Self:
@@ -133,6 +135,18 @@ class OperationRegistry:
             await self._sources.aclose()
         finally:
             self._workers.close()
+
+    @property
+    def transport_options(self) -> Mapping[str, Any]:
+        """What ``[transport]`` of the configuration says: ``url``, and options for `Plugins.transport`.
+
+        Raises:
+            ConfigError: a ``${VAR}`` in it is not set.
+        """
+        from operad._config import expand_variables
+
+        options: Mapping[str, Any] = expand_variables(*self._transport)
+        return options
 
     @property
     def failures(self) -> list[SourceFailure]:
