@@ -24,7 +24,7 @@ PROMISED = {
         Registration Server Source SourceContext SourceSession Transport TransportError TransportFactory hookimpl
     """,
     "operad.testing": """
-        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example PluginConformance
+        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example Participant PluginConformance
         SourceCapabilities SourceConformance StaticSource TransportConformance make_plugin plugins_of run
         support_table
     """,

@@ -10,6 +10,7 @@ from operad.testing._plugins import PluginConformance
 from operad.testing._running import run
 from operad.testing._sources import SourceCapabilities, SourceConformance
 from operad.testing._support import support_table
+from operad.testing._transport import Participant, TransportConformance
 
 __all__ = [
     "ANYTHING",
@@ -17,10 +18,12 @@ __all__ = [
     "EnvelopeKindCapabilities",
     "EnvelopeKindConformance",
     "Example",
+    "Participant",
     "PluginConformance",
     "SourceCapabilities",
     "SourceConformance",
     "StaticSource",
+    "TransportConformance",
     "make_plugin",
     "plugins_of",
     "run",
