@@ -18,6 +18,7 @@ import click
 from operad import ConfigError, OperationContext, OperationRegistry, Plugins, load_plugins
 from operad_cli import render
 from operad_cli.inputs import input_of
+from operad_cli.new_plugin import new_plugin
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -293,6 +294,9 @@ def hub(listen: tuple[str, int]) -> int:
     from operad_cli import serving
 
     return run(serving.hub(*listen))
+
+
+cli.add_command(debug_option(new_plugin))
 
 
 def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:

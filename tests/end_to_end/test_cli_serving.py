@@ -1,0 +1,68 @@
+"""`operad hub` and `operad serve`, and a call from another process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from operad import CallError, PendingRequestMap, load_plugins
+
+OPERAD = Path(sys.executable).with_name("operad")
+
+OPERATIONS = """
+from operad import operation
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int) -> int:
+    return a + b
+"""
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, until: str) -> AsyncIterator[str]:
+    """The command, once it has said ``until``; ends it as a service manager does."""
+    process = await asyncio.create_subprocess_exec(
+        OPERAD, *arguments, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        said = ""
+        async with asyncio.timeout(60):
+            while until not in said:
+                line = await process.stderr.readline()
+                assert line, said
+                said += line.decode()
+        yield said
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        rest = await asyncio.wait_for(process.stderr.read(), 60)
+        assert await asyncio.wait_for(process.wait(), 60) == 0, rest.decode()
+
+
+async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+    async with running(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as said:
+        found = re.search(r"ws://127\.0\.0\.1:\d+\S*", said)
+        assert found is not None
+        url = found[0].rstrip(";")
+        with (tmp_path / "operad.toml").open("a") as file:
+            file.write(f'[transport]\nurl = "{url}"\n')
+        async with (
+            running(tmp_path, "serve", until="serving 1 operations"),
+            PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,
+        ):
+            assert (await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)).data == 3
+            with pytest.raises(CallError, match="VALIDATION_ERROR"):
+                await calls.call("math.add", {"a": "x"}, timeout=30)
+        async with PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls:
+            with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+                await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)
