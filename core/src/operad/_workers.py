@@ -120,12 +120,11 @@ class Workers:
     ) -> AsyncGenerator[Any, None]:
         """The items of a generator whose steps run in threads."""
         try:
-            while (item := await self.run(call, next, generator, _END)) is not _END:
+            while (item := await self.run(call, _step, call, generator)) is not _END:
                 yield item
         finally:
-            # A thread that is still in it holds the last reference: the generator is closed when the step ends.
-            if not generator.gi_running:
-                await self.run(call, generator.close)
+            if not generator.gi_running:  # else the thread that is in it closes it when its step ends
+                await self.run(call, _close, generator)
 
     def close(self) -> None:
         """Let the threads end; those that still run are not waited for."""
@@ -139,3 +138,18 @@ def _body(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return function(*args)
     except StopIteration as error:  # a future cannot carry it: whoever waits would wait for ever
         raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _step(call: OperationContext, generator: GeneratorType[Any, Any, Any]) -> Any:
+    item = next(generator, _END)
+    if call.cancelled:
+        _close(generator)
+    return item
+
+
+def _close(generator: GeneratorType[Any, Any, Any]) -> None:
+    try:
+        generator.close()
+    except ValueError:
+        if not generator.gi_running:  # another thread is closing it
+            raise

@@ -1,0 +1,177 @@
+"""Deadlines: what runs in the current task ends when its time is up, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
+from operad._deadline import DeadlineExpired, until
+
+
+def soon(seconds: float = 0.02) -> float:
+    return (time.time() + seconds) * 1000
+
+
+async def sleep(seconds: float = 60.0) -> str:
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+async def test_a_result_in_time_is_returned() -> None:
+    assert await until(soon(60), sleep, 0) == "slept"
+
+
+async def test_an_expiry_cancels_what_runs_and_leaves_the_task_uncancelled() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(DeadlineExpired):
+        await until(soon(), sleep)
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_deadline_that_has_passed_begins_nothing() -> None:
+    begun = []
+
+    async def note() -> None:
+        begun.append(True)
+
+    with pytest.raises(DeadlineExpired):
+        await until(soon(-1), note)
+    assert not begun
+
+
+async def test_an_expiry_counts_even_if_the_cancellation_is_answered_with_a_result_or_another_error() -> None:
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "anyway"
+        return "never"
+
+    async def clumsy() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ValueError from None
+
+    task = asyncio.current_task()
+    assert task is not None
+    for function in (stubborn, clumsy):
+        with pytest.raises(DeadlineExpired):
+            await until(soon(), function)
+        assert task.cancelling() == 0
+
+
+async def test_a_cancellation_from_outside_wins_over_an_expiry_at_the_same_time() -> None:
+    async def both() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            task.cancel()  # while the expiry is on its way
+
+    task = asyncio.create_task(until(soon(), both))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_inner_deadline_does_not_end_the_outer_one() -> None:
+    async def inner() -> str:
+        with pytest.raises(DeadlineExpired):
+            await until(soon(), sleep)
+        return "still here"
+
+    assert await until(soon(60), inner) == "still here"
+
+
+async def test_an_enclosing_asyncio_timeout_is_not_taken_for_ours() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await until(soon(60), sleep)
+
+
+async def registry_of(handler: Any) -> OperationRegistry:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="d", name="f"), handler)
+    return registry
+
+
+async def test_a_call_that_takes_too_long_times_out_and_names_the_deadline() -> None:
+    closed = []
+
+    async def slow(input: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            closed.append(True)
+
+    registry = await registry_of(slow)
+    before = time.time() * 1000
+    with pytest.raises(CallError) as caught:
+        await registry.execute("d.f", timeout=0.02)
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert caught.value.details is not None
+    assert caught.value.details["deadline"] >= before
+    assert closed == [True]
+
+
+async def test_the_earlier_of_timeout_and_deadline_counts() -> None:
+    seen = []
+
+    async def look(input: Any, context: OperationContext) -> None:
+        seen.append(context.remaining())
+
+    registry = await registry_of(look)
+    await registry.execute("d.f", {}, OperationContext(deadline=soon(5)), timeout=50)
+    await registry.execute("d.f", {}, OperationContext(deadline=soon(50)), timeout=5)
+    await registry.execute("d.f")
+    assert all(remaining is not None and remaining <= 5 for remaining in seen[:2])
+    assert seen[2] is None
+
+
+async def test_a_nested_call_inherits_the_deadline_and_may_only_shorten_it() -> None:
+    registry = OperationRegistry()
+    seen = []
+
+    async def inner(input: Any, context: OperationContext) -> None:
+        seen.append(context.deadline)
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        await context.env.d.inner({})
+        await context.env.d.inner({}, timeout=600)
+        await context.env.d.inner({}, timeout=1)
+        seen.append(context.deadline)
+
+    registry.register(OperationSpec(namespace="d", name="inner"), inner)
+    registry.register(OperationSpec(namespace="d", name="outer"), outer)
+    await registry.execute("d.outer", timeout=30)
+    assert seen[0] == seen[1] == seen[3]
+    assert seen[2] < seen[0]
+
+
+async def test_an_expiry_ends_nested_calls_inside_out() -> None:
+    registry = OperationRegistry()
+    ended = []
+
+    async def inner(input: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("inner")
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        try:
+            await context.env.d.inner({})
+        finally:
+            ended.append("outer")
+
+    registry.register(OperationSpec(namespace="d", name="inner"), inner)
+    registry.register(OperationSpec(namespace="d", name="outer"), outer)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("d.outer", timeout=0.03)
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert ended == ["inner", "outer"]

@@ -1,0 +1,472 @@
+"""Registering, looking up and calling operations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from operad import (
+    CallError,
+    ErrorCode,
+    Identity,
+    LocalResponseMeta,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    OperationType,
+    RegistrationError,
+    ResponseEnvelope,
+    operation,
+)
+from operad.testing import make_plugin, plugins_of
+
+PAIR = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+}
+
+
+def spec(name: str = "add", **fields: Any) -> OperationSpec:
+    return OperationSpec(namespace="math", name=name, **fields)
+
+
+async def add(input: dict[str, int], context: OperationContext) -> int:
+    return input["a"] + input["b"]
+
+
+async def code_of(call: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await call
+    return caught.value
+
+
+# --- registering -------------------------------------------------------------------------------------
+
+
+async def test_an_operation_answers_a_local_envelope_with_its_id_and_the_time() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(input_schema=PAIR, output_schema={"type": "integer"}), add)
+    envelope = await registry.execute("math.add", {"a": 1, "b": 2})
+    assert isinstance(envelope, ResponseEnvelope)
+    assert isinstance(envelope.meta, LocalResponseMeta)
+    assert (envelope.data, envelope.meta.source, envelope.meta.operation_id) == (3, "local", "math.add")
+    assert envelope.meta.timestamp > 1_600_000_000_000
+
+
+def test_an_id_taken_twice_is_an_error_that_names_both_owners() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(), add)
+
+    async def other(input: Any, context: Any) -> None: ...
+
+    with pytest.raises(RegistrationError) as caught:
+        registry.register(spec(), other)
+    assert '"math.add"' in str(caught.value)
+    assert f"{__name__}.add" in str(caught.value)
+    assert "<locals>.other" in str(caught.value)
+    assert registry.get_handler("math.add") is add
+
+
+async def test_replace_overwrites_spec_and_handler() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(description="old"), add)
+    await registry.execute("math.add", {"a": 1, "b": 2})
+    registry.register(Operation(spec(description="new"), lambda input, context: 7), replace=True)
+    assert registry.specs()[0].description == "new"
+    async with registry:
+        assert (await registry.execute("math.add")).data == 7
+
+
+@pytest.mark.parametrize("spec_first", [True, False])
+async def test_spec_and_handler_may_come_apart_in_either_order(spec_first: bool) -> None:
+    registry = OperationRegistry()
+    steps = [lambda: registry.register_spec(spec()), lambda: registry.register_handler("math.add", add)]
+    for step in steps if spec_first else reversed(steps):
+        step()
+    assert (await registry.execute("math.add", {"a": 2, "b": 2})).data == 4
+
+
+async def test_a_spec_without_handler_is_not_found_and_says_why() -> None:
+    registry = OperationRegistry()
+    registry.register_spec(spec())
+    error = await code_of(registry.execute("math.add", {}))
+    assert error.code == ErrorCode.OPERATION_NOT_FOUND
+    assert error.message == 'no handler registered for operation "math.add"'
+    assert error.details == {"operationId": "math.add"}
+
+
+async def test_an_unknown_id_is_not_found() -> None:
+    error = await code_of(OperationRegistry().execute("no.such"))
+    assert (error.code, error.details) == (ErrorCode.OPERATION_NOT_FOUND, {"operationId": "no.such"})
+
+
+@pytest.mark.parametrize("spec_is_there", [True, False])
+def test_a_second_handler_needs_replace_and_both_are_named(spec_is_there: bool) -> None:
+    registry = OperationRegistry()
+    if spec_is_there:
+        registry.register_spec(spec())
+    registry.register_handler("math.add", add)
+
+    async def other(input: Any, context: Any) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r"test_registry\.add.*other"):
+        registry.register_handler("math.add", other)
+    registry.register_handler("math.add", other, replace=True)
+    assert registry.get_handler("math.add") is other
+
+
+def test_a_spec_with_a_handler_conflicts_with_a_handler_that_waits() -> None:
+    registry = OperationRegistry()
+    registry.register_handler("math.add", add)
+    with pytest.raises(RegistrationError, match="handler already"):
+        registry.register(spec(), lambda input, context: 1)
+    registry.register_spec(spec())
+    assert registry.get_handler("math.add") is add
+
+
+async def test_replacing_only_the_spec_keeps_the_handler() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(), add)
+    with pytest.raises(RegistrationError):
+        registry.register_spec(spec(description="new"))
+    registry.register_spec(spec(description="new"), replace=True)
+    assert (await registry.execute("math.add", {"a": 1, "b": 1})).data == 2
+
+
+def test_a_refused_spec_does_not_lose_the_handler_that_waits() -> None:
+    registry = OperationRegistry()
+    registry.register_handler("math.add", add)
+    registry.register_spec(spec())
+    with pytest.raises(RegistrationError):
+        registry.register_spec(spec())
+    assert registry.get_handler("math.add") is add
+
+
+def test_register_without_handler_points_to_register_spec() -> None:
+    with pytest.raises(TypeError, match="register_spec"):
+        OperationRegistry().register(spec(), None)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_unregister_removes_and_an_unknown_id_is_an_error() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(), add)
+    assert "math.add" in registry
+    registry.unregister("math.add")
+    assert "math.add" not in registry
+    assert len(registry) == 0
+    with pytest.raises(RegistrationError, match="math.add"):
+        registry.unregister("math.add")
+
+
+def test_specs_is_a_sorted_snapshot() -> None:
+    registry = OperationRegistry()
+    for name in "cab":
+        registry.register(spec(name), add)
+    before = registry.specs()
+    assert [item.name for item in before] == ["a", "b", "c"]
+    registry.unregister("math.b")
+    assert len(before) == 3
+    assert [item.name for item in registry.specs()] == ["a", "c"]
+    assert registry.get_spec("math.a") is before[0]
+    assert registry.get_spec("math.b") is None
+    assert registry.get_handler("math.b") is None
+
+
+@pytest.mark.parametrize("namespace", ["", "a.b", "a b", "ä", "a/b"])
+def test_a_namespace_that_makes_no_id_is_refused(namespace: str) -> None:
+    with pytest.raises(RegistrationError, match="namespace"):
+        OperationSpec(namespace=namespace, name="x")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\tb", "a\n", "\u2028", "a\u00a0b", "\x00"])
+def test_a_name_with_white_space_or_controls_is_refused(name: str) -> None:
+    with pytest.raises(RegistrationError, match="name"):
+        OperationSpec(namespace="n", name=name)
+
+
+@pytest.mark.parametrize("name", ["pulls/create", "a.b.c", "größe", "a:b?c=d", "x-y_z"])
+async def test_a_name_may_hold_any_printable_character(name: str) -> None:
+    registry = OperationRegistry()
+    registry.register(spec(name), add)
+    assert (await registry.execute(f"math.{name}", {"a": 1, "b": 1})).data == 2
+
+
+# --- the path of a call ------------------------------------------------------------------------------
+
+
+async def test_the_input_is_validated_and_never_cast() -> None:
+    registry = OperationRegistry()
+    seen = []
+
+    async def look(input: Any, context: Any) -> None:
+        seen.append(input)
+
+    registry.register(spec(input_schema=PAIR), look)
+    error = await code_of(registry.execute("math.add", {"a": "1"}))
+    assert error.code == ErrorCode.VALIDATION_ERROR
+    assert error.details is not None
+    assert {"path", "message", "keyword"} == set(error.details["errors"][0])
+    assert not seen
+    given = {"a": 1, "b": 2, "extra": True}
+    await registry.execute("math.add", given)
+    assert seen == [given]
+
+
+async def test_access_is_checked_before_the_input() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(input_schema=PAIR, access_control={"required_scopes": ["sum"]}), add)
+    assert (await code_of(registry.execute("math.add", {}))).code == ErrorCode.ACCESS_DENIED
+    nobody = OperationContext(identity=Identity("ann", ["other"]))
+    error = await code_of(registry.execute("math.add", {"a": 1, "b": 1}, nobody))
+    assert error.details == {"requiredScopes": ["sum"]}
+    assert "other" not in str(error)
+    ann = OperationContext(identity=Identity("ann", ["sum"]))
+    assert (await registry.execute("math.add", {"a": 1, "b": 1}, ann)).data == 2
+    assert (await registry.execute("math.add", {"a": 1, "b": 1}, OperationContext(trusted=True))).data == 2
+
+
+async def test_no_input_is_an_empty_object() -> None:
+    registry = OperationRegistry()
+
+    async def look(input: Any, context: Any) -> Any:
+        return input
+
+    registry.register(spec(input_schema={"type": "object"}), look)
+    assert (await registry.execute("math.add")).data == {}
+
+
+async def test_each_call_has_an_id_of_its_own_unless_the_caller_gives_one() -> None:
+    registry = OperationRegistry()
+
+    async def who(input: Any, context: OperationContext) -> Any:
+        return context.request_id
+
+    registry.register(spec(), who)
+    ids = {(await registry.execute("math.add")).data for _ in range(100)}
+    assert len(ids) == 100
+    context = OperationContext("mine")
+    assert (await registry.execute("math.add", {}, context)).data == "mine"
+
+
+async def test_a_context_may_be_used_for_many_calls() -> None:
+    registry = OperationRegistry()
+
+    async def who(input: Any, context: OperationContext) -> Any:
+        return context.request_id, context.deadline, context.identity
+
+    registry.register(spec(), who)
+    context = OperationContext(identity=Identity("ann"))
+    first, second = [(await registry.execute("math.add", {}, context, timeout=9)).data for _ in range(2)]
+    assert first[0] != second[0]
+    assert context.request_id is None
+    assert context.deadline is None
+    assert first[2] == second[2] == Identity("ann")
+
+
+async def test_whatever_a_handler_raises_becomes_a_call_error_with_its_cause() -> None:
+    registry = OperationRegistry()
+
+    async def fail(input: Any, context: Any) -> None:
+        raise ValueError("out of range")
+
+    registry.register(spec(), fail)
+    error = await code_of(registry.execute("math.add"))
+    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "out of range")
+    assert error.details == {"message": "out of range"}
+    assert isinstance(error.__cause__, ValueError)
+
+
+async def test_a_call_error_of_a_handler_passes_as_it_is() -> None:
+    registry = OperationRegistry()
+    mine = CallError("TEAPOT", "short and stout", {"spout": 1})
+
+    async def fail(input: Any, context: Any) -> None:
+        raise mine
+
+    registry.register(spec(), fail)
+    assert await code_of(registry.execute("math.add")) is mine
+
+
+@pytest.mark.parametrize("kind", ["async", "plain", "in the loop"])
+async def test_a_handler_that_exits_does_not_end_the_process(kind: str) -> None:
+    async def leave(input: Any, context: Any) -> None:
+        raise SystemExit(3)
+
+    def plain(input: Any, context: Any) -> None:
+        raise SystemExit(3)
+
+    async with OperationRegistry() as registry:
+        handler = leave if kind == "async" else plain
+        registry.register(Operation(spec(), handler, blocking=False if kind == "in the loop" else None))
+        error = await code_of(registry.execute("math.add"))
+    assert error.code == ErrorCode.UNKNOWN_ERROR
+    assert error.details == {"raw": "SystemExit(3)"}
+
+
+async def test_a_cancellation_nobody_asked_for_is_aborted() -> None:
+    registry = OperationRegistry()
+
+    async def give_up(input: Any, context: Any) -> None:
+        raise asyncio.CancelledError
+
+    registry.register(spec(), give_up)
+    assert (await code_of(registry.execute("math.add"))).code == ErrorCode.ABORTED
+
+
+async def test_a_real_cancellation_passes_through_untouched() -> None:
+    registry = OperationRegistry()
+    events = []
+
+    async def wait(input: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError as error:
+            events.append(error)
+            raise
+
+    registry.register(spec(), wait)
+    task = asyncio.create_task(registry.execute("math.add", timeout=60))
+    await asyncio.sleep(0.01)
+    task.cancel("because")
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert len(events) == 1
+    assert caught.value.__cause__ is None
+
+
+async def test_cancelling_a_call_cancels_the_calls_that_it_made() -> None:
+    registry = OperationRegistry()
+    ended = []
+
+    async def inner(input: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("inner")
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        try:
+            await context.env.math.inner({})
+        finally:
+            ended.append("outer")
+
+    registry.register(spec("inner"), inner)
+    registry.register(spec("outer"), outer)
+    task = asyncio.create_task(registry.execute("math.outer"))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["inner", "outer"]
+
+
+async def test_execute_of_a_subscription_takes_the_first_item_and_closes_it() -> None:
+    registry = OperationRegistry()
+    closed = []
+
+    async def count(input: Any, context: Any) -> Any:
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            closed.append(True)
+
+    registry.register(spec(type="subscription", output_schema={"type": "integer"}), count)
+    assert (await registry.execute("math.add")).data == 0
+    assert closed == [True]
+
+
+async def test_execute_of_an_empty_subscription_is_an_execution_error() -> None:
+    registry = OperationRegistry()
+
+    async def nothing(input: Any, context: Any) -> Any:
+        return
+        yield
+
+    registry.register(spec(type=OperationType.SUBSCRIPTION), nothing)
+    error = await code_of(registry.execute("math.add"))
+    assert error.code == ErrorCode.EXECUTION_ERROR
+    assert "without an item" in error.message
+
+
+async def test_an_object_with_an_async_call_is_a_handler() -> None:
+    class Adder:
+        async def __call__(self, input: Any, context: Any) -> int:
+            return 5
+
+    registry = OperationRegistry()
+    registry.register(spec(), Adder())
+    assert (await registry.execute("math.add")).data == 5
+
+
+async def test_a_broken_input_schema_lets_values_pass_rather_than_breaking_the_call() -> None:
+    registry = OperationRegistry()
+    registry.register(spec(input_schema={"$ref": "#/nowhere"}), add)
+    assert (await registry.execute("math.add", {"a": 1, "b": 1})).data == 2
+
+
+def test_an_operation_type_that_is_none_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(RegistrationError, match="query, mutation, subscription"):
+        spec(type="question")
+
+
+# --- operations that plugins know --------------------------------------------------------------------
+
+
+async def test_a_plugin_resolves_an_id_that_the_registry_does_not_hold_and_it_stays() -> None:
+    asked = []
+
+    def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
+        asked.append(operation_id)
+        return Operation(spec(), add) if operation_id == "math.add" else None
+
+    registry = OperationRegistry(plugins_of(make_plugin("big", operad_resolve_operation=operad_resolve_operation)))
+    for _ in range(2):
+        assert (await registry.execute("math.add", {"a": 1, "b": 1}, timeout=5)).data == 2
+    assert asked == ["math.add"]
+    assert (await code_of(registry.execute("math.sub"))).code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def test_a_resolver_that_raises_or_lies_fails_only_that_call(caplog: pytest.LogCaptureFixture) -> None:
+    def operad_resolve_operation(operation_id: str) -> Any:
+        if operation_id == "math.broken":
+            raise OSError("disk")
+        return Operation(spec("other"), add)
+
+    registry = OperationRegistry(plugins_of(make_plugin("big", operad_resolve_operation=operad_resolve_operation)))
+    error = await code_of(registry.execute("math.broken"))
+    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "disk")
+    with caplog.at_level(logging.WARNING):
+        assert (await code_of(registry.execute("math.add"))).code == ErrorCode.OPERATION_NOT_FOUND
+    assert "math.other" in caplog.text
+
+
+async def test_observers_of_the_registry_see_what_is_added_and_removed() -> None:
+    seen: list[str] = []
+    plugin = make_plugin(
+        "watcher",
+        operad_operation_added=lambda spec: seen.append(f"+{spec.id} {spec.description}"),
+        operad_operation_removed=lambda spec: seen.append(f"-{spec.id} {spec.description}"),
+    )
+    registry = OperationRegistry(plugins_of(plugin))
+    registry.register(spec(description="1"), add)
+    registry.register(spec(description="2"), add, replace=True)
+    registry.unregister("math.add")
+    assert seen == ["+math.add 1", "-math.add 1", "+math.add 2", "-math.add 2"]
+
+
+async def test_two_registries_share_nothing() -> None:
+    one, two = OperationRegistry(), OperationRegistry()
+
+    @operation(namespace="math")
+    async def double(x: int) -> int:
+        return 2 * x
+
+    one.register(double)
+    assert (await one.execute("math.double", {"x": 4})).data == 8
+    assert "math.double" not in two

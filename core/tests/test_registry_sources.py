@@ -1,0 +1,302 @@
+"""Sources: loaded whole or not at all, followed, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    ConfigError,
+    ErrorCode,
+    Identity,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PluginError,
+    RegistrationError,
+    SourceError,
+)
+from operad.plugin import Source, SourceContext, SourceSession
+from operad.testing import make_plugin, plugins_of
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    names: list[str]
+    fail: bool = False
+    namespace: str = "shop"
+
+
+class Session(SourceSession):
+    def __init__(self, operations: Sequence[Operation[..., Any]], log: list[str], name: str) -> None:
+        super().__init__(operations)
+        self.log = log
+        self.name = name
+        self.failure: BaseException | None = None
+
+    async def aclose(self) -> None:
+        self.log.append(self.name)
+        self._operations = ()
+        if self.failure is not None:
+            raise self.failure
+
+
+def op(name: str, namespace: str = "shop", **fields: Any) -> Operation[..., Any]:
+    async def handle(input: Any, context: Any) -> str:
+        return name
+
+    return Operation(OperationSpec(namespace=namespace, name=name, **fields), handle)
+
+
+class Shop:
+    """A source plugin for tests that remembers its sessions."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.closed: list[str] = []
+        self.added: list[str] = []
+        self.removed: list[str] = []
+
+    async def load(self, config: Options, context: SourceContext) -> SourceSession:
+        if config.fail:
+            raise OSError("connection refused")
+        namespace = context.namespace or config.namespace
+        session = Session([op(name, namespace) for name in config.names], self.closed, namespace)
+        self.sessions.append(session)
+        return session
+
+    def registry(self) -> OperationRegistry:
+        plugin = make_plugin(
+            "shop",
+            operad_sources=[Source("shop", self.load, Options)],
+            operad_operation_added=lambda spec: self.added.append(spec.id),
+            operad_operation_removed=lambda spec: self.removed.append(spec.id),
+        )
+        return OperationRegistry(plugins_of(plugin))
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+def ids(registry: OperationRegistry) -> list[str]:
+    return [spec.id for spec in registry.specs()]
+
+
+async def test_load_answers_the_specs_and_the_operations_can_be_called(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        specs = await registry.load("shop", names=["buy", "sell"])
+        assert [spec.id for spec in specs] == ["shop.buy", "shop.sell"]
+        assert (await registry.execute("shop.buy")).data == "buy"
+
+
+async def test_a_source_that_lists_again_is_followed(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy", "sell"])
+        shop.added.clear()
+        shop.sessions[0].changed([op("buy", description="better"), op("rent")])
+        assert ids(registry) == ["shop.buy", "shop.rent"]
+        assert registry.specs()[0].description == "better"
+        assert (await registry.execute("shop.rent")).data == "rent"
+        assert (shop.removed, shop.added) == (["shop.sell", "shop.buy"], ["shop.buy", "shop.rent"])
+
+
+async def test_a_listing_that_says_the_same_tells_no_observer(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"])
+        shop.added.clear()
+        shop.sessions[0].changed([op("buy")])
+        assert (shop.removed, shop.added) == ([], [])
+
+
+async def test_a_new_listing_leaves_alone_what_belongs_to_others(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"])
+        mine = op("mine")
+        registry.register(mine)
+        registry.register(op("buy", description="replaced"), replace=True)
+        with caplog.at_level(logging.WARNING):
+            shop.sessions[0].changed([op("mine"), op("new")])
+        assert registry.get_spec("shop.mine") is mine.spec
+        assert ids(registry) == ["shop.buy", "shop.mine", "shop.new"]
+        assert "shop.mine" in caplog.text
+    assert ids(registry) == ["shop.buy", "shop.mine"]
+
+
+async def test_an_operation_of_a_listing_that_cannot_be_used_leaves_the_others(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"])
+        shop.sessions[0].changed([object(), op("new")])  # type: ignore[list-item]  # a source at fault
+        assert ids(registry) == ["shop.new"]
+        assert "cannot be used" in caplog.text
+
+
+async def test_leaving_closes_the_sources_the_last_one_first_and_removes_their_operations(shop: Shop) -> None:
+    registry = shop.registry()
+    async with registry:
+        registry.register(op("local", "mine"))
+        await registry.load("shop", namespace="one", names=["a"])
+        await registry.load("shop", namespace="two", names=["b"])
+    assert shop.closed == ["two", "one"]
+    assert ids(registry) == ["mine.local"]
+    await registry.aclose()
+    assert shop.closed == ["two", "one"]
+
+
+async def test_a_source_that_cannot_be_closed_does_not_keep_the_others_open(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", namespace="one", names=["a"])
+        await registry.load("shop", namespace="two", names=["b"])
+        shop.sessions[1].failure = OSError("stuck")
+    assert shop.closed == ["two", "one"]
+    assert ids(registry) == []
+    assert "stuck" in caplog.text
+
+
+async def test_a_cancellation_while_closing_closes_the_others_and_passes_on(shop: Shop) -> None:
+    registry = shop.registry()
+    await registry.load("shop", namespace="one", names=["a"])
+    await registry.load("shop", namespace="two", names=["b"])
+    shop.sessions[1].failure = asyncio.CancelledError()
+    with pytest.raises(asyncio.CancelledError):
+        await registry.aclose()
+    assert shop.closed == ["two", "one"]
+
+
+async def test_a_closed_source_can_no_longer_change_the_registry(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"])
+    shop.sessions[0].changed([op("late")])
+    assert ids(registry) == []
+
+
+async def test_a_conflict_names_both_owners_loads_nothing_and_closes_the_source(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"])
+        with pytest.raises(
+            RegistrationError, match=r'(?s)source "shop" \(shop\).*source "shop" \(shop\).*namespace'
+        ):
+            await registry.load("shop", names=["new", "buy"])
+        assert ids(registry) == ["shop.buy"]
+        assert shop.closed == ["shop"]
+
+
+async def test_a_source_that_offers_one_id_twice_is_refused(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        with pytest.raises(SourceError, match="twice"):
+            await registry.load("shop", names=["buy", "buy"])
+        assert shop.closed == ["shop"]
+
+
+async def test_a_source_that_fails_says_which_and_why(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        with pytest.raises(SourceError, match='"shop".*connection refused'):
+            await registry.load("shop", names=[], fail=True)
+
+
+async def test_options_are_checked(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        with pytest.raises(ConfigError, match='unknown key "nmes"; did you mean "names"'):
+            await registry.load("shop", nmes=[])
+        with pytest.raises(ConfigError, match="missing key 'names'"):
+            await registry.load("shop")
+        with pytest.raises(ConfigError, match="expected list, got str"):
+            await registry.load("shop", names="buy")
+        with pytest.raises(PluginError, match="openapi"):
+            await registry.load("openapi", spec={})
+
+
+async def test_a_source_can_be_normalised_differently(caplog: pytest.LogCaptureFixture) -> None:
+    async def load(config: Options, context: SourceContext) -> SourceSession:
+        async def count(input: Any, context: Any) -> Any:
+            return "7"
+
+        spec = OperationSpec(namespace=context.namespace or "x", name="n", output_schema={"type": "integer"})
+        return SourceSession([Operation(spec, count)])
+
+    plugins = plugins_of(make_plugin("numbers", operad_sources=[Source("numbers", load, Options)]))
+    async with OperationRegistry(plugins) as registry:
+        await registry.load("numbers", namespace="cast", names=[])
+        await registry.load("numbers", namespace="raw", names=[], normalize="off", on_mismatch="ignore")
+        await registry.load("numbers", namespace="strict", names=[], normalize="off", on_mismatch="raise")
+        assert (await registry.execute("cast.n")).data == 7
+        assert (await registry.execute("raw.n")).data == "7"
+        with pytest.raises(CallError, match="does not match its output schema"):
+            await registry.execute("strict.n")
+    assert not caplog.records
+
+
+# --- requirements ------------------------------------------------------------------------------------
+
+
+async def denied(registry: OperationRegistry, operation_id: str, *scopes: str) -> bool:
+    try:
+        await registry.execute(operation_id, {}, OperationContext(identity=Identity("ann", scopes)))
+    except CallError as error:
+        assert error.code == ErrorCode.ACCESS_DENIED
+        return True
+    return False
+
+
+@pytest.mark.parametrize("access", [{"required_scopes": ["s"]}, AccessControl(required_scopes=["s"])])
+async def test_requirements_for_a_whole_source(shop: Shop, access: Any) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy", "sell"], access=access)
+        assert await denied(registry, "shop.buy")
+        assert await denied(registry, "shop.sell")
+        assert not await denied(registry, "shop.buy", "s")
+
+
+async def test_requirements_by_pattern_the_first_that_fits_counts(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        access = {"sel*": {"required_scopes": ["one"]}, "shop.*": {"required_scopes": ["two"]}}
+        await registry.load("shop", names=["buy", "sell"], access=access)
+        assert not await denied(registry, "shop.sell", "one")
+        assert await denied(registry, "shop.sell", "two")
+        assert not await denied(registry, "shop.buy", "two")
+
+
+async def test_requirements_hold_for_operations_that_come_later(shop: Shop) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"], access={"required_scopes": ["s"]})
+        shop.sessions[0].changed([op("new")])
+        assert await denied(registry, "shop.new")
+
+
+async def test_a_pattern_that_fits_nothing_is_reported(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    async with shop.registry() as registry:
+        await registry.load("shop", names=["buy"], access={"bye": {"required_scopes": ["s"]}})
+    assert 'access pattern "bye" fits no operation' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("access", "complaint"),
+    [
+        ({"requiredscopes": ["s"]}, 'did you mean "required_scopes"'),
+        ({"required_scopes": "s"}, "expected list, got str"),
+        ({"buy": {"required_scopes": ["s"]}, "required_scopes": ["t"]}, "expected a table, got list"),
+        ({"resource_type": "doc"}, "go together"),
+        ({"resource_id_from": "id"}, "needs resource_type"),
+        (["s"], "expected a table, got list"),
+    ],
+)
+async def test_requirements_that_cannot_be_meant_are_refused(shop: Shop, access: Any, complaint: str) -> None:
+    async with shop.registry() as registry:
+        with pytest.raises(ConfigError, match=complaint):
+            await registry.load("shop", names=["buy"], access=access)
+        assert ids(registry) == []

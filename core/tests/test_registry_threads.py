@@ -1,0 +1,307 @@
+"""Plain functions as handlers: worker threads, generators in them, and calls made from them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry, OperationSpec
+from operad.testing._leaks import assert_nothing_pending
+
+LIMIT = 10.0
+
+
+def spec(name: str = "f", **fields: Any) -> OperationSpec:
+    return OperationSpec(namespace="t", name=name, **fields)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_plain_function_runs_in_a_worker_thread_and_the_loop_goes_on() -> None:
+    gate = threading.Event()
+
+    def wait(input: Any, context: Any) -> str:
+        assert gate.wait(LIMIT)
+        return threading.current_thread().name
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), wait)
+        call = asyncio.create_task(registry.execute("t.f"))
+        await asyncio.sleep(0.01)
+        gate.set()  # the loop could not do this if the function blocked it
+        assert (await call).data.startswith("operad")
+
+
+async def test_blocking_false_runs_it_in_the_loop() -> None:
+    def where(input: Any, context: Any) -> int:
+        return threading.get_ident()
+
+    registry = OperationRegistry()
+    registry.register(Operation(spec(), where, blocking=False))
+    assert (await registry.execute("t.f")).data == threading.get_ident()
+
+
+async def test_a_plain_function_may_return_an_awaitable() -> None:
+    async def later() -> int:
+        return 3
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), lambda input, context: later())
+        assert (await registry.execute("t.f")).data == 3
+
+
+async def test_context_variables_reach_the_thread() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    async with OperationRegistry() as registry:
+        registry.register(spec(), lambda input, context: variable.get())
+        variable.set("seen")
+        assert (await registry.execute("t.f")).data == "seen"
+
+
+async def test_as_many_functions_run_at_once_as_the_registry_allows() -> None:
+    running = 0
+    most = 0
+    lock = threading.Lock()
+
+    def work(input: Any, context: Any) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    async with OperationRegistry(max_threads=2) as registry:
+        registry.register(spec(), work)
+        await asyncio.gather(*(registry.execute("t.f") for _ in range(8)))
+    assert most <= 2
+    with pytest.raises(ValueError, match="max_threads"):
+        OperationRegistry(max_threads=0)
+
+
+async def test_stop_iteration_of_a_plain_function_is_an_error_and_no_hang() -> None:
+    def stop(input: Any, context: Any) -> None:
+        raise StopIteration("x")
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), stop)
+        with pytest.raises(CallError, match="StopIteration") as caught:
+            await asyncio.wait_for(registry.execute("t.f"), LIMIT)
+        assert caught.value.code == ErrorCode.EXECUTION_ERROR
+
+
+async def test_a_call_ends_on_time_and_the_function_can_look() -> None:
+    looked = threading.Event()
+
+    def work(input: Any, context: OperationContext) -> None:
+        while not context.cancelled:
+            time.sleep(0.002)
+        looked.set()
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), work)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.f", timeout=0.02)
+        assert caught.value.code == ErrorCode.TIMEOUT
+        await until(looked.is_set)
+
+
+async def test_a_function_that_waits_for_a_thread_is_never_begun_when_its_call_ends() -> None:
+    gate = threading.Event()
+    begun: list[str] = []
+
+    def first(input: Any, context: Any) -> None:
+        begun.append("first")
+        gate.wait(LIMIT)
+
+    def second(input: Any, context: Any) -> None:
+        begun.append("second")
+
+    async with OperationRegistry(max_threads=1) as registry:
+        registry.register(spec("first"), first)
+        registry.register(spec("second"), second)
+        holding = asyncio.create_task(registry.execute("t.first"))
+        await until(lambda: begun)
+        with pytest.raises(CallError):
+            await registry.execute("t.second", timeout=0.01)
+        gate.set()
+        await holding
+    assert begun == ["first"]
+
+
+# --- call_sync ---------------------------------------------------------------------------------------
+
+
+async def test_call_sync_calls_another_operation_as_env_does() -> None:
+    async def inner(input: Any, context: OperationContext) -> Any:
+        return context.parent_request_id, context.identity, context.trusted
+
+    def outer(input: Any, context: OperationContext) -> Any:
+        return context.call_sync("t.inner", {}).data, context.request_id
+
+    async with OperationRegistry() as registry:
+        registry.register(spec("inner", access_control={"required_scopes": ["never"]}), inner)
+        registry.register(spec("outer"), outer)
+        ann = OperationContext(identity=Identity("ann"))
+        (parent, identity, trusted), request_id = (await registry.execute("t.outer", {}, ann)).data
+        assert (parent, identity, trusted) == (request_id, Identity("ann"), True)
+
+
+async def test_call_sync_raises_the_error_of_the_call() -> None:
+    def outer(input: Any, context: OperationContext) -> str:
+        try:
+            context.call_sync("no.such")
+        except CallError as error:
+            return error.code
+        return "none"
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), outer)
+        assert (await registry.execute("t.f")).data == "OPERATION_NOT_FOUND"
+
+
+async def test_what_call_sync_called_is_cancelled_with_the_call_and_later_calls_are_refused() -> None:
+    ended: list[str] = []
+    codes: list[str] = []
+
+    async def inner(input: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(LIMIT)
+        finally:
+            ended.append("inner")
+
+    def outer(input: Any, context: OperationContext) -> None:
+        for _ in range(2):
+            try:
+                context.call_sync("t.inner")
+            except CallError as error:
+                codes.append(error.code)
+
+    async with OperationRegistry() as registry:
+        registry.register(spec("inner"), inner)
+        registry.register(spec("outer"), outer)
+        task = asyncio.create_task(registry.execute("t.outer"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: ended and len(codes) == 2)
+        assert codes == ["ABORTED", "ABORTED"]
+        assert ended == ["inner"]
+        await assert_nothing_pending()
+
+
+async def test_call_sync_in_the_event_loop_is_refused_rather_than_waiting_for_itself() -> None:
+    async def outer(input: Any, context: OperationContext) -> None:
+        context.call_sync("t.f")
+
+    def plain(input: Any, context: OperationContext) -> Any:
+        async def inside() -> None:
+            context.call_sync("t.f")
+
+        return inside()
+
+    async with OperationRegistry() as registry:
+        registry.register(spec("async"), outer)
+        registry.register(spec("plain"), plain)
+        for name in ("async", "plain"):
+            with pytest.raises(CallError, match=r"context\.env"):
+                await registry.execute(f"t.{name}")
+
+
+# --- generators --------------------------------------------------------------------------------------
+
+
+async def test_a_plain_generator_is_a_stream_of_steps_in_threads() -> None:
+    threads = set()
+
+    def count(input: Any, context: Any) -> Iterator[int]:
+        for number in range(input["to"]):
+            threads.add(threading.get_ident())
+            yield number
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(type="subscription"), count)
+        assert [e.data async for e in registry.subscribe("t.f", {"to": 4})] == [0, 1, 2, 3]
+        assert (await registry.execute("t.f", {"to": 4})).data == 0
+    assert threading.get_ident() not in threads
+
+
+async def test_a_plain_generator_in_the_loop() -> None:
+    closed = []
+
+    def count(input: Any, context: Any) -> Iterator[int]:
+        try:
+            yield threading.get_ident()
+            yield 2
+        finally:
+            closed.append(True)
+
+    registry = OperationRegistry()
+    registry.register(Operation(spec(type="subscription"), count, blocking=False))
+    assert [e.data async for e in registry.subscribe("t.f")] == [threading.get_ident(), 2]
+    assert (await registry.execute("t.f")).data == threading.get_ident()
+    assert closed == [True, True]
+
+
+async def test_leaving_a_stream_early_closes_the_generator() -> None:
+    closed = threading.Event()
+
+    def count(input: Any, context: Any) -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            closed.set()
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(type="subscription"), count)
+        async for envelope in registry.subscribe("t.f"):
+            if envelope.data == 2:
+                break
+        await until(closed.is_set)
+
+
+async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends() -> None:
+    gate = threading.Event()
+    closed = threading.Event()
+
+    def slow(input: Any, context: Any) -> Iterator[int]:
+        try:
+            gate.wait(LIMIT)
+            yield 1
+        finally:
+            closed.set()
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(type="subscription"), slow)
+        with pytest.raises(CallError) as caught:
+            await anext(registry.subscribe("t.f", timeout=0.02))
+        assert caught.value.code == ErrorCode.TIMEOUT
+        assert not closed.is_set()
+        gate.set()
+        await until(closed.is_set)
+
+
+async def test_an_error_in_a_plain_generator_ends_the_stream_with_it() -> None:
+    def fail(input: Any, context: Any) -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(type="subscription"), fail)
+        seen = []
+        with pytest.raises(CallError, match="no more"):
+            async for envelope in registry.subscribe("t.f"):
+                seen.append(envelope.data)
+        assert seen == [1]

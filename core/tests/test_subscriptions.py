@@ -1,0 +1,325 @@
+"""Streams: every item through the pipeline, closed at once however they are left, deadlines between items."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+
+from operad import (
+    CallError,
+    ErrorCode,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    Subscription,
+    subscribe,
+)
+from operad.testing._leaks import assert_nothing_pending
+
+
+class Ticker:
+    """A subscription handler that tells what happened to it."""
+
+    def __init__(self, *, items: int = 1_000_000, pause: float = 0.0, stubborn: bool = False) -> None:
+        self.items = items
+        self.pause = pause
+        self.stubborn = stubborn
+        self.closed = 0
+        self.made = 0
+
+    async def __call__(self, input: Any, context: OperationContext) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(self.items):
+                self.made += 1
+                try:
+                    await asyncio.sleep(self.pause)
+                except asyncio.CancelledError:
+                    if not self.stubborn:
+                        raise
+                yield number
+        finally:
+            await asyncio.sleep(0)  # closing may take its time
+            self.closed += 1
+
+
+def registry_of(handler: Any, **fields: Any) -> OperationRegistry:
+    registry = OperationRegistry()
+    spec = OperationSpec(namespace="s", name="ticks", type="subscription", **fields)
+    registry.register(spec, handler)
+    return registry
+
+
+async def settled(ticker: Ticker) -> None:
+    for _ in range(10):
+        if ticker.closed:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the handler is still open")
+
+
+async def test_a_stream_yields_envelopes_and_ends() -> None:
+    ticker = Ticker(items=3)
+    registry = registry_of(ticker, output_schema={"type": "integer"})
+    envelopes = [envelope async for envelope in registry.subscribe("s.ticks")]
+    assert [envelope.data for envelope in envelopes] == [0, 1, 2]
+    assert {envelope.meta.operation_id for envelope in envelopes} == {"s.ticks"}
+    assert ticker.closed == 1
+
+
+async def test_every_item_goes_through_the_pipeline() -> None:
+    async def texts(input: Any, context: Any) -> AsyncIterator[str]:
+        for text in ("1", "2"):
+            yield text
+
+    registry = registry_of(texts, output_schema={"type": "integer"})
+    assert [envelope.data async for envelope in registry.subscribe("s.ticks")] == [1, 2]
+
+
+async def test_subscribing_to_a_query_yields_its_one_envelope() -> None:
+    registry = OperationRegistry()
+
+    async def one(input: Any, context: Any) -> int:
+        return 1
+
+    registry.register(OperationSpec(namespace="s", name="one", type="query"), one)
+    assert [envelope.data async for envelope in registry.subscribe("s.one", timeout=5)] == [1]
+    assert [envelope.data async for envelope in subscribe(registry, "s.one")] == [1]
+
+
+async def test_a_handler_may_return_an_async_iterator() -> None:
+    ticker = Ticker(items=2)
+
+    async def handler(input: Any, context: Any) -> Any:
+        return ticker(input, context)
+
+    registry = registry_of(handler)
+    assert [envelope.data async for envelope in registry.subscribe("s.ticks")] == [0, 1]
+    assert ticker.closed == 1
+
+
+async def test_break_closes_the_handler_at_once() -> None:
+    ticker = Ticker()
+    gc.disable()  # not when collected
+    try:
+        async for envelope in registry_of(ticker).subscribe("s.ticks"):
+            if envelope.data == 3:
+                break
+        await settled(ticker)
+    finally:
+        gc.enable()
+    assert ticker.made == 4
+
+
+async def test_an_exception_in_the_loop_body_closes_the_handler() -> None:
+    ticker = Ticker()
+    subscription = registry_of(ticker).subscribe("s.ticks")
+    with pytest.raises(ZeroDivisionError):
+        async for _ in subscription:
+            1 / 0  # noqa: B018  # the error is what matters
+    await settled(ticker)
+
+
+async def test_break_within_async_with_closes_once_and_waits_for_it() -> None:
+    ticker = Ticker()
+    async with registry_of(ticker).subscribe("s.ticks") as subscription:
+        async for _ in subscription:
+            break
+    assert ticker.closed == 1
+    await assert_nothing_pending()
+
+
+async def test_aclose_is_idempotent_and_a_closed_stream_has_ended() -> None:
+    ticker = Ticker()
+    subscription = registry_of(ticker).subscribe("s.ticks")
+    assert (await anext(subscription)).data == 0
+    await asyncio.gather(subscription.aclose(), subscription.aclose())
+    await subscription.aclose()
+    assert ticker.closed == 1
+    assert [envelope async for envelope in subscription] == []
+
+
+async def test_a_stream_that_nobody_read_can_be_closed_or_dropped() -> None:
+    ticker = Ticker()
+    await registry_of(ticker).subscribe("s.ticks").aclose()
+    registry_of(ticker).subscribe("s.ticks")
+    assert ticker.made == 0
+
+
+async def test_the_first_item_of_a_loop_that_nobody_keeps() -> None:
+    ticker = Ticker()
+    assert (await anext(aiter(registry_of(ticker).subscribe("s.ticks")))).data == 0
+    await settled(ticker)
+
+
+async def test_aclose_from_another_task_ends_the_loop_of_the_reader() -> None:
+    ticker = Ticker(pause=60)
+    subscription = registry_of(ticker).subscribe("s.ticks")
+
+    async def read() -> tuple[list[Any], int]:
+        seen = [envelope async for envelope in subscription]
+        task = asyncio.current_task()
+        assert task is not None
+        await asyncio.sleep(0)  # the reader itself was not cancelled
+        return seen, task.cancelling()
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    await asyncio.gather(subscription.aclose(), subscription.aclose())
+    assert ticker.closed == 1
+    assert await reader == ([], 0)
+
+
+async def test_aclose_ends_the_loop_even_if_the_handler_answers_its_cancellation_with_an_item() -> None:
+    ticker = Ticker(pause=60, stubborn=True)
+    subscription = registry_of(ticker).subscribe("s.ticks")
+
+    async def read() -> tuple[list[Any], int]:
+        seen = [envelope async for envelope in subscription]
+        task = asyncio.current_task()
+        assert task is not None
+        return seen, task.cancelling()
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    await subscription.aclose()
+    assert await reader == ([], 0)
+    assert ticker.closed == 1
+
+
+async def test_a_reader_that_is_cancelled_while_it_is_closed_stays_cancelled() -> None:
+    ticker = Ticker(pause=60)
+    subscription = registry_of(ticker).subscribe("s.ticks")
+
+    async def read() -> None:
+        async for _ in subscription:
+            pass
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(subscription.aclose())
+    await asyncio.sleep(0)
+    reader.cancel()
+    await closing
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert ticker.closed == 1
+
+
+async def test_cancelling_the_reader_closes_the_handler_and_passes_through() -> None:
+    ticker = Ticker(pause=60)
+    subscription = registry_of(ticker).subscribe("s.ticks")
+
+    async def read() -> None:
+        async for _ in subscription:
+            pass
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert ticker.closed == 1
+
+
+async def test_two_readers_at_once_are_refused() -> None:
+    subscription = registry_of(Ticker(pause=60)).subscribe("s.ticks")
+    reader = asyncio.create_task(anext(subscription))  # type: ignore[arg-type]  # a coroutine, here
+    await asyncio.sleep(0.01)
+    with pytest.raises(RuntimeError, match="another task"):
+        await anext(subscription)
+    await subscription.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await reader
+
+
+async def test_an_error_ends_the_stream_as_a_call_error() -> None:
+    async def fail(input: Any, context: Any) -> AsyncIterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    subscription = registry_of(fail).subscribe("s.ticks")
+    assert (await anext(subscription)).data == 1
+    with pytest.raises(CallError, match="EXECUTION_ERROR: broken"):
+        await anext(subscription)
+    with pytest.raises(StopAsyncIteration):
+        await anext(subscription)
+
+
+async def test_access_and_input_are_checked_when_the_first_item_is_asked_for() -> None:
+    registry = registry_of(Ticker(), access_control={"required_scopes": ["s"]}, input_schema={"type": "object"})
+    with pytest.raises(CallError) as denied:
+        await anext(registry.subscribe("s.ticks"))
+    assert denied.value.code == ErrorCode.ACCESS_DENIED
+    with pytest.raises(CallError) as invalid:
+        await anext(registry.subscribe("s.ticks", [], OperationContext(trusted=True)))
+    assert invalid.value.code == ErrorCode.VALIDATION_ERROR
+    with pytest.raises(CallError) as missing:
+        await anext(registry.subscribe("s.nothing"))
+    assert missing.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def test_the_timeout_bounds_the_wait_for_each_item_and_not_the_whole() -> None:
+    async def slowing(input: Any, context: Any) -> AsyncIterator[int]:
+        for number in range(4):
+            await asyncio.sleep(0.04)
+            yield number
+        await asyncio.sleep(60)
+
+    seen = []
+    with pytest.raises(CallError) as caught:
+        async for envelope in registry_of(slowing).subscribe("s.ticks", timeout=0.12):
+            seen.append(envelope.data)
+    assert seen == [0, 1, 2, 3]
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert caught.value.details is not None
+    assert set(caught.value.details) == {"deadline"}
+
+
+async def test_the_consumer_may_take_its_time_between_items() -> None:
+    ticker = Ticker(items=2)
+    seen = []
+    async for envelope in registry_of(ticker).subscribe("s.ticks", timeout=0.05):
+        seen.append(envelope.data)
+        await asyncio.sleep(0.1)
+    assert seen == [0, 1]
+
+
+async def test_the_deadline_of_the_context_bounds_the_whole() -> None:
+    import time
+
+    ticker = Ticker(pause=0.01)
+    context = OperationContext(deadline=time.time() * 1000 + 60)
+    with pytest.raises(CallError) as caught:
+        async for _ in registry_of(ticker).subscribe("s.ticks", {}, context):
+            pass
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert ticker.closed == 1
+
+
+async def test_the_handler_s_code_runs_in_the_task_of_the_reader() -> None:
+    """Otherwise a handler could not hold a task group or a timeout across its items."""
+    tasks = set()
+
+    async def grouped(input: Any, context: Any) -> AsyncIterator[int]:
+        async with asyncio.timeout(60):
+            for number in range(3):
+                tasks.add(asyncio.current_task())
+                yield number
+
+    async with registry_of(grouped).subscribe("s.ticks") as subscription:
+        for _ in range(2):
+            await anext(subscription)
+    assert tasks == {asyncio.current_task()}
+
+
+async def test_a_subscription_can_be_made_of_any_stream_of_envelopes() -> None:
+    async def none() -> AsyncGenerator[Any, None]:
+        return
+        yield
+
+    async with Subscription(none()) as subscription:
+        assert [item async for item in subscription] == []
