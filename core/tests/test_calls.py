@@ -1,0 +1,537 @@
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+"""The call map and the call handler: the holes of the original protocol that the conformance kit does not see."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    InProcessTransport,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    local_envelope,
+    subscribe,
+)
+from operad.testing import Participant
+from operad.transports import Capabilities, Delivery, LinkDownError, TransportError
+
+ANSWER = {"data": 1, "meta": {"source": "local", "operationId": "t.op", "timestamp": 0}}
+
+
+async def waiting(input, context):
+    await asyncio.sleep(60)
+
+
+async def echo(input, context):
+    return input
+
+
+async def numbers(input, context):
+    for number in range(input["to"]):
+        yield number
+
+
+def registry_of(**handlers):
+    registry = OperationRegistry()
+    for name, (type_, handler) in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
+    return registry
+
+
+async def error_of(awaitable):
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+# --- the calling side --------------------------------------------------------------------------------
+
+
+async def test_the_number_of_pending_calls_is_bounded():
+    """Beyond ``max_pending`` a call fails at once, and names the limit."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport):
+        async with PendingRequestMap(transport, max_pending=2) as calls:
+            tasks = [asyncio.create_task(calls.call("t.wait")) for _ in range(2)]
+            await asyncio.sleep(0)
+            error = await error_of(calls.call("t.wait"))
+            assert error.code == ErrorCode.OVERLOADED
+            assert error.details == {"limit": "max_pending", "value": 2}
+            assert (await error_of(anext(calls.subscribe("t.wait")))).code == ErrorCode.OVERLOADED
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            assert calls.pending == 0
+
+
+async def test_a_call_without_a_timeout_has_the_maps():
+    """Nothing waits for ever: the map's own timeout bounds every single call."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport):
+        async with PendingRequestMap(transport, timeout=0.05) as calls:
+            assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
+            soon = time.time() * 1000 + 50
+            assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
+            past = await error_of(calls.call("t.wait", deadline=1.0))
+            assert (past.code, past.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+
+
+async def test_late_answers_are_counted_and_dropped():
+    """An answer after the end of its call changes nothing."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
+        (request,) = server.of("call.requested")
+        assert len(await server.wait_for("call.aborted")) == 1
+        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
+        assert calls.late == 1
+        assert calls.pending == 0
+
+
+async def test_a_closed_map_says_so():
+    """Before it is open, and after it is closed, a map calls nothing."""
+    calls = PendingRequestMap(InProcessTransport())
+    assert "not open" in (await error_of(calls.call("t.op"))).message
+    async with calls:
+        with pytest.raises(RuntimeError, match="open already"):
+            await calls.open()
+    await calls.aclose()
+    assert (await error_of(calls.call("t.op"))).code == ErrorCode.UNAVAILABLE
+
+
+async def test_only_what_may_be_repeated_is_called_again():
+    """After the loss of a handler a call with ``retry`` goes to the next one; without, it fails."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for retry in (True, False):
+            async with Participant.open(transport) as first:
+                await first.link.register("op:t.op")
+                task = asyncio.create_task(calls.call("t.op", {"a": 1}, retry=retry, timeout=5))
+                await first.wait_for("call.requested")
+                async with CallHandler(registry_of(op=("query", echo)), transport):
+                    await first.link.close()
+                    if retry:
+                        assert (await task).data == {"a": 1}
+                    else:
+                        error = await error_of(task)
+                        assert error.code == ErrorCode.UNAVAILABLE
+                        assert error.details == {"operationId": "t.op", "sent": True}
+
+
+class Stuck:
+    """A transport whose write buffer is full for ever."""
+
+    capabilities = Capabilities(same_process=True)
+
+    async def open(self, on_event, on_link):
+        on_link("up", 1)
+        return self
+
+    inbox = "inbox:stuck"
+
+    async def send(self, to, event):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        pass
+
+
+async def test_a_transport_that_does_not_take_a_request_does_not_hold_the_call():
+    """The deadline counts from the call, not from when the request has left; a cancellation passes through."""
+    async with PendingRequestMap(Stuck()) as calls:
+        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
+        task = asyncio.create_task(calls.call("t.op"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert calls.pending == 0
+
+
+class Broken(Stuck):
+    """A transport that raises what it is told to."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def send(self, to, event):
+        raise self.error
+
+
+async def test_what_was_not_sent_says_so():
+    """A failed send is ``UNAVAILABLE`` with ``sent: false``: it can be repeated, whatever it is."""
+    for error in (LinkDownError("cut"), TransportError("odd")):
+        async with PendingRequestMap(Broken(error)) as calls:
+            failed = await error_of(calls.call("t.op"))
+            assert failed.code == ErrorCode.UNAVAILABLE
+            assert failed.details == {"operationId": "t.op", "sent": False}
+            assert (await error_of(anext(calls.subscribe("t.op")))).details == failed.details
+            assert calls.pending == 0
+
+
+@pytest.mark.parametrize("output", [None, 1, {}, {"data": 1}, {"data": 1, "meta": {"source": "smoke signals"}}])
+async def test_an_answer_that_is_no_envelope_fails_the_call(output):
+    """A peer that answers anything else does not hang the caller."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        call = asyncio.create_task(error_of(calls.call("t.op")))
+        stream = asyncio.create_task(error_of(anext(calls.subscribe("t.op"))))
+        for request in await server.wait_for("call.requested", 2):
+            await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=output)
+        assert (await call).code == ErrorCode.SERIALIZATION_ERROR
+        assert (await stream).code == ErrorCode.SERIALIZATION_ERROR
+        assert len(await server.wait_for("call.aborted")) == 1  # of the stream, which would go on
+
+
+# --- streams -----------------------------------------------------------------------------------------
+
+
+async def stream_of(server, calls, items, *ending, **options):
+    """What a subscriber sees of a stream that is served by hand."""
+    await server.link.register("op:t.op")
+    subscription = calls.subscribe("t.op", **options)
+    reading = asyncio.create_task(collect(subscription))
+    (request,) = await server.wait_for("call.requested")
+    for seq in items:
+        output = {**ANSWER, "data": seq}
+        await server.send(
+            request["replyTo"], "call.responded", requestId=request["requestId"], output=output, seq=seq
+        )
+    for type_, fields in ending:
+        await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+    return await reading
+
+
+async def collect(subscription):
+    seen = []
+    try:
+        async for envelope in subscription:
+            seen.append(envelope.data)  # noqa: PERF401  # what came before an error counts
+    except CallError as error:
+        seen.append(error.code)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("items", "ending", "expected"),
+    [
+        ([0, 1, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
+        ([0, 1, 1, 0, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
+        ([0, 2], ("call.completed", {"count": 3}), [0, ErrorCode.DATA_LOSS]),
+        ([0, 1], ("call.completed", {"count": 3}), [0, 1, ErrorCode.DATA_LOSS]),
+        ([0], ("call.aborted", {}), [0]),
+        ([0], ("call.error", {"code": "X", "message": ""}), [0, "X"]),
+        ([0], ("call.error", {}), [0, ErrorCode.UNKNOWN_ERROR]),
+    ],
+)
+async def test_the_items_of_a_stream_are_counted(items, ending, expected):
+    """A lost item is ``DATA_LOSS``, one that comes twice is dropped, and the end is the end."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        assert await stream_of(server, calls, items, ending) == expected
+        assert calls.pending == 0
+
+
+async def test_one_terminal_is_all_there_is():
+    """What comes after the end of a stream is dropped."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        endings = (("call.completed", {"count": 1}), ("call.error", {"code": "X", "message": ""}))
+        assert await stream_of(server, calls, [0], *endings) == [0]
+        assert calls.late == 1
+
+
+async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
+    """Items beyond every bound end the stream with ``SLOW_CONSUMER``, and its producer is told."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        seen = await stream_of(server, calls, range(5_000), credit=4)
+        assert seen[-1] == ErrorCode.SLOW_CONSUMER
+        assert seen[:-1] == list(range(len(seen) - 1))
+        assert len(seen) < 2_000
+        assert len(await server.wait_for("call.aborted")) == 1
+
+
+async def test_the_timeout_of_a_subscription_bounds_the_silence():
+    """Each wait for an item has its own bound; the whole has none."""
+    transport = InProcessTransport()
+
+    async def slow(input, context):
+        for number in range(4):
+            await asyncio.sleep(0.05)
+            yield number
+        await asyncio.sleep(60)
+
+    async with CallHandler(registry_of(slow=("subscription", slow)), transport) as handler:
+        async with PendingRequestMap(transport) as calls:
+            assert await collect(subscribe(calls, "t.slow", timeout=0.5)) == [0, 1, 2, 3, ErrorCode.TIMEOUT]
+            while handler.active:
+                await asyncio.sleep(0.01)
+
+
+# --- the serving side ----------------------------------------------------------------------------------
+
+
+async def test_the_number_of_requests_is_bounded():
+    """Beyond ``max_concurrent`` a request is refused at once, and names the limit."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport, max_concurrent=1, drain_timeout=0.1):
+        async with PendingRequestMap(transport) as calls:
+            task = asyncio.create_task(error_of(calls.call("t.wait")))
+            await asyncio.sleep(0)
+            error = await error_of(calls.call("t.wait"))
+            assert error.code == ErrorCode.OVERLOADED
+            assert error.details == {"limit": "max_concurrent", "value": 1}
+            await asyncio.sleep(0)
+        assert (await task).code == ErrorCode.ABORTED
+
+
+async def test_what_is_registered_later_is_served():
+    """A handler follows its registry, in both directions."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport) as handler, PendingRequestMap(transport) as calls:
+        registry.register(OperationSpec(namespace="t", name="two", type="query"), echo)
+        registry.unregister("t.one")
+        await handler.refresh()
+        assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
+        assert (await error_of(calls.call("t.one"))).code == ErrorCode.OPERATION_NOT_FOUND
+        registry.register(OperationSpec(namespace="t", name="three", type="query"), echo)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await calls.call("t.three")
+                    break
+                except CallError:
+                    await asyncio.sleep(0.05)
+
+
+async def test_only_chosen_operations_are_served():
+    """What the application does not offer cannot be called, not even by who knows its name."""
+    transport = InProcessTransport()
+    registry = registry_of(open=("query", echo), private=("query", echo))
+    async with CallHandler(registry, transport, operations=lambda spec: spec.name == "open") as handler:
+        async with PendingRequestMap(transport) as calls, Participant.open(transport) as peer:
+            assert (await calls.call("t.open", {"a": 1})).data == {"a": 1}
+            assert (await error_of(calls.call("t.private"))).code == ErrorCode.OPERATION_NOT_FOUND
+            request = {"requestId": "1", "operationId": "t.private", "input": {}, "replyTo": peer.link.inbox}
+            await peer.send(handler._link.inbox, "call.requested", **request)
+            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "identity", ["root", 1, [], {"scopes": []}, {"id": 1, "scopes": []}, {"id": "a", "scopes": "x"}]
+)
+async def test_a_malformed_identity_is_refused(identity):
+    """A claim that cannot be read is no anonymous caller."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(echo=("query", echo)), transport), Participant.open(transport) as peer:
+        await peer.request("t.echo", "1", identity=identity)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.ACCESS_DENIED
+
+
+async def test_a_verifier_that_fails_refuses_and_keeps_its_secrets():
+    """Whatever a verifier raises, the operation does not run, and the caller does not see the message."""
+    transport = InProcessTransport()
+
+    def verify(payload, delivery):
+        raise RuntimeError("the key is 12345")
+
+    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify, mask_errors=True)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.echo"))
+        assert error.code == ErrorCode.EXECUTION_ERROR
+        assert "12345" not in repr(error.to_wire())
+
+
+async def test_an_unknown_identity_rule_is_refused():
+    """A typo in the rule must not become a rule."""
+    with pytest.raises(ValueError, match="delegate"):
+        CallHandler(OperationRegistry(), InProcessTransport(), identity="peers")
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+types = st.sampled_from(
+    ["call.requested", "call.responded", "call.error", "call.aborted", "call.completed", "call.credit", "x"]
+)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "requestId": st.sampled_from(["1", "2"]) | junk,
+        "operationId": st.sampled_from(["t.echo", "t.numbers", "operad.list"]) | junk,
+        "input": st.just({"to": 3}) | junk,
+        "output": st.just(ANSWER) | junk,
+        "credit": st.integers(-2, 5) | junk,
+        "total": st.integers(-2, 9) | junk,
+        "seq": st.integers(-1, 4) | junk,
+        "count": st.integers(-1, 4) | junk,
+        "deadline": junk,
+        "timeoutMs": st.integers(-5, 500) | junk,
+        "identity": junk,
+        "replyTo": junk,
+        "code": junk,
+        "message": junk,
+        "details": junk,
+        "parentRequestId": junk,
+        "traceparent": junk,
+    },
+)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(types, fields), max_size=12))
+def test_no_event_of_a_peer_breaks_either_side(events):
+    """Whatever a peer sends, both sides go on serving, and nothing is left pending."""
+
+    async def body():
+        transport = InProcessTransport()
+        registry = registry_of(echo=("query", echo), numbers=("subscription", numbers))
+        async with CallHandler(registry, transport, lease=0.2) as handler:
+            async with PendingRequestMap(transport) as calls, Participant.open(transport) as peer:
+                for type_, payload in events:
+                    for to in (handler._link.inbox, calls._link.inbox):
+                        await peer.send(to, type_, **payload)
+                assert (await calls.call("t.echo", {"a": 1})).data == {"a": 1}
+                assert [item.data async for item in calls.subscribe("t.numbers", {"to": 3})] == [0, 1, 2]
+            async with asyncio.timeout(5):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(body())
+
+
+# --- serving by hand -------------------------------------------------------------------------------------
+
+
+async def test_requests_can_be_served_by_hand():
+    """An SDK of a spoke answers, fails, aborts and streams on its own."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        registration = await server.serve("t.op")
+        async with PendingRequestMap(transport) as calls:
+
+            async def next_request(task):
+                await asyncio.sleep(0)
+                while not requests:
+                    await asyncio.sleep(0)
+                return requests.pop()
+
+            task = asyncio.create_task(calls.call("t.op", {"a": 1}, identity=Identity("alice")))
+            request = await next_request(task)
+            assert (request.operation_id, request.input, request.identity) == ("t.op", {"a": 1}, None)
+            with pytest.raises(TypeError, match="envelope"):
+                await server.respond(request.request_id, {"data": 1})
+            await server.respond(request.request_id, local_envelope(2, "t.op"))
+            assert (await task).data == 2
+            with pytest.raises(LookupError):
+                await server.respond(request.request_id, local_envelope(2, "t.op"))
+
+            task = asyncio.create_task(error_of(calls.call("t.op")))
+            await server.emit_error((await next_request(task)).request_id, "X", "no", {"a": object})
+            assert (await task).code == "X"
+
+            task = asyncio.create_task(error_of(calls.call("t.op")))
+            await server.abort((await next_request(task)).request_id)
+            assert (await task).code == ErrorCode.ABORTED
+
+            task = asyncio.create_task(collect(calls.subscribe("t.op", credit=2)))
+            request = await next_request(task)
+            assert request.is_subscription
+            for number in range(10):
+                await server.respond(request.request_id, local_envelope(number, "t.op"))
+            await server.complete(request.request_id)
+            assert await task == list(range(10))
+
+            task = asyncio.create_task(calls.call("t.op"))
+            request = await next_request(task)
+            task.cancel()
+            await asyncio.wait({task})
+            await asyncio.sleep(0.01)
+            with pytest.raises(LookupError):  # the caller has left
+                await server.respond(request.request_id, local_envelope(2, "t.op"))
+        await registration.unregister()
+
+
+async def test_what_cannot_be_sent_by_hand_ends_the_request():
+    """A caller is told even when the answer has no wire form."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with (
+        PendingRequestMap(transport, on_request=requests.append) as server,
+        PendingRequestMap(transport) as calls,
+    ):
+        await server.serve("t.op")
+        task = asyncio.create_task(error_of(calls.call("t.op")))
+        await asyncio.sleep(0.01)
+        with pytest.raises(CallError):
+            await server.respond(requests[0].request_id, local_envelope({1, 2}, "t.op"))
+        assert (await task).code == ErrorCode.SERIALIZATION_ERROR
+
+
+async def test_a_request_of_another_link_is_not_answered_by_hand():
+    """Answers count for requests of this link only."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for answer in (
+            calls.respond("1", local_envelope(1, "t.op")),
+            calls.emit_error("1", "X"),
+            calls.abort("1"),
+            calls.complete("1"),
+        ):
+            with pytest.raises(LookupError):
+                await answer
+        with pytest.raises(RuntimeError, match="on_request"):
+            await calls.serve("t.op")
+
+
+async def test_a_call_can_be_aborted_by_its_id():
+    """`abort` of an own call ends it on both sides."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport) as handler:
+        async with PendingRequestMap(transport) as calls:
+            task = asyncio.create_task(error_of(calls.call("t.wait")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await calls.abort(next(iter(calls._pending)))
+            assert (await task).code == ErrorCode.ABORTED
+            async with asyncio.timeout(5):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+
+
+async def test_forgeries_are_logged(caplog):
+    """What is dropped leaves a line."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        async with Participant.open(transport) as forger:
+            await server.link.register("op:t.op")
+            task = asyncio.create_task(calls.call("t.op"))
+            (request,) = await server.wait_for("call.requested")
+            with caplog.at_level(logging.WARNING):
+                to, request_id = request["replyTo"], request["requestId"]
+                await forger.send(to, "call.responded", requestId=request_id, output=ANSWER)
+            assert "does not serve" in caplog.text
+            await server.send(to, "call.responded", requestId=request_id, output=ANSWER)
+            assert (await task).data == 1
+
+
+def test_delivery_is_anonymous_by_default():
+    """A transport that says nothing vouches for nobody."""
+    assert Delivery().identity is None
+    assert Delivery().peer is None

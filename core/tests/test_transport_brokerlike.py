@@ -1,0 +1,155 @@
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+"""The call protocol over a transport that knows as little as a broker: nobody's address, nobody's loss."""
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+
+from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap
+from operad.protocol import LOST
+from operad.testing import Participant, TransportConformance
+from operad.transports import Capabilities, Delivery, InProcessTransport
+
+
+class BrokerLike:
+    """An in-process bus that hides who sent what, where it went, and who is gone."""
+
+    def __init__(self, *, redelivers=False):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, detects_no_responders=True, redelivers=redelivers)
+
+    async def open(self, on_event, on_link):
+        def without_sender(event, delivery):
+            if event["type"] != LOST:
+                on_event(event, Delivery())
+
+        return BrokerLink(await self.bus.open(without_sender, on_link))
+
+
+class BrokerLink:
+    def __init__(self, link):
+        self._link = link
+        self.inbox, self.register, self.drain, self.close = link.inbox, link.register, link.drain, link.close
+
+    async def send(self, to, event):
+        await self._link.send(to, event)
+
+
+class TestBrokerLike(TransportConformance):
+    @asynccontextmanager
+    async def transport(self):
+        yield BrokerLike()
+
+
+def registry_of(**handlers):
+    registry = OperationRegistry()
+    for name, (type_, handler) in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
+    return registry
+
+
+async def waiting(input, context):
+    await asyncio.sleep(60)
+
+
+async def test_an_abort_waits_for_the_handlers_address():
+    """A call cancelled before its handler told where it is still reaches the handler."""
+    transport = BrokerLike()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport) as handler:
+        async with PendingRequestMap(transport) as calls:
+            task = asyncio.create_task(calls.call("t.wait"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert handler.active == 1
+            task.cancel()
+            await asyncio.wait({task})
+            async with asyncio.timeout(5):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
+    """Where no transport tells of a loss, silence does."""
+    transport = BrokerLike()
+
+    async def quiet(input, context):
+        yield 1
+        await asyncio.sleep(60)
+
+    async with PendingRequestMap(transport, lease=0.3) as calls:
+        handler = CallHandler(registry_of(quiet=("subscription", quiet)), transport, drain_timeout=0.1)
+        await handler.open()
+        stream = calls.subscribe("t.quiet")
+        assert (await anext(stream)).data == 1
+        handler._announces = False  # as good as dead: it renews nothing, and says so to nobody
+        with pytest.raises(CallError) as caught:
+            await anext(stream)
+        assert caught.value.code == ErrorCode.UNAVAILABLE
+        await handler.aclose()
+
+
+async def test_renewing_a_stream_that_is_not_there_is_answered():
+    """A handler that was restarted tells a consumer that its stream is gone."""
+    transport = BrokerLike()
+    async with CallHandler(OperationRegistry(), transport) as handler, Participant.open(transport) as caller:
+        to = handler._link.inbox
+        await caller.send(to, "call.credit", requestId="old", total=100, replyTo=caller.link.inbox)
+        (error,) = await caller.wait_for("call.error")
+        assert (error["requestId"], error["code"]) == ("old", ErrorCode.UNAVAILABLE)
+
+
+@attrs.define
+class Acknowledged:
+    count: int = 0
+
+    def __call__(self):
+        self.count += 1
+
+
+async def test_a_redelivered_request_runs_again_only_if_it_reads():
+    """After the loss of a handler a query runs again; anything else may have run, and is unavailable."""
+    ran = []
+
+    async def note(input, context):
+        ran.append(input["n"])
+        return input["n"]
+
+    transport = BrokerLike(redelivers=True)
+    registry = registry_of(read=("query", note), write=("mutation", note))
+    async with CallHandler(registry, transport) as handler, Participant.open(transport) as caller:
+        done = Acknowledged()
+
+        def deliver(operation_id, request_id, **delivery):
+            payload = {"requestId": request_id, "operationId": operation_id, "input": {"n": request_id}}
+            payload["replyTo"] = caller.link.inbox
+            event = {"type": "call.requested", "id": "", "payload": payload}
+            handler._on_event(event, Delivery(done=done, **delivery))
+
+        deliver("t.read", "1", redelivered=True)
+        deliver("t.write", "2", redelivered=True)
+        await caller.wait_for("call.responded")
+        (error,) = await caller.wait_for("call.error")
+        assert (error["requestId"], error["code"]) == ("2", ErrorCode.UNAVAILABLE)
+        assert ran == ["1"]
+        assert done.count == 2
+        deliver("t.write", "3")
+        await caller.wait_for("call.responded", 2)
+        deliver("t.write", "3")  # its acknowledgement was lost
+        assert done.count == 4
+        await asyncio.sleep(0)
+        assert ran == ["1", "3"]
+
+
+async def test_a_request_that_cannot_be_answered_is_dropped(caplog):
+    """Without an address for the answer nothing runs, and the request is acknowledged."""
+    done = Acknowledged()
+    async with CallHandler(registry_of(wait=("query", waiting)), BrokerLike()) as handler:
+        with caplog.at_level(logging.WARNING):
+            payload = {"requestId": "1", "operationId": "t.wait", "input": {}}
+            handler._on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(done=done))
+        assert handler.active == 0
+        assert done.count == 1
+        assert "address" in caplog.text
