@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from operad.schemas import from_schema
 
 NAMES = ["a", "b", "c", "t", "a-b", "", "Größe"]

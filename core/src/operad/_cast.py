@@ -24,7 +24,7 @@ MAX_FILL = 10_000
 """`max_fill`: the parts of a value that a default or a zero value may have; a larger one is not filled in."""
 MAX_FILLED = 1_000_000
 """`max_filled`: the parts that defaults and zero values may add in one cast; what is beyond stays absent."""
-MAX_RECASTS = 1_000
+MAX_RECASTS = 100
 """How often, in one cast, a union may change its mind about the branch of a value that it has cast."""
 MAX_NUMBER = 330
 """The longest string, in characters, that is read as a number."""
@@ -75,6 +75,7 @@ class Casting:
         self.busy: list[_Fill] = []
         self._nodes: dict[tuple[int, ...], tuple[Members, Caster]] = {}
         self._reduced: dict[tuple[int, str], tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._fills: dict[tuple[int, ...], tuple[Members, _Fill]] = {}
         self.zeros = _Zeros(self)
 
     # --- nodes
@@ -152,6 +153,27 @@ class Casting:
             known = (body, {name: value for name, value in body.items() if name not in keys})
             self._reduced[id(body), keys[0]] = known
         return known[1]
+
+    def fill(self, schemas: list[Body], *, zero: bool) -> _Fill:
+        """What is filled in where something with these schemas is missing: one object, wherever it is missing."""
+        members, _ = self.flatten(schemas)
+        key = (zero, *map(id, members))
+        known = self._fills.get(key)
+        if known is None:
+            # The members are kept, so that their ids stay their own.
+            known = self._fills[key] = (members, _Fill(self, schemas, zero=zero))
+        return known[1]
+
+    def position_fill(self, schemas: list[Body]) -> _Fill:
+        """What is filled in where a position of an array is missing."""
+        members, _ = self.flatten(schemas)
+        return self.fill(schemas, zero=not any("default" in member for member in members))
+
+    def check(self, body: Body) -> Check:
+        """The check of a schema, for a value that may exist only while it is being cast."""
+        check = self.checks.of(body)
+        # Remembered for this one check: a cast makes and drops values, so that ids come again.
+        return self.checks.remembering(check) if self.checks.heavy else check
 
     def pattern(self, source: str) -> re.Pattern[str]:
         """A compiled pattern of the normal form."""
@@ -261,9 +283,9 @@ class ObjectShape:
             return None
         fill = None
         if any("default" in member for member in members):
-            fill = _Fill(self.casting, schemas, members, zero=False)
+            fill = self.casting.fill(schemas, zero=False)
         elif name in self.required:
-            fill = _Fill(self.casting, schemas, members, zero=True)
+            fill = self.casting.fill(schemas, zero=True)
         exact, cast = _leaf(members)
         return name, exact, cast or self.casting.lazy(schemas), fill
 
@@ -434,7 +456,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
         return _all_items(further, closed=limit is not None)
     positions = [casting.lazy(_position(members, index)) for index in range(length)]
     least = min(max(member.get("minItems", 0) for member in members), length)
-    fills = [_Fill.of_position(casting, _position(members, index)) for index in range(least)]
+    fills = [casting.position_fill(_position(members, index)) for index in range(least)]
 
     def cast(value: Any, call: Call) -> Any:
         out = []
@@ -587,7 +609,8 @@ class _Fill:
 
     __slots__ = ("casting", "default", "invents", "known", "looped", "schemas", "size", "value")
 
-    def __init__(self, casting: Casting, schemas: list[Body], members: Members, *, zero: bool) -> None:
+    def __init__(self, casting: Casting, schemas: list[Body], *, zero: bool) -> None:
+        members, _ = casting.flatten(schemas)
         self.casting = casting
         self.schemas = schemas
         self.invents = zero
@@ -596,12 +619,6 @@ class _Fill:
         self.size = 0
         self.value: Any = _ABSENT
         self.default = next((member["default"] for member in members if "default" in member), _ABSENT)
-
-    @classmethod
-    def of_position(cls, casting: Casting, schemas: list[Body]) -> _Fill:
-        """The fill of a missing position of an array."""
-        members, _ = casting.flatten(schemas)
-        return cls(casting, schemas, members, zero=not any("default" in member for member in members))
 
     def __call__(self, out: Any, key: Any, call: Call) -> None:
         value = self.value if self.known else self.template()
@@ -865,7 +882,7 @@ class _Union:
         check = self.checks[index]
         if check is None:
             with self.casting.lock:
-                check = self.checks[index] = self.casting.checks.of(self.branches[index])
+                check = self.checks[index] = self.casting.check(self.branches[index])
         return check
 
     def score(self, index: int, value: dict[Any, Any]) -> int:
@@ -895,7 +912,7 @@ class _Union:
         for name, schemas in properties.items():
             values = allowed_values(self.casting.flatten(schemas)[0])
             tags = values if values is not None and len(values) == 1 else []
-            rows.append((name, [self.casting.checks.of(schema) for schema in schemas], tags))
+            rows.append((name, [self.casting.check(schema) for schema in schemas], tags))
         return rows
 
 

@@ -80,7 +80,7 @@ class Compiled:
         def validate(value: Any) -> bool:
             try:
                 return check(value)
-            except RecursionError:
+            except Exception:  # noqa: BLE001  # RecursionError, or what the methods of an odd Python object raise
                 return False
 
         return _bounded(validate) if self.is_recursive else validate

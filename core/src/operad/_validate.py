@@ -260,7 +260,7 @@ class Checks:
     def _make(self, body: Body) -> Check:
         if isinstance(body, bool):
             return lambda _value: body
-        if body.keys() <= _CLOSED:
+        if _is_closed(body):
             return self._closures(body)
         try:
             return self._generated(body)
@@ -466,7 +466,7 @@ class Checks:
 
     def _reason(self, body: Body) -> str | None:
         """None for closures, an empty text for generated code, else why it is interpreted."""
-        if isinstance(body, bool) or body.keys() <= _CLOSED:
+        if isinstance(body, bool) or _is_closed(body):
             return None
         self.of(body)
         return self._reasons[id(body)]
@@ -478,9 +478,13 @@ def _walk(body: Body) -> Iterator[Body]:
     while stack:
         node = stack.pop()
         yield node
-        if isinstance(node, dict) and node.keys() <= _CLOSED:
+        if isinstance(node, dict) and _is_closed(node):
             stack.extend(child for child, _ in children_of(node))
             stack.extend(in_place(node))
+
+
+def _is_closed(body: dict[str, Any]) -> bool:
+    return all(key in _CLOSED or (key.startswith("unevaluated") and body[key] is True) for key in body)
 
 
 def _exact(body: Body) -> frozenset[type]:
@@ -643,7 +647,8 @@ def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
     key = ref, id(instance)
     errors = memo.get(key)
     if errors is None:
-        errors = memo[key] = list(validator.descend(instance, body))
+        # No more than are ever shown: schemas that branch as they recurse double them with every level.
+        errors = memo[key] = list(islice(validator.descend(instance, body), MAX_ERRORS))
     for error in errors:
         # A copy: whoever passes an error on adds to its path.
         yield ValidationError.create_from(error)

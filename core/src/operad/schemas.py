@@ -179,7 +179,8 @@ class Schema:
         if self._build is not None:
             return "<Schema not built yet>"
         place = f" at {self._pointer}" if self._pointer else ""
-        return f"<Schema {json.dumps(self._raw, default=repr)[:80]}{place}>"
+        keys = ", ".join(map(repr, list(self._raw)[:8])) if isinstance(self._raw, Mapping) else self._raw
+        return f"<Schema of {keys}{place}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Schema:
         return self
