@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from nats import errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from operad.errors import ErrorCode
@@ -25,7 +24,7 @@ from operad.plugin import (
     TransportError,
 )
 from operad.protocol import decode, encode, error_event
-from operad_nats._client import Sink, StrictClient
+from operad_nats._client import StrictClient
 from operad_nats._subjects import subject_of, token
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("operad.transports.nats")
 
-_NO_RESPONDERS = "503"
+_NO_RESPONDERS = b"NATS/1.0 503"
 _MAX_REQUEST_ID = 400
 """Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
 _DELIVERY = Delivery()
@@ -51,7 +50,7 @@ class NATSLink:
         self._inbox = f"inbox:{transport.inbox}.{own}" if transport.inbox else f"inbox:{own}"
         # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
-        self._client = StrictClient(require_tls=transport.requires_tls)
+        self._client = StrictClient(self._receive, require_tls=transport.requires_tls)
         self._registrations: set[_Registration] = set()
         self._epoch = 0
         self._is_up = False
@@ -119,7 +118,7 @@ class NATSLink:
             tls_handshake_first=options.tls_first,
         )
         subject = self._subject(self._inbox)[: -len("r")] + ">"
-        await self._client.subscribe(subject, future=Sink(self._receive))
+        await self._client.listen(subject)
         await self._client.barrier()
 
     def _ssl_context(self) -> Any:
@@ -149,14 +148,14 @@ class NATSLink:
 
     # --- events in ---------------------------------------------------------------------------------
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
         try:
-            if message.headers and message.headers.get("Status") == _NO_RESPONDERS:
-                event = self._refusal(message.subject)
+            if headers is not None and headers.startswith(_NO_RESPONDERS):
+                event = self._refusal(subject.decode())
             else:
-                event = decode(message.data)
+                event = decode(data)
         except ValueError as error:
-            logger.debug("dropped a message on %s that is no event: %s", message.subject, error)
+            logger.debug("dropped a message on %r that is no event: %s", subject, error)
             return
         try:
             self._on_event(event, _DELIVERY)
@@ -199,7 +198,7 @@ class NATSLink:
         if event["type"] == "call.requested" and to.startswith("op:"):
             reply = self._refusal_subject(to[3:], event)
         try:
-            await self._client.publish(subject, data, reply)
+            await self._client.write(subject, reply, data)
         except (errors.Error, OSError) as error:
             raise LinkDownError(f"not sent: {_reason(error)}") from error
 
@@ -217,9 +216,7 @@ class NATSLink:
         """Receive what is sent to ``topic``; in force on the server when it returns."""
         queue = token(group) if group is not None else ""
         try:
-            subscription = await self._client.subscribe(
-                self._subject(topic), queue=queue, future=Sink(self._receive)
-            )
+            subscription = await self._client.listen(self._subject(topic), queue)
         except (errors.Error, OSError) as error:
             raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
         registration = _Registration(self, subscription)
