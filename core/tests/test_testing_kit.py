@@ -179,7 +179,7 @@ class PigeonSuite(SourceConformance):
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
         yield {"token": "s3cret"}
 
-    async def change(self) -> None:
+    async def change(self, registry: OperationRegistry) -> None:
         if self.fault == "does not follow":
             return
         self.pigeons.names.append("hide")
@@ -244,6 +244,44 @@ def test_what_is_declared_needs_an_example() -> None:
     forgetful = type("Forgetful", (PigeonSuite,), {"stream": None})
     with pytest.raises(AssertionError, match="set stream = Example"):
         forgetful().test_a_subscription_yields_envelopes()
+
+
+def test_a_subscription_that_waits_for_something_to_happen_can_be_stirred() -> None:
+    class Quiet(Pigeons):
+        def operations(self, config: PigeonConfig, namespace: str) -> list[Operation[..., Any]]:
+            doors: list[asyncio.Event] = []
+
+            async def watch(input: dict[str, Any], context: Any) -> AsyncIterator[Any]:
+                door = asyncio.Event()
+                doors.append(door)
+                await door.wait()
+                yield {"bird": 0}
+                await asyncio.sleep(60)
+
+            async def open_doors(input: dict[str, Any], context: Any) -> None:
+                for door in doors:
+                    door.set()
+
+            return [
+                Operation(OperationSpec(namespace=namespace, name="watch", type="subscription"), watch),
+                Operation(OperationSpec(namespace=namespace, name="open"), open_doors),
+            ]
+
+    class Stirred(PigeonSuite):
+        capabilities = SourceCapabilities(calls=False, subscriptions=True)
+        stream = Example("watch", data=[{"bird": 0}])
+        example = Example("open")
+
+        def __init__(self) -> None:
+            self.pigeons = Quiet()
+
+        async def stir(self, registry: OperationRegistry) -> None:
+            while True:
+                await asyncio.sleep(0.01)
+                await registry.execute("conformance.open")
+
+    Stirred().test_a_subscription_yields_envelopes()
+    Stirred().test_leaving_a_subscription_ends_it()
 
 
 def test_a_test_that_hangs_is_ended() -> None:

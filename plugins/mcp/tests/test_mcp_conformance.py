@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 
+from operad import OperationRegistry
 from operad.testing import (
     EnvelopeKindCapabilities,
     EnvelopeKindConformance,
@@ -21,7 +22,7 @@ from operad_mcp import mcp_envelope
 
 
 def loft() -> MCPServer:
-    """A server with three tools."""
+    """A server whose tools change, and whose resource is touched."""
     server = MCPServer("loft")
 
     @server.tool()
@@ -37,21 +38,52 @@ def loft() -> MCPServer:
         await asyncio.sleep(60)
         return "slept"
 
+    @server.tool()
+    async def grow(context: Context) -> str:
+        def grown() -> str:
+            return "grown"
+
+        server.add_tool(grown, "grown")
+        await context.notify_tools_changed()
+        await context.session.send_tool_list_changed()
+        return "grew"
+
+    @server.tool()
+    async def touch(context: Context) -> str:
+        await context.notify_resource_updated("loft://one")
+        return "touched"
+
+    @server.resource("loft://one")
+    def one() -> str:
+        return "one"
+
     return server
 
 
 class TestMCP(SourceConformance):
     source = "mcp"
-    capabilities = SourceCapabilities(errors=False, error_envelopes=True, envelope_kind="mcp")
+    capabilities = SourceCapabilities(subscriptions=True, error_envelopes=True, changes=True, envelope_kind="mcp")
     example = Example("add", {"a": 1, "b": 2}, data={"result": 3})
     invalid = Example("add", {"a": "one", "b": 2})
+    stream = Example("resources.subscribe", {"uri": "loft://one"}, data=[{"uri": "loft://one"}])
+    failing = Example("resources.read", {"uri": "loft://two"}, error="EXECUTION_ERROR")
     error_envelope = Example("lose")
     slow = Example("sleep")
     broken = ({"server": None}, {"server": None, "command": "/no/such/program"}, {"timeout": "long"})
 
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
-        yield {"server": loft()}
+        yield {"server": loft(), "mode": "2026-07-28"}
+
+    async def change(self, registry: OperationRegistry) -> None:
+        while "conformance.grown" not in registry:  # changes come only once the server has heard the listener
+            await registry.execute("conformance.grow")
+            await asyncio.sleep(0.1)
+
+    async def stir(self, registry: OperationRegistry) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            await registry.execute("conformance.touch")
 
 
 class TestMCPEnvelope(EnvelopeKindConformance):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from operad.testing._examples import ANYTHING, Example, equal, given, skip
 from operad.testing._running import run
 
 NAMESPACE = "conformance"
+"""The namespace under which the suite loads the source."""
 POLLS = 500
 """How often a test looks for a change, 20 ms apart."""
 
@@ -95,9 +96,19 @@ class SourceConformance:
         """Start what the source connects to and yield the options for ``registry.load(source, **options)``."""
         return _nothing()
 
-    async def change(self) -> None:
-        """Make the environment offer other operations than before; with the capability ``changes``."""
+    async def change(self, registry: OperationRegistry) -> None:
+        """Make the environment offer other operations than before; with the capability ``changes``.
+
+        Args:
+            registry: where the source is loaded, under the namespace `NAMESPACE`.
+        """
         raise NotImplementedError("with capabilities.changes, override change()")
+
+    async def stir(self, registry: OperationRegistry) -> None:
+        """Make the subscription of ``stream`` speak, where it does so only when something happens.
+
+        Runs beside the subscription, and is cancelled with it. Arguments as for `change`.
+        """
 
     # --- the source itself -----------------------------------------------------------------------
 
@@ -210,7 +221,7 @@ class SourceConformance:
         async def body() -> None:
             async with self.environment() as options, self._loaded(options) as registry:
                 before = [spec.id for spec in registry.specs()]
-                await self.change()
+                await self.change(registry)
                 for _ in range(POLLS):
                     if [spec.id for spec in registry.specs()] != before:
                         return
@@ -321,7 +332,8 @@ class SourceConformance:
                 assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
                 equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
                 expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
-                async with registry.subscribe(spec.id, dict(example.input), _trusted()) as items:
+                items = registry.subscribe(spec.id, dict(example.input), _trusted())
+                async with items, _beside(self.stir(registry)):
                     for data in expected:
                         self._check(registry, await anext(items), data)
 
@@ -333,9 +345,11 @@ class SourceConformance:
 
         async def body() -> None:
             async with self._loaded() as registry:
-                async for envelope in registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted()):
-                    assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
-                    break
+                items = registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted())
+                async with _beside(self.stir(registry)):
+                    async for envelope in items:
+                        assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
+                        break
                 await self._still_works(registry)
 
         run(body())
@@ -383,6 +397,19 @@ class SourceConformance:
 @asynccontextmanager
 async def _nothing() -> AsyncIterator[Mapping[str, Any]]:
     yield {}
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run ``work`` as long as the block; its failure is the block's."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        raise outcome
 
 
 def _trusted() -> OperationContext:
