@@ -1,0 +1,185 @@
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+"""Registries that are federated over a hub: what one process serves is an operation in another."""
+
+import asyncio
+
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    InProcessTransport,
+    OperationRegistry,
+    OperationSpec,
+    OperationType,
+    PendingRequestMap,
+    from_remote,
+    operation,
+)
+from operad.errors import SourceError
+from operad.testing import Participant
+from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+
+TOKENS = {"worker": Identity("worker"), "reader": Identity("reader"), "admin": Identity("admin", ["admin"])}
+
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@operation(namespace="math", access_control={"required_scopes": ["admin"]})
+async def reset() -> str:
+    return "done"
+
+
+@operation(namespace="math")
+async def count(to: int):
+    for number in range(to):
+        yield number
+
+
+def registry_of(*operations):
+    registry = OperationRegistry()
+    for item in operations:
+        registry.register(item)
+    return registry
+
+
+def here_of(session):
+    return registry_of(*session.operations)
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_peers_serve_becomes_operations_here():
+    """Calls, streams, schemas and errors work as if the operations were local."""
+    async with Hub(port=0) as hub, CallHandler(registry_of(add, count), WebSocketTransport(hub.url)):
+        async with await from_remote(WebSocketTransport(hub.url), "far") as session:
+            here = here_of(session)
+            assert [spec.id for spec in here.specs()] == ["far.math.add", "far.math.count"]
+            spec = here.get_spec("far.math.add")
+            assert (spec.type, spec.description) == (OperationType.QUERY, "Add two numbers.")
+            assert spec.input_schema.is_unknown  # not asked for yet
+            assert (await here.execute("far.math.add", {"a": 1, "b": 2})).data == 3
+            described = {item.id: item.spec for item in session.operations}
+            assert described["far.math.add"].input_schema.raw["required"] == ["a", "b"]
+            assert described["far.math.count"].input_schema.is_unknown
+            assert [item.data async for item in here.subscribe("far.math.count", {"to": 3})] == [0, 1, 2]
+            with pytest.raises(CallError) as caught:
+                await here.execute("far.math.add", {"a": "one", "b": 2})
+            assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_only_what_the_own_identity_may_call_is_listed():
+    """Listing and describing show no more than calling would allow."""
+    async with Hub(bearer_tokens(TOKENS), port=0) as hub:
+        async with CallHandler(registry_of(add, reset), WebSocketTransport(hub.url, token="worker")) as handler:
+            for token, expected in (("reader", ["math.add"]), ("admin", ["math.add", "math.reset"])):
+                async with await from_remote(WebSocketTransport(hub.url, token=token)) as session:
+                    assert [item.id for item in session.operations] == expected
+            async with PendingRequestMap(WebSocketTransport(hub.url, token="reader")) as calls:
+                with pytest.raises(CallError) as caught:
+                    await calls.call("operad.describe", {"operationId": "math.reset"})
+                assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+                listed = await calls.call(f"operad.list.{handler.instance}")
+                assert [spec["id"] for spec in listed.data["operations"]] == ["math.add"]
+            async with await from_remote(WebSocketTransport(hub.url, token="admin")) as session:
+                here = here_of(session)  # the requirements came along: this process's callers are checked, too
+                with pytest.raises(CallError) as caught:
+                    await here.execute("math.reset")
+                assert caught.value.code == ErrorCode.ACCESS_DENIED
+
+
+async def test_a_long_list_comes_in_pages():
+    """A listing has no schemas and is cut into pages."""
+    names = [f"n{number:04}" for number in range(450)]
+    registry = OperationRegistry()
+    for name in names:
+        registry.register(OperationSpec(namespace="many", name=name, type="query"), add.handler)
+    transport = InProcessTransport(strict=True)
+    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        page = (await calls.call("operad.list", {"limit": 2})).data
+        assert [spec["id"] for spec in page["operations"]] == ["many.n0000", "many.n0001"]
+        assert page["nextCursor"] == "many.n0001"
+        assert "inputSchema" not in page["operations"][0]
+        for bad in ({"limit": 0}, {"limit": "x"}, {"cursor": 1}):
+            with pytest.raises(CallError) as caught:
+                await calls.call("operad.list", bad)
+            assert caught.value.code == ErrorCode.VALIDATION_ERROR
+        async with await from_remote(transport) as session:
+            assert [item.spec.name for item in session.operations] == names
+
+
+async def test_the_operations_follow_the_peers():
+    """What peers add, remove or take with them shows here, without asking."""
+    async with Hub(port=0) as hub:
+        transport = WebSocketTransport(hub.url)
+        async with await from_remote(transport) as session:
+            changes = []
+            session.on_change(lambda operations: changes.append([item.id for item in operations]))
+            assert list(session.operations) == []
+            async with CallHandler(registry_of(add), transport) as one:
+                await until(lambda: [item.id for item in session.operations] == ["math.add"])
+                async with CallHandler(registry_of(count), transport) as two:
+                    await until(lambda: len(session.operations) == 2)
+                    assert one.instance != two.instance
+                    two._registry.unregister("math.count")
+                    await until(lambda: len(session.operations) == 1)
+            assert ["math.add", "math.count"] in changes
+
+
+async def test_what_came_from_a_peer_is_not_served_on():
+    """Two processes that federate each other do not send calls round in circles."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(add), transport):
+        async with await from_remote(transport) as session, PendingRequestMap(transport) as calls:
+            async with CallHandler(here_of(session), transport) as second:
+                assert (await calls.call(f"operad.list.{second.instance}")).data["operations"] == []
+            async with CallHandler(here_of(session), InProcessTransport(), reexport=True) as third:
+                assert "math.add" in third._registrations
+
+
+async def test_a_peer_that_lists_nonsense_is_left_out(caplog):
+    """What cannot be used is reported; the rest of the peers count."""
+    transport = InProcessTransport()
+
+    async def answer(peer):
+        seen = 0
+        while True:
+            requests = await peer.wait_for("call.requested", seen + 1)
+            request, seen = requests[seen], seen + 1
+            data = {
+                "operations": [
+                    {"namespace": "x y", "name": "z"},
+                    5,
+                    {"namespace": "ok", "name": "fine", "id": "ok.fine"},
+                ]
+            }
+            if request["operationId"] == "operad.discover":
+                data = {"instance": "strange"}
+            output = {"data": data, "meta": {"source": "local", "operationId": "x.y", "timestamp": 0}}
+            await peer.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=output)
+
+    async with CallHandler(registry_of(add), transport), Participant.open(transport) as peer:
+        await peer.link.register("all:operad.discover")
+        await peer.link.register("op:operad.list.strange")
+        answering = asyncio.create_task(answer(peer))
+        async with await from_remote(transport) as session:
+            assert [item.id for item in session.operations] == ["math.add", "ok.fine"]
+        answering.cancel()
+        await asyncio.wait({answering})
+    assert "cannot be used" in caplog.text
+
+
+async def test_no_hub_is_a_clear_error():
+    """A source that cannot be reached says so."""
+    with pytest.raises(SourceError, match="127.0.0.1:1"):
+        await from_remote(WebSocketTransport("ws://127.0.0.1:1"))

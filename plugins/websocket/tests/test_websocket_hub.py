@@ -1,0 +1,392 @@
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+"""The hub over real sockets: who may connect and serve, what is refused, what breaks and comes back."""
+
+import asyncio
+import json
+import logging
+import ssl
+import subprocess
+import sys
+from contextlib import suppress
+
+import aiohttp
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    load_plugins,
+)
+from operad.errors import ConfigError
+from operad.testing import Participant
+from operad.transports import LinkDownError, PayloadTooLargeError, TransportError
+from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
+
+ALICE, BOB, EVE = Identity("alice", ["pay"]), Identity("bob"), Identity("eve")
+TOKENS = {"token of alice": ALICE, "token of bob": BOB, "token of eve": EVE}
+ENVELOPE = {"data": "right", "meta": {"source": "local", "operationId": "bank.pay", "timestamp": 0}}
+
+
+def bank(started=None):
+    async def pay(input, context):
+        return context.identity.id
+
+    async def wait(input, context):
+        if started is not None:
+            started.append(context.identity)
+        await asyncio.sleep(60)
+
+    async def count(input, context):
+        number = 0
+        while True:
+            yield "x" * 10_000
+            number += 1
+
+    registry = OperationRegistry()
+    guard = AccessControl(required_scopes=["pay"])
+    registry.register(OperationSpec(namespace="bank", name="pay", type="mutation", access_control=guard), pay)
+    registry.register(OperationSpec(namespace="bank", name="wait", type="query"), wait)
+    registry.register(OperationSpec(namespace="bank", name="count", type="subscription"), count)
+    return registry
+
+
+def guarded(**options):
+    return Hub(bearer_tokens(TOKENS), port=0, **options)
+
+
+def spoke(hub, who):
+    return WebSocketTransport(hub.url, token=f"token of {who}")
+
+
+async def error_of(awaitable):
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+# --- spoofing ------------------------------------------------------------------------------------------
+
+
+async def test_an_identity_cannot_be_claimed():
+    """What a request says about its caller is replaced by whom the hub authenticated."""
+    async with guarded() as hub, CallHandler(bank(), spoke(hub, "bob")):
+        async with PendingRequestMap(spoke(hub, "eve")) as eve, PendingRequestMap(spoke(hub, "alice")) as alice:
+            assert (await error_of(eve.call("bank.pay", identity=ALICE))).code == ErrorCode.ACCESS_DENIED
+            assert (await alice.call("bank.pay", identity=EVE)).data == "alice"
+
+
+async def test_an_answer_cannot_be_forged(caplog):
+    """An answer to a request that another spoke has is refused and logged, whatever it says."""
+    async with guarded() as hub, Participant.open(spoke(hub, "bob")) as server:
+        await server.link.register("op:bank.pay", "operad")
+        async with PendingRequestMap(spoke(hub, "alice")) as alice, Participant.open(spoke(hub, "eve")) as eve:
+            task = asyncio.create_task(alice.call("bank.pay"))
+            (request,) = await server.wait_for("call.requested")
+            forged = {**ENVELOPE, "data": "forged"}
+            with caplog.at_level(logging.WARNING):
+                for type_, fields in (
+                    ("call.responded", {"output": forged}),
+                    ("call.error", {"code": "X", "message": ""}),
+                    ("call.completed", {"count": 0}),
+                    ("call.aborted", {}),
+                    ("link.lost", {"peer": request["replyTo"]}),
+                ):
+                    await eve.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+                await until(lambda: hub.switch.refused == 4)
+            assert caplog.text.count("refused from eve") == 4
+            assert not task.done()
+            await server.send("", "call.responded", requestId=request["requestId"], output=ENVELOPE)
+            assert (await task).data == "right"
+
+
+async def test_a_request_of_another_peer_cannot_be_aborted(caplog):
+    """The request ids of others are of no use."""
+    started = []
+    async with guarded() as hub, CallHandler(bank(started), spoke(hub, "bob"), drain_timeout=0.1) as handler:
+        async with Participant.open(spoke(hub, "alice")) as alice, Participant.open(spoke(hub, "eve")) as eve:
+            await alice.request("bank.wait", "the id")
+            await until(lambda: started)
+            with caplog.at_level(logging.WARNING):
+                await eve.send("", "call.aborted", requestId="the id", replyTo=alice.link.inbox)
+                await eve.send("", "call.credit", requestId="the id", total=5, replyTo=alice.link.inbox)
+                await until(lambda: hub.switch.refused == 1)
+            assert "an abort of a request that is not its own" in caplog.text
+            assert handler.active == 1
+            assert hub.pending == 1
+
+
+async def test_an_operation_of_another_identity_cannot_be_taken_over(caplog):
+    """While one identity serves an operation, no other one can put itself beside it."""
+    async with guarded() as hub, CallHandler(bank(), spoke(hub, "bob")):
+        async with Participant.open(spoke(hub, "eve")) as eve, PendingRequestMap(spoke(hub, "alice")) as alice:
+            with caplog.at_level(logging.WARNING), pytest.raises(TransportError, match="another identity"):
+                await eve.link.register("op:bank.pay", "operad")
+            assert "refused from eve" in caplog.text
+            for _ in range(4):
+                assert (await alice.call("bank.pay")).data == "alice"
+            assert not eve.of("call.requested")
+            async with CallHandler(bank(), spoke(hub, "bob")):  # a second worker of the same identity may
+                assert (await alice.call("bank.pay")).data == "alice"
+
+
+async def test_who_may_serve_can_be_restricted():
+    """``authorize`` decides about every address."""
+
+    def authorize(identity, topic):
+        return identity is not None and identity.id == "bob"
+
+    async with guarded(authorize=authorize) as hub:
+        async with Participant.open(spoke(hub, "eve")) as eve, Participant.open(spoke(hub, "bob")) as bob:
+            with pytest.raises(TransportError, match="may not serve"):
+                await eve.link.register("op:new.one")
+            await bob.link.register("op:new.one")
+            with pytest.raises(TransportError, match="op: or all:"):
+                await bob.link.register("inbox:of.somebody")
+
+
+# --- who may connect -----------------------------------------------------------------------------------
+
+
+async def test_without_a_valid_token_nobody_connects():
+    """A spoke that is not authenticated is told so, and not connected."""
+    async with guarded() as hub:
+        for options in ({}, {"token": "wrong"}, {"headers": {"Authorization": "Basic eDp5"}}):
+            with pytest.raises(TransportError, match="401"):
+                await PendingRequestMap(WebSocketTransport(hub.url, **options)).open()
+        assert hub.connections == 0
+
+
+def test_without_an_authenticator_only_loopback_is_served():
+    """An open hub on a network is refused, and the message says what to do."""
+    for host in ("0.0.0.0", "::", "192.168.1.1", "example.org"):
+        with pytest.raises(ConfigError, match="bearer_tokens"):
+            Hub(host=host)
+    assert Hub(bearer_tokens(TOKENS), host="0.0.0.0").url == "ws://0.0.0.0:8765"
+
+
+async def test_a_web_page_cannot_use_a_hub_on_this_machine():
+    """A browser names the page's origin; a rebound DNS name shows in the host header."""
+    async with Hub(port=0, allowed_origins=["https://app.example"]) as hub, aiohttp.ClientSession() as session:
+        for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Origin": "null"}):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await session.ws_connect(hub.url, headers=headers)
+            assert caught.value.status == 403
+        socket = await session.ws_connect(hub.url, headers={"Origin": "https://app.example"})
+        await socket.close()
+
+
+async def test_a_plain_http_request_gets_a_hint():
+    """Somebody who opens the address in a browser is told what it is."""
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        async with session.get(hub.url.replace("ws", "http", 1)) as response:
+            assert response.status == 426
+            assert "operad hub" in await response.text()
+
+
+async def test_connections_and_calls_of_an_identity_are_bounded():
+    """One identity cannot use up the hub; others go on."""
+    limits = Limits(calls=2, links=2)
+    async with guarded(limits=limits) as hub, CallHandler(bank(), spoke(hub, "bob"), drain_timeout=0.1):
+        async with PendingRequestMap(spoke(hub, "eve")) as one, PendingRequestMap(spoke(hub, "eve")) as two:
+            with pytest.raises(TransportError, match="429"):
+                await PendingRequestMap(spoke(hub, "eve")).open()
+            tasks = [asyncio.create_task(calls.call("bank.wait")) for calls in (one, two)]
+            await until(lambda: hub.pending == 2)
+            error = await error_of(one.call("bank.wait"))
+            assert (error.code, error.details) == (ErrorCode.OVERLOADED, {"limit": "calls", "value": 2})
+            async with PendingRequestMap(spoke(hub, "alice")) as alice:
+                assert (await alice.call("bank.pay")).data == "alice"
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await until(lambda: hub.pending == 0)
+            assert (await error_of(one.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
+
+
+async def test_tls():
+    """``wss`` works with a certificate that the spoke trusts, and only with one."""
+    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    async with Hub(port=0, ssl=server) as hub:
+        assert hub.url.startswith("wss://")
+        async with PendingRequestMap(WebSocketTransport(hub.url, ssl=client)) as calls:
+            assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.OPERATION_NOT_FOUND
+        with pytest.raises(LinkDownError):
+            await PendingRequestMap(WebSocketTransport(hub.url)).open()
+
+
+# --- what peers send -----------------------------------------------------------------------------------
+
+
+async def test_a_client_without_a_subprotocol_is_served():
+    """The hub offers ``operad.v1`` and insists on nothing."""
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        plain = await session.ws_connect(hub.url)
+        assert plain.protocol is None
+        offered = await session.ws_connect(hub.url, protocols=("operad.v1",))
+        assert offered.protocol == "operad.v1"
+        request = {
+            "type": "call.requested",
+            "id": "",
+            "payload": {"requestId": "1", "operationId": "a.b", "input": 1},
+        }
+        await plain.send_str(json.dumps(request))
+        answer = json.loads((await plain.receive()).data)
+        assert (answer["type"], answer["payload"]["code"]) == ("call.error", "OPERATION_NOT_FOUND")
+        await plain.close()
+        await offered.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xff\x00",
+        b"{}",
+        b'{"type":"call.requested"}',
+        b'{"type":"call.requested","payload":{}}',
+        b'{"type":"call.requested","payload":{"requestId":1,"operationId":"a.b"}}',
+        b'{"type":"call.requested","payload":{"requestId":"' + b"x" * 600 + b'","operationId":"a.b"}}',
+        b'{"type":"call.requested","payload":{"requestId":"1","requestId":"2","operationId":"a.b"}}',
+        b'{"type":"call.responded","payload":{"requestId":[]}}',
+        b'{"type":"call.aborted","payload":{"requestId":{}}}',
+        b'{"type":"call.credit","payload":{"requestId":null,"total":"x"}}',
+        b'{"type":"link.register","payload":{"topics":[1,null,"x"]}}',
+        b'{"type":"link.register","payload":{"topics":"op:a.b"}}',
+        b'{"type":"link.unregister","payload":{"topics":["op:never.registered"]}}',
+        b'{"type":"news","payload":{},"to":"all:"}',
+        b'{"type":"news","payload":{},"to":7}',
+        b"[" * 50_000,
+    ],
+)
+async def test_a_bad_frame_harms_nobody(frame):
+    """Junk is refused; the connection and everybody else's go on."""
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        socket = await session.ws_connect(hub.url)
+        await socket.send_bytes(frame)
+        good = {
+            "type": "call.requested",
+            "id": "",
+            "payload": {"requestId": "9", "operationId": "a.b", "input": 1},
+        }
+        await socket.send_str(json.dumps(good))
+        async with asyncio.timeout(10):
+            while True:
+                event = json.loads((await socket.receive()).data)
+                if event["payload"].get("requestId") == "9":
+                    break
+        assert event["payload"]["code"] == "OPERATION_NOT_FOUND"
+        assert hub.pending == 0
+        await socket.close()
+
+
+async def test_a_spoke_that_does_not_read_only_harms_itself():
+    """A stream without credit to a slow peer ends with ``SLOW_CONSUMER``; other spokes do not notice."""
+    async with Hub(port=0) as hub, CallHandler(bank(), WebSocketTransport(hub.url)) as handler:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(hub.url.rsplit(":", 1)[1]))
+        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13"
+        writer.write(
+            f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"bank.count","input":{}}}'
+        writer.write(bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text)  # masked with zeros, and never read again
+        await until(lambda: hub.pending == 1)
+        async with PendingRequestMap(WebSocketTransport(hub.url)) as other:
+            await until(lambda: hub.pending == 0)
+            assert (await error_of(other.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
+        await until(lambda: handler.active == 0)
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_too_large_is_refused_before_it_is_sent():
+    """A message above the limit would cost the connection, and every call on it."""
+    async with Hub(port=0, max_payload=10_000) as hub:
+        async with Participant.open(WebSocketTransport(hub.url, max_payload=10_000)) as peer:
+            with pytest.raises(PayloadTooLargeError, match="10000"):
+                await peer.send("all:x", "news", text="x" * 20_000)
+            assert await peer.send("all:x", "news", text="x") == "all:x"
+
+
+# --- what breaks ---------------------------------------------------------------------------------------
+
+
+async def test_a_hub_that_restarts_gets_its_spokes_back():
+    """Spokes come back by themselves and serve what they served."""
+    async with Hub(port=0) as first:
+        port = int(first.url.rsplit(":", 1)[1])
+        transport = WebSocketTransport(first.url)
+        handler, calls = CallHandler(bank(), transport, drain_timeout=0.1), PendingRequestMap(transport)
+        await handler.open()
+        await calls.open()
+        assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
+        task = asyncio.create_task(error_of(calls.call("bank.wait")))
+        await until(lambda: handler.active == 1)
+        await first.close()
+        assert (await task).code == ErrorCode.UNAVAILABLE
+        assert (await error_of(calls.call("bank.pay"))).details["sent"] is False
+        await until(lambda: handler.active == 0)
+    async with Hub(port=port) as second:
+        await until(lambda: second.connections == 2 and "op:bank.pay" in second.switch._topics)
+        assert (await error_of(calls.call("bank.pay", retry=True))).code == ErrorCode.ACCESS_DENIED
+        await calls.aclose()
+        await handler.aclose()
+
+
+async def test_a_hub_that_is_not_there_is_a_clear_error():
+    """Opening fails with the address, at once."""
+    with pytest.raises(LinkDownError, match="127.0.0.1:1"):
+        await PendingRequestMap(WebSocketTransport("ws://127.0.0.1:1")).open()
+
+
+async def test_a_request_nobody_ends_is_ended_by_the_hub():
+    """Long after its deadline a request leaves the hub's table, even if both sides forgot it."""
+    async with Hub(port=0) as hub:
+        transport = WebSocketTransport(hub.url)
+        async with Participant.open(transport) as server, Participant.open(transport) as caller:
+            await server.link.register("op:a.b")
+            await caller.request("a.b", "1", timeoutMs=0)
+            await server.wait_for("call.requested")
+            assert hub.pending == 1
+            for peer in hub.switch.peers:
+                for route in peer.calls.values():
+                    route.expires = 0.0
+            hub.switch.expire()
+            assert (await caller.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+            assert await server.wait_for("call.aborted")
+            assert hub.pending == 0
+
+
+async def test_the_hubs_own_process_takes_part():
+    """Spokes call what the hub's process serves, and the other way round."""
+    async with guarded() as hub, CallHandler(bank(), hub.transport):
+        async with PendingRequestMap(spoke(hub, "alice")) as alice, PendingRequestMap(hub.transport) as own:
+            assert (await alice.call("bank.pay")).data == "alice"
+            assert (await own.call("bank.pay", identity=ALICE)).data == "alice"
+            assert (await error_of(own.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
+
+
+def test_the_plugin_is_found_and_light():
+    """``ws`` and ``wss`` are this plugin's, and finding it imports no aiohttp."""
+    transport = load_plugins(only=["websocket"]).transport("ws://127.0.0.1:9", token="t")
+    assert transport.capabilities.authenticates_peer
+    assert "token" not in repr(transport)
+    code = "import sys, operad; operad.load_plugins(only=['websocket'], strict=True); sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
