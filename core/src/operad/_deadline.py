@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import contextvars
 from collections.abc import Awaitable, Callable
+from time import time as _now
 from typing import Any
 
 
 class DeadlineExpired(Exception):
     """The time was up before the awaitable was done."""
+
+
+class _Expiry:
+    """What the timer calls; a small class is quicker than a closure that keeps a state."""
+
+    __slots__ = ("expired", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.expired = False
+
+    def __call__(self) -> None:
+        self.expired = True
+        self.task.cancel()
+
+
+_CONTEXT = contextvars.Context()  # the timer needs none, and copying the current one is not free
 
 
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -20,31 +38,25 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
     Raises:
         DeadlineExpired: the time was up, whatever the awaitable made of its cancellation.
     """
-    delay = deadline / 1000 - time.time()
+    delay = deadline / 1000 - _now()
     if delay <= 0:
         raise DeadlineExpired
-    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task(loop)
     if task is None:
         raise RuntimeError("a deadline needs a running asyncio task")
     requested = task.cancelling()
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    timer = loop.call_at(loop.time() + delay, expire)
+    expiry = _Expiry(task)
+    timer = loop.call_at(loop.time() + delay, expiry, context=_CONTEXT)
     try:
         result = await function(*args)
     except BaseException as error:
-        if expired and task.uncancel() <= requested:
+        if expiry.expired and task.uncancel() <= requested:
             raise DeadlineExpired from error
         raise
     finally:
         timer.cancel()
-    if expired:
+    if expiry.expired:
         if task.uncancel() > requested:
             raise asyncio.CancelledError
         raise DeadlineExpired

@@ -31,6 +31,7 @@ class Entry:
     __slots__ = (
         "blocking",
         "finish",
+        "guarded",
         "handler",
         "invoke",
         "is_open",
@@ -58,6 +59,7 @@ class Entry:
         self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
         self.validator: Callable[[Any], bool] | None = None
         self.finish: Callable[[Any], ResponseEnvelope[Any]]
+        self.guarded = False
         self.is_open = False
         self.streams = False
 
@@ -71,6 +73,7 @@ class Entry:
         spec = self.spec
         self.is_open = spec.access_control.is_open
         self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
+        self.guarded = self.validator is not None or not self.is_open
         self.finish = self.pipeline.finisher(spec)
         self.streams = (
             spec.type is OperationType.SUBSCRIPTION
@@ -80,7 +83,7 @@ class Entry:
         self.invoke = self._invoker(handler, workers)  # last: it is the mark of a prepared entry
 
     def admit(self, input: Any, call: OperationContext) -> None:
-        """Check access, then the input. Raises `CallError`."""
+        """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
         if not (self.is_open or call.trusted):
             check_access(self.spec.access_control, call.identity, input)
         if self.validator is not None and not self.validator(input):

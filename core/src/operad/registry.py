@@ -268,11 +268,14 @@ class OperationRegistry:
                 entry = await self._prepared(operation_id, call.deadline)
             if input is None:
                 input = {}
-            entry.admit(input, call)
-            assert entry.invoke is not None
-            if call.deadline is None:
-                return entry.finish(await entry.invoke(input, call))
-            return entry.finish(await until(call.deadline, entry.invoke, input, call))
+            if entry.guarded:
+                entry.admit(input, call)
+            invoke = entry.invoke
+            assert invoke is not None
+            deadline = call.deadline
+            return entry.finish(
+                await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
+            )
         except CallError:
             raise
         except BaseException as error:
