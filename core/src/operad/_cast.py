@@ -169,12 +169,6 @@ class Casting:
         members, _ = self.flatten(schemas)
         return self.fill(schemas, zero=not any("default" in member for member in members))
 
-    def check(self, body: Body) -> Check:
-        """The check of a schema, for a value that may exist only while it is being cast."""
-        check = self.checks.of(body)
-        # Remembered for this one check: a cast makes and drops values, so that ids come again.
-        return self.checks.remembering(check) if self.checks.heavy else check
-
     def pattern(self, source: str) -> re.Pattern[str]:
         """A compiled pattern of the normal form."""
         found = self.patterns.get(source)
@@ -882,7 +876,7 @@ class _Union:
         check = self.checks[index]
         if check is None:
             with self.casting.lock:
-                check = self.checks[index] = self.casting.check(self.branches[index])
+                check = self.checks[index] = self.casting.checks.of(self.branches[index])
         return check
 
     def score(self, index: int, value: dict[Any, Any]) -> int:
@@ -912,7 +906,7 @@ class _Union:
         for name, schemas in properties.items():
             values = allowed_values(self.casting.flatten(schemas)[0])
             tags = values if values is not None and len(values) == 1 else []
-            rows.append((name, [self.casting.check(schema) for schema in schemas], tags))
+            rows.append((name, [self.casting.checks.of(schema) for schema in schemas], tags))
         return rows
 
 

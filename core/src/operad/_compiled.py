@@ -57,6 +57,8 @@ class Compiled:
         members, impossible = casting.flatten([root])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         self.is_recursive = not closure.store.recursive.isdisjoint(closure.names)
+        if not closure.store.heavy.isdisjoint(closure.names):
+            self._cast = self._checks.remembering(self._cast)
         self.validator = self._validator(closure)
         self.caster, self.normalizer = self._callables()
 

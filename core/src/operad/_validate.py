@@ -309,27 +309,29 @@ class Checks:
             if memo is None or not isinstance(value, _CONTAINER):
                 return check(value)
             key = name, id(value)
-            found: bool | None = memo.get(key)
+            found: tuple[Any, bool] | None = memo.get(key)
             if found is None:
-                found = memo[key] = check(value)
-            return found
+                # With the value, so that its id stays its own for as long as it is remembered.
+                found = memo[key] = (value, check(value))
+            return found[1]
 
         return remember if name in self.heavy else check
 
-    def remembering(self, check: Check) -> Check:
-        """`check`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
+    def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
 
         Without it, two schemas that refer to both of themselves take 2**depth steps.
         """
         local = self._local
 
-        def run(value: Any) -> bool:
-            outer = getattr(local, "memo", None)
+        def run(*arguments: Any) -> Any:
+            if getattr(local, "memo", None) is not None:
+                return function(*arguments)
             local.memo = {}
             try:
-                return check(value)
+                return function(*arguments)
             finally:
-                local.memo = outer
+                local.memo = None
 
         return run
 
@@ -438,12 +440,19 @@ class Checks:
 
     def interpret(self, value: Any, body: Body) -> bool:
         """The interpreter's answer. Raises `RecursionError`; what is no JSON is not valid."""
+        memo = getattr(self._local, "memo", None)
+        key = "interpreted", id(body), id(value)
+        if memo is not None and key in memo:
+            return bool(memo[key][1])
         try:
-            return not self.found(value, body, 1)
+            valid = not self.found(value, body, 1)
         except RecursionError:
             raise
         except Exception:  # noqa: BLE001  # TypeError, AttributeError: a Python object that is no JSON
-            return False
+            valid = False
+        if memo is not None:
+            memo[key] = value, valid
+        return valid
 
     def found(self, value: Any, body: Body, most: int = MAX_ERRORS) -> list[Any]:
         """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
@@ -452,7 +461,8 @@ class Checks:
         schema = body if isinstance(body, bool) else {**body, "$defs": self.bodies}
         validator = _interpreter()(schema, registry=referencing.Registry())
         before = getattr(_call, "state", None)
-        _call.state = (self.bodies, {} if self.heavy else None)
+        memo = getattr(self._local, "memo", None)
+        _call.state = (self.bodies, {} if memo is None and self.heavy else memo)
         try:
             return list(islice(validator.iter_errors(value), most))
         finally:
@@ -644,12 +654,12 @@ def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
         return
     from jsonschema.exceptions import ValidationError
 
-    key = ref, id(instance)
-    errors = memo.get(key)
-    if errors is None:
+    key = "errors", ref, id(instance)
+    known = memo.get(key)
+    if known is None:
         # No more than are ever shown: schemas that branch as they recurse double them with every level.
-        errors = memo[key] = list(islice(validator.descend(instance, body), MAX_ERRORS))
-    for error in errors:
+        known = memo[key] = (instance, list(islice(validator.descend(instance, body), MAX_ERRORS)))
+    for error in known[1]:
         # A copy: whoever passes an error on adds to its path.
         yield ValidationError.create_from(error)
 
