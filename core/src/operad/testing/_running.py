@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from operad.testing._leaks import assert_nothing_pending
+
 T = TypeVar("T")
 
 LIMIT = 30.0
 """Seconds that one test may take."""
 GRACE = 2.0
-"""Seconds that tasks get to end after a test."""
+"""Seconds that tasks and timers get to end after a test."""
 
 
 def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
@@ -22,7 +24,7 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
         timeout: seconds.
 
     Raises:
-        AssertionError: it does not end in time, or leaves tasks behind that do not end by themselves.
+        AssertionError: it does not end in time, or leaves tasks or timers behind that do not end by themselves.
     """
 
     async def bounded() -> T:
@@ -33,14 +35,7 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
             if limit.expired():
                 raise AssertionError(f"the test did not end within {timeout:g} s") from None
             raise
-        await _nothing_left()
+        await assert_nothing_pending(grace=GRACE)
         return result
 
     return asyncio.run(bounded())
-
-
-async def _nothing_left() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    if tasks:
-        _, tasks = await asyncio.wait(tasks, timeout=GRACE)
-    assert not tasks, f"left running: {', '.join(sorted(repr(task.get_coro()) for task in tasks))}"
