@@ -107,6 +107,34 @@ async def test_operad_resolve_operation_answers_ids_that_the_registry_does_not_h
             await registry.execute("other.missing")
 
 
+async def test_operad_resolve_operation_that_raises_does_not_keep_the_next_plugin_from_answering() -> None:
+    def broken(operation_id: str) -> Any:
+        raise RuntimeError("the catalogue is on fire")
+
+    def works(operation_id: str) -> Any:
+        return operation("found") if operation_id == "hook.found" else None
+
+    plugins = plugins_of(
+        make_plugin("a", operad_resolve_operation=broken), make_plugin("b", operad_resolve_operation=works)
+    )
+    async with OperationRegistry(plugins) as registry:
+        assert (await registry.execute("hook.found")).data == 42
+        with pytest.raises(CallError, match="the catalogue is on fire") as caught:
+            await registry.execute("hook.missing")
+        assert caught.value.code == "EXECUTION_ERROR"
+
+
+@pytest.mark.parametrize("answered", [operation("other"), "hook.found", 3])
+async def test_operad_resolve_operation_that_answers_something_else_is_passed_over(
+    answered: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugins = plugins_of(make_plugin("a", operad_resolve_operation=lambda operation_id: answered))
+    async with OperationRegistry(plugins) as registry:
+        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+            await registry.execute("hook.found")
+    assert 'when asked for "hook.found"' in caplog.text
+
+
 async def test_operad_register_operations_fills_each_new_registry() -> None:
     def register(registry: OperationRegistry) -> None:
         registry.register(operation("ready"))

@@ -372,20 +372,29 @@ class OperationRegistry:
 
     async def _resolve(self, operation_id: str) -> Entry:
         """The entry of an id that a plugin knows and the registry does not, kept from now on."""
+        failure: Exception | None = None
         for resolve in self._resolvers:
-            operation = resolve(operation_id=operation_id)
-            if inspect.isawaitable(operation):
-                operation = await operation
+            plugin = getattr(resolve, "__qualname__", "a plugin")
+            try:
+                operation = resolve(operation_id=operation_id)
+                if inspect.isawaitable(operation):
+                    operation = await operation
+            except Exception as error:
+                logger.exception('%s failed when asked for "%s"', plugin, operation_id)
+                failure = failure or error
+                continue
             if operation is None:
                 continue
-            plugin = getattr(resolve, "__qualname__", "a plugin")
-            if operation.id != operation_id:
-                logger.warning('%s answered "%s" when asked for "%s"', plugin, operation.id, operation_id)
+            if not isinstance(operation, Operation) or operation.id != operation_id:
+                answer = operation.id if isinstance(operation, Operation) else type(operation).__name__
+                logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
                 continue
             if operation_id not in self._entries:
                 entry = Entry(operation.spec, operation.handler, operation.blocking, plugin, self._pipeline)
                 self._catalogue.add(entry)
             return self._entries[operation_id]
+        if failure is not None:  # whether the operation exists is not known
+            raise map_error(failure)
         raise operation_not_found(operation_id)
 
     # --- observers -------------------------------------------------------------------------------
