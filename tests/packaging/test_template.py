@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("copier", reason="copier is not installed: pip install operad-cli[new-plugin]")
-
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("copier", reason="copier is not installed: pip install operad-cli[new-plugin]")
     from operad_cli.new_plugin import render_plugin
 
     return render_plugin(

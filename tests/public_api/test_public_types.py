@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
-
 PROGRAM = """
 from typing import Any, ClassVar
 
@@ -80,6 +78,7 @@ class TestPigeons(SourceConformance):
 
 
 def test_the_types_are_what_the_documentation_says(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [
