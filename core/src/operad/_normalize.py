@@ -349,10 +349,9 @@ class _Reader:
                     read(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in _ANNOTATIONS:
                 out[key] = value
-        if out.get("$open"):
-            for rest in ("additionalProperties", "unevaluatedProperties"):
-                if rest in out:
-                    out[rest] = True
+        if out.pop("$open", False):
+            out["additionalProperties"] = True
+            out.pop("unevaluatedProperties", None)
 
     def json(self, value: Any, depth: int = 0) -> Any:
         """A private copy of a JSON value; raises `ValueError` for what is none."""

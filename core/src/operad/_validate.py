@@ -235,7 +235,7 @@ _STRINGS = {"minLength", "maxLength", "pattern"}
 _ARRAYS = {"items", "prefixItems", "minItems", "maxItems"}
 _OBJECTS = {"properties", "required", "additionalProperties", "patternProperties"}
 _UNIONS = {"$ref", "allOf", "anyOf", "oneOf", "not"}
-_PRIVATE = {"$siblings", "$open", "discriminator"}
+_PRIVATE = {"$siblings", "discriminator"}
 _CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS | _PRIVATE
 
 
@@ -667,13 +667,27 @@ def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
 @cache
 def _interpreter() -> Any:
     from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
     checker = Draft202012Validator.TYPE_CHECKER
     for name in _CLASSES:
         checker = checker.redefine(name, lambda _checker, value, name=name: is_type(value, name))
     own = {"$ref": _ref, "uniqueItems": _unique_items, "multipleOf": _multiple_of, "const": _const, "enum": _enum}
-    return extend(Draft202012Validator, own, type_checker=checker)
+    validator = extend(Draft202012Validator, own, type_checker=checker)
+    descend = validator.descend
+
+    def descend_with_path(self: Any, instance: Any, schema: Any, path: Any = None, **options: Any) -> Any:
+        if schema is not False:
+            return descend(self, instance, schema, path=path, **options)
+        # The library leaves out where: it answers for `false` before it looks at the path.
+        error = ValidationError("", validator=None, validator_value=None, instance=instance, schema=False)
+        if path is not None:
+            error.path.appendleft(path)
+        return iter([error])
+
+    validator.descend = descend_with_path
+    return validator
 
 
 def _const(validator: Any, const: Any, instance: Any, schema: Any) -> Iterator[Any]:

@@ -1,0 +1,71 @@
+"""ECMA-262 patterns: what runs means what it says there, what could backtrack without bound does not run."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad._patterns import MAX_STRING, UnsafePatternError, translate
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "others"),
+    [
+        ("^a$", ["a"], ["a\n", "b"]),
+        (r"^\d+$", ["12"], ["٣", "x"]),
+        (r"^[\w-.]{2}$", ["a-", "._"], ["a", "é."]),
+        (r"^[a-\d]$", ["a", "-", "5"], ["b"]),
+        (r"^\u0041\x42$", ["AB"], ["ab"]),
+        (r"^[$]\/$", ["$/"], ["/"]),
+        (r"^(?<year>\d{4})-\d{2}$", ["2024-05"], ["24-05"]),
+        (r"^[^@\s]+@x$", ["me@x"], ["@x"]),
+        (r"a|^b{2,}", ["xa", "bbb"], ["b"]),
+        (r"^x{a}$", ["x{a}"], ["xa"]),
+        (r"^(jan|feb)-(1|2)$", ["feb-2"], ["mar-1"]),
+        (r"^.*$", ["", "x" * MAX_STRING], []),
+        (r"^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$", ["0" * 8 + "-0000" * 3 + "-" + "0" * 12], ["0"]),
+    ],
+)
+def test_a_pattern_means_what_it_does_in_ecma_262(pattern: str, matches: list[str], others: list[str]) -> None:
+    search = re.compile(translate(pattern)).search
+    assert [bool(search(text)) for text in matches] == [True] * len(matches)
+    assert [bool(search(text)) for text in others] == [False] * len(others)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(a+)+", "under a repeat"),
+        ("(a|b)*", "under a repeat"),
+        ("a*b*", "more than one unbounded"),
+        ("(?=a)", "look-around"),
+        (r"(a)\1", "back-reference"),
+        (r"\p{L}", "not supported"),
+        ("a?" * 30, "steps"),
+        ("(", "unbalanced"),
+        ("a)", "unbalanced"),
+        ("[", "unbalanced"),
+        ("*", "nothing to repeat"),
+        ("a{5,2}", "range"),
+        ("x" * 2000, "longer than"),
+        ("(" * 50 + ")" * 50, "nested"),
+    ],
+)
+def test_a_pattern_that_is_not_run_says_why(pattern: str, reason: str) -> None:
+    with pytest.raises(UnsafePatternError, match=reason):
+        translate(pattern)
+
+
+def test_a_string_beyond_the_bound_counts_as_a_match() -> None:
+    assert re.search(translate("^a$"), "b" * (MAX_STRING + 1))
+    assert not re.search(translate("^a$"), "b" * MAX_STRING)
+
+
+@given(st.text(alphabet="ab01(){}[]|*+?^$.,-\\dws:<>=", max_size=20))
+def test_every_text_is_translated_or_refused(pattern: str) -> None:
+    try:
+        source = translate(pattern)
+    except UnsafePatternError:
+        return
+    re.compile(source).search("ab01" * 50)
