@@ -4,34 +4,38 @@ Local functions, REST APIs, MCP servers and functions in other processes become 
 called the same way, answering the same envelope, guarded by the same access control.
 """
 
-from operad._inprocess import InProcessTransport
-from operad.access import AccessControl, Identity, check_access
-from operad.calls import CallEventMap, CallHandler, PendingRequestMap, from_remote
-from operad.context import OperationContext, OperationEnv, build_env
-from operad.envelopes import (
-    EnvelopeKind,
-    LocalResponseMeta,
-    ResponseEnvelope,
-    is_response_envelope,
-    local_envelope,
-    unwrap,
-)
-from operad.errors import (
-    CallError,
-    ConfigError,
-    ErrorCode,
-    OperadError,
-    PluginError,
-    RegistrationError,
-    SourceError,
-    map_error,
-)
-from operad.hookspecs import hookimpl
-from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType, operation
-from operad.plugins import PluginRecord, Plugins, load_plugins
-from operad.registry import OperationRegistry
-from operad.schemas import Schema, SchemaError, from_schema
-from operad.subscriptions import Subscription, subscribe
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from operad._inprocess import InProcessTransport
+    from operad.access import AccessControl, Identity, check_access
+    from operad.calls import CallEventMap, CallHandler, PendingRequestMap, from_remote
+    from operad.context import OperationContext, OperationEnv, build_env
+    from operad.envelopes import (
+        EnvelopeKind,
+        LocalResponseMeta,
+        ResponseEnvelope,
+        is_response_envelope,
+        local_envelope,
+        unwrap,
+    )
+    from operad.errors import (
+        CallError,
+        ConfigError,
+        ErrorCode,
+        OperadError,
+        PluginError,
+        RegistrationError,
+        SourceError,
+        map_error,
+    )
+    from operad.hookspecs import hookimpl
+    from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType, operation
+    from operad.plugins import PluginRecord, Plugins, load_plugins
+    from operad.registry import OperationRegistry
+    from operad.schemas import Schema, SchemaError, from_schema
+    from operad.subscriptions import Subscription, subscribe
 
 __all__ = [
     "AccessControl",
@@ -75,3 +79,60 @@ __all__ = [
     "subscribe",
     "unwrap",
 ]
+
+# Each name is imported when it is first used: a plugin's entry point that needs `hookimpl` alone loads neither
+# asyncio nor msgspec. The same list as above, which is the type checkers'; a test compares them.
+_HOMES = {
+    "InProcessTransport": "operad._inprocess",
+    "AccessControl": "operad.access",
+    "Identity": "operad.access",
+    "check_access": "operad.access",
+    "CallEventMap": "operad.calls",
+    "CallHandler": "operad.calls",
+    "PendingRequestMap": "operad.calls",
+    "from_remote": "operad.calls",
+    "OperationContext": "operad.context",
+    "OperationEnv": "operad.context",
+    "build_env": "operad.context",
+    "EnvelopeKind": "operad.envelopes",
+    "LocalResponseMeta": "operad.envelopes",
+    "ResponseEnvelope": "operad.envelopes",
+    "is_response_envelope": "operad.envelopes",
+    "local_envelope": "operad.envelopes",
+    "unwrap": "operad.envelopes",
+    "CallError": "operad.errors",
+    "ConfigError": "operad.errors",
+    "ErrorCode": "operad.errors",
+    "OperadError": "operad.errors",
+    "PluginError": "operad.errors",
+    "RegistrationError": "operad.errors",
+    "SourceError": "operad.errors",
+    "map_error": "operad.errors",
+    "hookimpl": "operad.hookspecs",
+    "ErrorDefinition": "operad.operations",
+    "Operation": "operad.operations",
+    "OperationSpec": "operad.operations",
+    "OperationType": "operad.operations",
+    "operation": "operad.operations",
+    "PluginRecord": "operad.plugins",
+    "Plugins": "operad.plugins",
+    "load_plugins": "operad.plugins",
+    "OperationRegistry": "operad.registry",
+    "Schema": "operad.schemas",
+    "SchemaError": "operad.schemas",
+    "from_schema": "operad.schemas",
+    "Subscription": "operad.subscriptions",
+    "subscribe": "operad.subscriptions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -247,7 +247,7 @@ def mask_error(error: CallError, declared: Iterable[str] = (), *, mask: bool = T
     """
     if not (mask and error.undeclared) or error.code in declared:
         return error
-    reference = secrets.token_hex(6)
+    reference = os.urandom(6).hex()
     logger.error("error %s: %s", reference, error.message, exc_info=error.__cause__)
     message = f"the operation failed; the log of the server has the reason under reference {reference}"
     return CallError(error.code, message, {"message": message, "reference": reference})

@@ -11,7 +11,6 @@ import inspect
 import itertools
 import logging
 import os
-import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from types import TracebackType
@@ -76,7 +75,7 @@ class OperationRegistry:
         self._configuration: tuple[Configuration, bool] | None = None
         self._transport: tuple[Mapping[str, Any], str] = ({}, "")
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
-        self._id_prefix = secrets.token_hex(8) + "-"
+        self._id_prefix = os.urandom(8).hex() + "-"
         self._next_id = itertools.count(1).__next__
         plugins.register_operations(self)
 
