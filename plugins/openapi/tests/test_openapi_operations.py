@@ -577,6 +577,55 @@ def test_filters(operations, api, patterns, expected):
     assert set(operations(document, **patterns)) == expected
 
 
+def test_what_chosen_operations_do_not_reach_is_let_go(api):
+    def ref(name):
+        return {"$ref": f"#/components/schemas/{name}"}
+
+    schemas = {
+        "A": {"type": "object", "properties": {"b": ref("B")}},
+        "B": {"oneOf": [ref("C")], "discriminator": {"propertyName": "k", "mapping": {"d": "D"}}},
+        "C": {"type": "object", "properties": {"back": ref("A")}},
+        "D": {"type": "object"},
+        "Z": {"type": "object"},
+    }
+    responses = {"200": {"$ref": "#/components/responses/R"}}
+    components = {
+        "schemas": schemas,
+        "responses": {"R": {"description": "", "content": {JSON: {"schema": ref("A")}}}, "Q": {"description": ""}},
+        "securitySchemes": {"s": {"type": "http", "scheme": "basic"}},
+    }
+    document = api({"get /a": {"responses": responses}, "put /a": body(ref("Z"))}, components=components)
+    found = from_openapi(document, HTTPServiceConfig(namespace="api", include=["get_a"]))
+    operation = found[0].handler.__self__
+    root = operation.source.document.root
+    assert set(root["components"]["schemas"]) == {"A", "B", "C", "D"}
+    assert set(root["components"]["responses"]) == {"R"}
+    assert "securitySchemes" in root["components"]
+    assert "paths" not in root
+    assert "put" not in operation.raw.item
+    assert root["components"]["schemas"]["A"] is schemas["A"]
+    assert found[0].spec.output_schema.is_valid({"b": {"back": {}}})
+    assert not found[0].spec.output_schema.is_valid({"b": {"back": 1}})
+
+
+async def test_a_download_comes_in_chunks(serve, api):
+    async def handler(request):
+        if request.query.get("fail"):
+            return web.Response(status=404)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(50):
+            await response.write(b"x" * 100_000)
+        return response
+
+    document = api({"get /x": {"operationId": "x", "parameters": [parameter("fail", "query")]}})
+    config = HTTPServiceConfig(namespace="api", base_url=await serve(handler), limits={"response_bytes": 1000})
+    async with from_openapi(document, config) as found:
+        assert sum([len(chunk) async for chunk in found.download("x")]) == 5_000_000
+        with pytest.raises(CallError, match="404"):
+            await anext(found.download("x", {"fail": "1"}))
+
+
 def test_an_empty_filter_is_an_error(api):
     with pytest.raises(ConfigError, match="include"):
         from_openapi(api({"get /a": {}}), HTTPServiceConfig(namespace="api", include=[""]))

@@ -109,6 +109,17 @@ class DocumentOperation:
         meta = HTTPResponseMeta(response.status, headers, content_type, url, request.method, elapsed, cookies)
         return ResponseEnvelope(data, meta)
 
+    async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
+        """Send the request and yield the body's bytes as they come. Raises `CallError`."""
+        request = await self._request(input, context)
+        request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
+        response = await self._open(request)
+        try:
+            async for chunk in chunks_of(response):
+                yield chunk
+        finally:
+            response.close()
+
     async def stream(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
@@ -149,7 +160,8 @@ class DocumentOperation:
                     raise
             await asyncio.sleep(wait_ms / 1000)
 
-    async def _open_stream(self, request: Request) -> ClientResponse:
+    async def _open(self, request: Request) -> ClientResponse:
+        """The head of a response that is a success."""
         where = f"{request.method} {request.url.partition('?')[0]}"
         config = self.source.config
         try:
@@ -162,6 +174,11 @@ class DocumentOperation:
                         response.release()
         except TimeoutError as error:
             raise _timed_out(where, config.timeout) from error
+        return response
+
+    async def _open_stream(self, request: Request) -> ClientResponse:
+        response = await self._open(request)
+        where = f"{request.method} {request.url.partition('?')[0]}"
         kind = essence(response.headers.get("Content-Type", ""))
         if response.status != 204 and kind not in STREAM_TYPES:
             response.close()

@@ -32,6 +32,12 @@ class DocumentSource:
         self.origins = frozenset(filter(None, map(origin_of, config.origins)))
         self._responses: dict[str, ErrorDefinition] = {}
 
+    def keep(self, root: Json) -> None:
+        """Replace the document's root by a part of it. Before the first use of an operation only."""
+        self.document.root = root
+        self.input_view = SchemaView(self.document, "readOnly")
+        self.output_view = SchemaView(self.document, "writeOnly")
+
     def schema(self, node: Any, view: SchemaView) -> Schema:
         """The compiled-when-used schema of ``node``, which is one of ``view``'s."""
         return from_schema(

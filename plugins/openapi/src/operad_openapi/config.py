@@ -127,8 +127,14 @@ class HTTPOptions:
     external: list[str] = attrs.field(factory=list)
     """URL prefixes and folders that external references may be read from, besides the document's own."""
     server_variables: dict[str, str] = attrs.field(factory=dict)
-    operation_types: dict[str, str] = attrs.field(factory=dict)
-    """Names -> ``query``, ``mutation`` or ``subscription``, where the method says something else."""
+    operation_types: dict[str, Literal["query", "mutation"]] = attrs.field(
+        factory=dict,
+        validator=attrs.validators.deep_mapping(
+            value_validator=attrs.validators.in_(("query", "mutation")),
+            key_validator=attrs.validators.instance_of(str),
+        ),
+    )
+    """Names -> ``query`` or ``mutation``, where the method says something else (a search by POST, say)."""
     media_types: list[str] = attrs.field(factory=list)
     """Media types of request bodies to prefer where an operation offers several."""
     upload_root: str | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
+import attrs
+
+from operad.context import OperationContext
 from operad.operations import Operation, OperationSpec, OperationType
 from operad.schemas import lazy_schema
 from operad_openapi._client import HTTPClient
-from operad_openapi._document import Document, PointerError
+from operad_openapi._document import Document, Json, PointerError
 from operad_openapi._naming import Filters, Names, wanted_name
 from operad_openapi._normalize import (
     EVENT_STREAM,
@@ -22,6 +25,7 @@ from operad_openapi._normalize import (
     success_media,
 )
 from operad_openapi._operation import DocumentOperation
+from operad_openapi._pruning import pruned, without_siblings
 from operad_openapi._serialize import SerializationError, essence
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPServiceConfig
@@ -40,6 +44,8 @@ class OpenAPIOperations(list[AnyOperation]):
     def __init__(self, source: DocumentSource, diagnostics: list[Diagnostic]) -> None:
         super().__init__()
         self._source = source
+        self.built: dict[str, DocumentOperation] = {}
+        """What stands behind each operation, by name."""
         self.diagnostics = diagnostics
         """What of the document could not be used."""
 
@@ -47,6 +53,22 @@ class OpenAPIOperations(list[AnyOperation]):
     def client(self) -> HTTPClient:
         """The client that sends their requests."""
         return self._source.client
+
+    def download(
+        self, name: str, input: Mapping[str, Any] | None = None, context: OperationContext | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of an operation's response, chunk by chunk: for what is too large to hold.
+
+        Args:
+            name: the operation's name, without the namespace.
+            input: its input; access and schema are not checked, as for any handler called by hand.
+            context: of the call.
+
+        Raises:
+            KeyError: there is no such operation.
+            CallError: as the operation does.
+        """
+        return self.built[name].chunks(dict(input or {}), context)
 
     async def aclose(self) -> None:
         """Close the HTTP session; idempotent."""
@@ -83,38 +105,40 @@ def build_operations(
         if isinstance(raw, Diagnostic):
             diagnostics.append(raw)
             continue
-        name = wanted_name(raw)
+        # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
+        name = names.claim(wanted_name(raw))
         if not filters.admits(name, raw):
             continue
         try:
             checker.check(raw, diagnostics)
-            operations += _operations_of(source, raw, names.claim(name), names)
+            for built in _built(source, raw):
+                claimed = names.claim(f"{name}_stream") if built.is_twin else name
+                operations.append(_operation(built, claimed))
+                operations.built[claimed] = built
         except (NotUsableError, PointerError, SerializationError) as error:
             diagnostics.append(Diagnostic(raw.pointer, str(error)))
+    if config.include or config.exclude:
+        _prune(source, operations.built.values())
     for diagnostic in diagnostics:
         logger.warning("%s: %s", config.namespace, diagnostic)
     return operations
 
 
-def _operations_of(source: DocumentSource, raw: RawOperation, name: str, names: Names) -> list[AnyOperation]:
+def _built(source: DocumentSource, raw: RawOperation) -> list[DocumentOperation]:
     """The operation, and its streaming twin if it answers both ways."""
     media = success_media(source.document, raw)
     streams = [media_type for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
     if not streams:
-        return [_operation(source, raw, name, None)]
+        return [DocumentOperation(source, raw, None)]
     stream = EVENT_STREAM if any(essence(s) == EVENT_STREAM for s in streams) else essence(streams[0])
     if len(streams) == len(media):
-        return [_operation(source, raw, name, stream)]
-    twin = names.claim(f"{name}_stream")
-    return [_operation(source, raw, name, None), _operation(source, raw, twin, stream, is_twin=True)]
+        return [DocumentOperation(source, raw, stream)]
+    return [DocumentOperation(source, raw, None), DocumentOperation(source, raw, stream, is_twin=True)]
 
 
-def _operation(
-    source: DocumentSource, raw: RawOperation, name: str, stream_type: str | None, *, is_twin: bool = False
-) -> AnyOperation:
-    config, node = source.config, raw.node
-    built = DocumentOperation(source, raw, stream_type, is_twin=is_twin)
-    if stream_type is not None:
+def _operation(built: DocumentOperation, name: str) -> AnyOperation:
+    raw, config, node = built.raw, built.source.config, built.raw.node
+    if built.stream_type is not None:
         kind = OperationType.SUBSCRIPTION
     elif name in config.operation_types:
         kind = OperationType(config.operation_types[name])
@@ -135,7 +159,18 @@ def _operation(
         deprecated=node.get("deprecated") is True,
         metadata={"operationId": node.get("operationId"), "method": raw.method, "path": raw.path},
     )
-    return Operation(spec, built.call if stream_type is None else built.stream)
+    return Operation(spec, built.call if built.stream_type is None else built.stream)
+
+
+def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:
+    """Let go of what the chosen operations do not reach."""
+    chosen = list(chosen)
+    root = pruned(source.document, [operation.raw for operation in chosen])
+    items: dict[int, Json] = {}
+    for operation in chosen:
+        item = items.setdefault(id(operation.raw.item), without_siblings(operation.raw))
+        operation.raw = attrs.evolve(operation.raw, item=item)
+    source.keep(root)
 
 
 class _Checker:
