@@ -126,11 +126,10 @@ def components(path: Path) -> None:
         each.append(time.perf_counter() - start)
     each.sort()
     engines = Counter(schema.engine.partition(":")[0] for schema in schemas)
-    print(
-        f"{path.stem}: {len(schemas)} schemas made in {made * 1e3:.1f} ms;"
-        f" compiling each: median {each[len(each) // 2] * 1e3:.2f} ms, most {each[-1] * 1e3:.0f} ms, all {sum(each):.2f} s; {dict(engines)};"
-        f" {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB"
-    )
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{path.stem}: {len(schemas)} schemas made in {made * 1e3:.1f} ms, {dict(engines)}, {memory} MiB;")
+    middle = each[len(each) // 2]
+    print(f"  compiling: median {middle * 1e3:.2f} ms, most {each[-1] * 1e3:.0f} ms, all {sum(each):.2f} s")
 
 
 def pointers(document: dict[str, Any]) -> list[tuple[str, Any]]:

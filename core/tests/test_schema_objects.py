@@ -155,6 +155,14 @@ def test_one_document_is_not_taken_for_another_at_the_same_place() -> None:
         del document, schema
 
 
+def test_a_schema_in_a_document_may_name_its_own_dialect() -> None:
+    document = {
+        "s": {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
+    }
+    schema = from_schema(document["s"], document=document, pointer="/s", dialect="2020-12")
+    assert (schema.is_valid(1), schema.is_valid(2)) == (False, True)
+
+
 def test_a_pointer_to_nothing_is_unknown_and_says_so() -> None:
     schema = from_schema({}, document=DOCUMENT, pointer="/nowhere")
     assert schema.is_unknown

@@ -160,7 +160,7 @@ def _casting(store: Store) -> Casting:
 
 def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
     """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
-    used = dialect_of(raw if document is None else document) or dialect or "2020-12"
+    used = dialect_of(raw) or dialect_of(document) or dialect or "2020-12"
     store = Store(raw if document is None else document, used, annotations=True)
     closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
     names: dict[str, str] = {}

@@ -253,7 +253,7 @@ def _compiled(schema: Schema) -> Compiled:
     from operad._compiled import Compiled, Store, closure_of, dialect_of
 
     raw, document = schema._raw, schema._document
-    dialect = dialect_of(raw if document is None else document) or schema._dialect or "2020-12"
+    dialect = dialect_of(raw) or dialect_of(document) or schema._dialect or "2020-12"
     key: Any = None
     if document is None:
         key = _text_key(raw, dialect, schema._trusted)
