@@ -1,0 +1,485 @@
+"""The call protocol: in process, and through a WebSocket hub beside its floor, in the same run.
+
+``python benchmarks/calls.py [--quick] [--no-peers]``
+
+The floor of the hub is an echo of the same bytes over the same two hops (client, forwarding server, echo) on
+aiohttp alone: no codec, no correlation. Each side of it, as of the hub, is a process of its own. gRPC and WAMP run
+in environments of their own, made by uv; one that cannot be installed is left out and said so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import WSMsgType, web
+
+from operad import CallHandler, InProcessTransport, OperationRegistry, OperationSpec, PendingRequestMap
+from operad_websocket import Hub, WebSocketTransport
+
+INPUT = {"id": 7, "name": "a name of some length", "tags": ["a", "b", "c"], "at": 1.5, "text": "x" * 60}
+OUTPUT = {"items": [{"id": n, "name": f"item {n}", "price": 1.25, "ok": True} for n in range(6)], "next": None}
+FLOOR_REQUEST, FLOOR_ANSWER = b"x" * 350, b"y" * 535
+ROUNDS = 5
+
+
+def registry() -> OperationRegistry:
+    async def read(input: Any, context: Any) -> Any:
+        return OUTPUT
+
+    async def count(input: Any, context: Any) -> Any:
+        for number in range(input["to"]):
+            yield number
+
+    async def wait(input: Any, context: Any) -> Any:
+        await asyncio.sleep(600)
+
+    made = OperationRegistry()
+    for name, type_, handler in (
+        ("read", "query", read),
+        ("count", "subscription", count),
+        ("wait", "query", wait),
+    ):
+        made.register(OperationSpec(namespace="bench", name=name, type=type_), handler)
+    return made
+
+
+# --- measuring -------------------------------------------------------------------------------------
+
+
+async def latency(call: Callable[[], Awaitable[Any]], count: int) -> tuple[float, float]:
+    """p50 and p99 of calls one after the other, in us."""
+    for _ in range(count // 10):
+        await call()
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        await call()
+        times.append(time.perf_counter() - started)
+    times.sort()
+    return times[count // 2] * 1e6, times[count * 99 // 100] * 1e6
+
+
+async def throughput(call: Callable[[], Awaitable[Any]], count: int, at_once: int = 64) -> float:
+    """Calls per second with so many in flight."""
+
+    async def lane() -> None:
+        for _ in range(count // at_once):
+            await call()
+
+    started = time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(at_once)))
+    return count // at_once * at_once / (time.perf_counter() - started)
+
+
+async def items_per_second(calls: PendingRequestMap, count: int) -> float:
+    started = time.perf_counter()
+    async for _ in calls.subscribe("bench.count", {"to": count}):
+        pass
+    return count / (time.perf_counter() - started)
+
+
+def best(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The best of each figure over rounds: what disturbs a machine only ever makes it slower."""
+    return {key: (min if key.startswith("p") else max)(row[key] for row in rows) for key in rows[0]}
+
+
+# --- the parts -------------------------------------------------------------------------------------
+
+
+async def in_process(scale: int) -> dict[str, float]:
+    transport = InProcessTransport()
+    async with CallHandler(registry(), transport), PendingRequestMap(transport) as calls:
+
+        async def call() -> None:
+            await calls.call("bench.read", INPUT)
+
+        p50, p99 = await latency(call, 10_000 // scale)
+        rate = await throughput(call, 40_000 // scale)
+        return {"p50": p50, "p99": p99, "rate": rate, "items": await items_per_second(calls, 200_000 // scale)}
+
+
+async def future_floor(scale: int) -> float:
+    """p50 in us of one hand-off through a future: what this machine charges for any awaiting at all."""
+    loop = asyncio.get_running_loop()
+
+    async def hand_off() -> None:
+        future = loop.create_future()
+        loop.call_soon(future.set_result, None)
+        await future
+
+    return (await latency(hand_off, 10_000 // scale))[0]
+
+
+async def idle_bytes() -> float:
+    """Bytes that a pending call costs while it waits, on the calling side."""
+
+    class Nowhere:
+        """A transport whose requests nobody answers."""
+
+        capabilities = InProcessTransport().capabilities
+        inbox = "inbox:bench"
+
+        async def open(self, on_event: Any, on_link: Any) -> Any:
+            return self
+
+        async def send(self, to: str, event: Any) -> str:
+            return "inbox:nobody"
+
+        async def close(self) -> None: ...
+
+    async with PendingRequestMap(Nowhere(), max_pending=20_000, timeout=600) as calls:
+        # The coroutine and task of the caller are the caller's; what the map adds is measured.
+        futures = []
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        tasks = [asyncio.create_task(calls.call("bench.wait", None)) for _ in range(10_000)]
+        await asyncio.sleep(0.1)
+        whole = tracemalloc.get_traced_memory()[0] - before
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        del tasks
+        calls._orphans.clear()
+
+        async def bare() -> None:
+            future = asyncio.get_running_loop().create_future()
+            futures.append(future)
+            await future
+
+        before = tracemalloc.get_traced_memory()[0]
+        tasks = [asyncio.create_task(bare()) for _ in range(10_000)]
+        await asyncio.sleep(0.1)
+        task_alone = tracemalloc.get_traced_memory()[0] - before
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        tracemalloc.stop()
+    return (whole - task_alone) / 10_000
+
+
+async def through_hub(url: str, scale: int) -> dict[str, float]:
+    async with PendingRequestMap(WebSocketTransport(url)) as calls:
+
+        async def call() -> None:
+            await calls.call("bench.read", INPUT)
+
+        p50, p99 = await latency(call, 3_000 // scale)
+        rate = await throughput(call, 19_200 // scale)
+        return {"p50": p50, "p99": p99, "rate": rate, "items": await items_per_second(calls, 60_000 // scale)}
+
+
+async def two_hops(url: str, scale: int) -> dict[str, float]:
+    """The floor: the answer to each request is the oldest one that is waited for."""
+    async with aiohttp.ClientSession() as session, session.ws_connect(f"{url}/client") as socket:
+        waiting: list[asyncio.Future[None]] = []
+
+        async def receive() -> None:
+            async for _ in socket:
+                waiting.pop(0).set_result(None)
+
+        receiving = asyncio.create_task(receive())
+
+        async def call() -> None:
+            future = asyncio.get_running_loop().create_future()
+            waiting.append(future)
+            await socket.send_bytes(FLOOR_REQUEST)
+            await future
+
+        p50, p99 = await latency(call, 3_000 // scale)
+        rate = await throughput(call, 19_200 // scale)
+        receiving.cancel()
+        await asyncio.wait({receiving})
+        return {"p50": p50, "p99": p99, "rate": rate}
+
+
+# --- processes -------------------------------------------------------------------------------------
+
+
+def run_hub(port: int) -> None:
+    async def main() -> None:
+        async with Hub(port=port):
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def run_worker(port: int) -> None:
+    async def main() -> None:
+        async with CallHandler(registry(), WebSocketTransport(f"ws://127.0.0.1:{port}")):
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def run_forwarder(port: int) -> None:
+    """Passes what a client sends to the echo, and what the echo sends to the client."""
+    ends: dict[str, web.WebSocketResponse] = {}
+
+    async def on_request(request: web.Request) -> web.WebSocketResponse:
+        own, other = ("echo", "client") if request.path == "/echo" else ("client", "echo")
+        socket = web.WebSocketResponse(compress=False)
+        await socket.prepare(request)
+        ends[own] = socket
+        while other not in ends:
+            await asyncio.sleep(0.01)
+        async for message in socket:
+            await ends[other].send_bytes(message.data)
+        return socket
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/{path}", on_request)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def run_echo(port: int) -> None:
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/echo") as socket:
+            async for message in socket:
+                if message.type is WSMsgType.BINARY:
+                    await socket.send_bytes(FLOOR_ANSWER)
+
+    asyncio.run(main())
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def processes(*targets: tuple[Callable[..., None], int]) -> Any:
+    context = multiprocessing.get_context("spawn")
+    started = []
+    try:
+        for target, port in targets:
+            process = context.Process(target=target, args=(port,), daemon=True)
+            process.start()
+            started.append(process)
+            wait_for_port(port)
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
+
+
+def wait_for_port(port: int) -> None:
+    import socket
+
+    limit = time.monotonic() + 30
+    while time.monotonic() < limit:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on {port}")
+
+
+@asynccontextmanager
+async def served(url: str) -> Any:
+    """Wait until the worker serves."""
+    async with PendingRequestMap(WebSocketTransport(url)) as calls:
+        limit = time.monotonic() + 30
+        while True:
+            try:
+                await calls.call("bench.read", INPUT, timeout=1)
+                break
+            except Exception:
+                if time.monotonic() > limit:
+                    raise
+                await asyncio.sleep(0.05)
+    yield
+
+
+async def measure_hub(scale: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Hub and floor, turn by turn: what disturbs one disturbs the other."""
+    hub_port, floor_port = free_port(), free_port()
+    parts = ((run_hub, hub_port), (run_worker, hub_port), (run_forwarder, floor_port), (run_echo, floor_port))
+    with processes(*parts):
+        hub, floor = f"ws://127.0.0.1:{hub_port}", f"ws://127.0.0.1:{floor_port}"
+        hubs, floors = [], []
+        async with served(hub):
+            for _ in range(rounds):
+                floors.append(await two_hops(floor, scale))
+                hubs.append(await through_hub(hub, scale))
+    return best(hubs), best(floors)
+
+
+# --- peers -----------------------------------------------------------------------------------------
+
+GRPC = """
+import asyncio, json, sys, time, grpc
+import multiprocessing
+OUT = json.dumps(json.loads(sys.argv[2])).encode(); IN = json.loads(sys.argv[1])
+async def read(request, context):
+    json.loads(request)
+    return OUT
+def serve(queue):
+    async def main():
+        server = grpc.aio.server()
+        handlers = {"read": grpc.unary_unary_rpc_method_handler(read)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", handlers),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start(); queue.put(port); await server.wait_for_termination()
+    asyncio.run(main())
+async def client(port):
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = channel.unary_unary("/bench/read")
+        async def call(): json.loads(await stub(json.dumps(IN).encode(), timeout=30))
+        for _ in range(200): await call()
+        times = []
+        for _ in range(2000):
+            s = time.perf_counter(); await call(); times.append(time.perf_counter() - s)
+        times.sort()
+        async def lane():
+            for _ in range(100): await call()
+        s = time.perf_counter(); await asyncio.gather(*(lane() for _ in range(64)))
+        print(json.dumps({"p50": times[1000] * 1e6, "rate": 6400 / (time.perf_counter() - s)}))
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn"); queue = context.Queue()
+    process = context.Process(target=serve, args=(queue,), daemon=True); process.start()
+    asyncio.run(client(queue.get(timeout=30))); process.kill()
+"""
+
+WAMP = """
+import asyncio, json, sys, time, subprocess, os, socket, tempfile
+from autobahn.asyncio.component import Component
+with socket.socket() as s: s.bind(("127.0.0.1", 0)); PORT = s.getsockname()[1]
+IN, OUT = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+folder = tempfile.mkdtemp()
+open(os.path.join(folder, "config.json"), "w").write(json.dumps({"version": 2, "workers": [{"type": "router",
+  "realms": [{"name": "r", "roles": [{"name": "anonymous", "permissions": [{"uri": "", "match": "prefix",
+  "allow": {"call": True, "register": True, "publish": True, "subscribe": True}}]}]}],
+  "transports": [{"type": "websocket", "endpoint": {"type": "tcp", "interface": "127.0.0.1", "port": PORT}}]}]}))
+router = subprocess.Popen([os.path.join(os.path.dirname(sys.executable), "crossbar"), "start", "--cbdir", folder],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+transports = [{"type": "websocket", "url": f"ws://127.0.0.1:{PORT}", "serializers": ["json"],
+               "max_retries": 60, "initial_retry_delay": 0.5}]
+server, caller = Component(transports=transports, realm="r"), Component(transports=transports, realm="r")
+ready = asyncio.Event()
+@server.on_join
+async def serve(session, details):
+    async def read(value): return OUT
+    await session.register(read, "bench.read"); ready.set()
+done = asyncio.Event()
+@caller.on_join
+async def call_all(session, details):
+    await ready.wait()
+    for _ in range(100): await session.call("bench.read", IN)
+    times = []
+    for _ in range(1000):
+        s = time.perf_counter(); await session.call("bench.read", IN); times.append(time.perf_counter() - s)
+    times.sort()
+    async def lane():
+        for _ in range(50): await session.call("bench.read", IN)
+    s = time.perf_counter(); await asyncio.gather(*(lane() for _ in range(64)))
+    print(json.dumps({"p50": times[500] * 1e6, "rate": 3200 / (time.perf_counter() - s)}), flush=True); done.set()
+async def main():
+    loop = asyncio.get_running_loop(); server.start(loop=loop); caller.start(loop=loop)
+    await asyncio.wait_for(done.wait(), 90)
+try: asyncio.run(main())
+except BaseException: pass
+finally: router.terminate(); os._exit(0)
+"""
+
+
+def peer(name: str, packages: list[str], script: str) -> dict[str, float] | str:
+    """Figures of a peer in an environment of its own, or why there are none."""
+    folder = Path(tempfile.mkdtemp(prefix=f"operad-bench-{name}-"))
+    try:
+        uv = [sys.executable, "-m", "uv"] if shutil.which("uv") is None else ["uv"]
+        python = str(folder / "env" / "bin" / "python")
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 240}
+        for command in (
+            [*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")],
+            [*uv, "pip", "install", "-q", "--python", python, *packages],
+        ):
+            done = subprocess.run(command, **options)
+            if done.returncode:
+                return f"cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
+        (folder / "bench.py").write_text(script)
+        arguments = [python, str(folder / "bench.py"), json.dumps(INPUT), json.dumps(OUTPUT)]
+        done = subprocess.run(arguments, **options)
+        if done.returncode or not done.stdout.strip():
+            return f"failed: {(done.stderr.strip().splitlines() or ['no output'])[-1][:120]}"
+        figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return figures
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"failed: {error}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- the report ------------------------------------------------------------------------------------
+
+
+def line(name: str, value: str, ratio: str = "", target: str = "") -> None:
+    print(f"{name:<44} {value:>16}  {ratio:<26} {target}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="The call protocol: in process and through a WebSocket hub.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the calls")
+    parser.add_argument("--no-peers", action="store_true", help="leave out gRPC and WAMP")
+    options = parser.parse_args(arguments)
+    scale, rounds = (10, 2) if options.quick else (1, ROUNDS)
+
+    async def inside() -> tuple[dict[str, float], float]:
+        rows = [await in_process(scale) for _ in range(rounds)]
+        return best(rows), min([await future_floor(scale) for _ in range(rounds)])
+
+    load = os.getloadavg()[0]
+    local, floor = asyncio.run(inside())
+    idle = asyncio.run(idle_bytes())
+    hub, two = asyncio.run(measure_hub(scale, rounds))
+    print(f"# calls: CPython {sys.version.split()[0]}, load {load:.1f} before, {os.getloadavg()[0]:.1f} after")
+    line("one future, awaited", f"{floor:.1f} us")
+    ratio = f"{local['p50'] / floor:.1f} x one future"
+    line("in process, p50", f"{local['p50']:.1f} us", ratio, "at most 18 us where a future takes 3.3")
+    line("in process, calls/s at 64", f"{local['rate']:,.0f}", "", "at least 55,000")
+    line("in process, stream items/s", f"{local['items']:,.0f}", "", "at least 250,000")
+    line("10,000 idle pending calls, each", f"{idle:,.0f} bytes", "beyond its task", "below 1,024")
+    line("two-hop aiohttp echo, p50", f"{two['p50']:.0f} us")
+    line("hub, p50", f"{hub['p50']:.0f} us", f"{hub['p50'] / two['p50']:.2f} x the echo", "at most 1.5")
+    line("two-hop aiohttp echo, calls/s at 64", f"{two['rate']:,.0f}")
+    share = f"{100 * hub['rate'] / two['rate']:.0f} % of the echo"
+    line("hub, calls/s at 64", f"{hub['rate']:,.0f}", share, "at least 45 %")
+    line("hub, stream items/s", f"{hub['items']:,.0f}", "", "at least 40,000")
+    if options.no_peers:
+        return
+    for name, packages, script in (("grpc.aio", ["grpcio"], GRPC), ("WAMP (crossbar)", ["crossbar"], WAMP)):
+        figures = peer(name.split()[0], packages, script)
+        if isinstance(figures, str):
+            line(name, "-", figures)
+            continue
+        line(f"{name}, p50", f"{figures['p50']:.0f} us", f"hub {hub['p50'] / figures['p50']:.2f} x")
+        line(f"{name}, calls/s at 64", f"{figures['rate']:,.0f}", f"hub {hub['rate'] / figures['rate']:.1f} x")
+
+
+if __name__ == "__main__":
+    main()
