@@ -1,0 +1,59 @@
+"""A WebSocket hub in front of the workers on NATS: whoever has a token can call what they serve.
+
+Settings come from the environment: OPERAD_TRANSPORT (where the workers are), OPERAD_HUB_HOST and OPERAD_HUB_PORT
+(where the hub listens), OPERAD_HUB_TOKEN (what clients show, as ``Authorization: Bearer …``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from operad import CallHandler, Identity, Operation, OperationRegistry, from_remote, load_plugins
+from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+
+
+async def main() -> None:
+    """Run until a signal comes."""
+    own = secrets.token_urlsafe(32)
+    authenticate = bearer_tokens({os.environ["OPERAD_HUB_TOKEN"]: Identity("client"), own: Identity("gateway")})
+    host, port = os.environ.get("OPERAD_HUB_HOST", "127.0.0.1"), int(os.environ.get("OPERAD_HUB_PORT", "8765"))
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+
+    workers = load_plugins().transport(os.environ["OPERAD_TRANSPORT"])
+    registry = OperationRegistry()
+
+    def may_serve(identity: Identity | None, address: str) -> bool:
+        """Clients call; one that could serve might pose as a worker."""
+        return identity is not None and identity.id == "gateway"
+
+    def follow(operations: Sequence[Operation[..., Any]]) -> None:
+        """Offer what the workers offer now."""
+        current = {operation.id: operation for operation in operations}
+        for spec in list(registry.specs()):
+            if spec.id not in current:
+                registry.unregister(spec.id)
+        for operation in current.values():
+            registry.register(operation, replace=True)
+
+    async with (
+        Hub(authenticate, host, port, authorize=may_serve) as hub,
+        await from_remote(workers) as session,
+        registry,
+    ):
+        session.on_change(follow)
+        follow(session.operations)
+        transport = WebSocketTransport(f"ws://127.0.0.1:{port}", token=own)
+        async with CallHandler(registry, transport, reexport=True):
+            print(f"hub on {hub.url}", flush=True)
+            await stopped.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

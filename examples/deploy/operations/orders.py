@@ -1,0 +1,19 @@
+"""What the workers of this example serve."""
+
+from __future__ import annotations
+
+import os
+
+from operad import operation
+
+
+@operation(namespace="orders", type="query")
+async def total(prices: list[float]) -> float:
+    """Add up the prices of an order."""
+    return sum(prices)
+
+
+@operation(namespace="orders", type="query")
+async def worker() -> int:
+    """The process that answers; ask a few times to see the workers take turns."""
+    return os.getpid()
