@@ -58,6 +58,14 @@ def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp
     assert done.stdout == "3\n", done.stderr
 
 
+def test_no_wheel_brings_a_plugin_of_pytest(wheels: dict[str, Path]) -> None:
+    """What pytest loads by itself could hide a missing import of an author's tests."""
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                assert not name.endswith("entry_points.txt") or b"pytest11" not in archive.read(name), wheel
+
+
 def test_the_core_alone_knows_no_plugin(make_environment: MakeEnvironment, wheels: dict[str, Path]) -> None:
     environment = make_environment([wheels["operad"]])
     assert environment.records() == []

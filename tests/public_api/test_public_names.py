@@ -82,3 +82,7 @@ def imported_by(code: str) -> set[str]:
 )
 def test_nothing_heavy_is_imported_before_it_is_used(code: str) -> None:
     assert imported_by(code).isdisjoint(HEAVY)
+
+
+def test_the_conformance_kit_needs_no_test_runner() -> None:
+    assert imported_by("import operad.testing").isdisjoint({"pytest", "_pytest", "hypothesis", *HEAVY})
