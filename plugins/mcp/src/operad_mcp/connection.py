@@ -247,7 +247,7 @@ class Connection:
         refusal: Exception | None = None
         if not self._legacy:
             try:
-                async with asyncio.timeout(None if self.config.mode == MODERN else self.config.discover_timeout):
+                async with asyncio.timeout(self._discover_timeout()):
                     await session.discover()
                     return
             except MCPError as refused:
@@ -267,6 +267,12 @@ class Connection:
             await session.discover()
             return
         self._legacy = self.config.mode != MODERN  # remembered for the next connection
+
+    def _discover_timeout(self) -> float | None:
+        """No limit of its own where there is no other protocol to try, or where a user may have to log in first."""
+        auth = self.config.auth
+        patient = self.config.mode == MODERN or (auth is not None and auth.type != "bearer")
+        return None if patient else self.config.discover_timeout
 
     # --- what the server says by itself ----------------------------------------------------------
 
