@@ -1,0 +1,313 @@
+"""Servers that other people wrote, over stdio: everything they offer is listed, called, and answered losslessly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+
+HERE = Path(__file__).parent
+NPM = HERE / "node_modules/@modelcontextprotocol"
+NODE = HERE / "node_modules/node/bin/node"
+needs_npm = pytest.mark.skipif(not NODE.exists(), reason="npm install in tests/peers/mcp")
+
+RECORDER = """
+import subprocess, sys, threading
+log = open(sys.argv[1], "ab", buffering=0)
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def pump():
+    for line in sys.stdin.buffer:
+        child.stdin.write(line); child.stdin.flush()
+    child.stdin.close()
+threading.Thread(target=pump, daemon=True).start()
+for line in child.stdout:
+    log.write(line)
+    sys.stdout.buffer.write(line); sys.stdout.buffer.flush()
+"""
+"""Stands between operad and the server, and keeps what the server said."""
+
+
+class Peer:
+    """A registry with one real server as namespace ``s``, and everything that the server wrote."""
+
+    def __init__(self, registry: OperationRegistry, log: Path) -> None:
+        self.registry = registry
+        self._log = log
+
+    @property
+    def tools(self) -> dict[str, Any]:
+        return {
+            spec.name: spec for spec in self.registry.specs() if spec.metadata.get("mcp", {}).get("kind") == "tool"
+        }
+
+    def said(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_bytes().splitlines() if line.startswith(b"{")]
+
+    async def call(self, name: str, input: dict[str, Any] | None = None) -> Any:
+        """Call; the envelope's content is what the server sent, and its data fit the output schema."""
+        envelope = await self.registry.execute(f"s.{name}", input or {}, timeout=60)
+        raw = next(
+            message["result"] for message in reversed(self.said()) if "content" in message.get("result", {})
+        )
+        meta = envelope.to_wire()["meta"]
+        assert meta["content"] == raw["content"]
+        assert meta["isError"] == raw.get("isError", False)
+        assert meta.get("structuredContent", "absent") == raw.get("structuredContent", "absent")
+        spec = self.tools[name]
+        if not envelope.meta.is_error and not spec.output_schema.is_unknown:
+            assert spec.output_schema.errors(envelope.data) == []
+        return envelope
+
+    async def refused(self, name: str, input: dict[str, Any]) -> None:
+        """The input is refused: here, or by the server."""
+        try:
+            envelope = await self.registry.execute(f"s.{name}", input, timeout=60)
+        except CallError as error:
+            assert error.code in (ErrorCode.VALIDATION_ERROR, ErrorCode.EXECUTION_ERROR)  # noqa: PT017  # one of two
+        else:
+            assert envelope.meta.is_error
+
+
+@asynccontextmanager
+async def peer(tmp_path: Path, command: str, *arguments: str, **options: Any) -> AsyncIterator[Peer]:
+    log = tmp_path / "said.jsonl"
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load(
+            "mcp",
+            namespace="s",
+            command=sys.executable,
+            args=["-c", RECORDER, str(log), command, *arguments],
+            **{"connect_timeout": 120, **options},
+        )
+        found = Peer(registry, log)
+        listed = [message["result"]["tools"] for message in found.said() if "tools" in message.get("result", {})]
+        offered = {
+            tool["name"] for tool in listed[0] if tool.get("execution", {}).get("taskSupport") != "required"
+        }
+        assert set(found.tools) == offered
+        yield found
+
+
+def npm(name: str) -> tuple[str, str]:
+    return str(NODE), str(NPM / name / "dist/index.js")
+
+
+def pypi(module: str, venv: str = ".venv") -> str:
+    """The Python that has a server; the test is skipped without one."""
+    own = HERE / venv / "bin/python"
+    if own.exists():
+        return str(own)
+    import importlib.util
+
+    if venv != ".venv" or importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed: see tests/peers/mcp/requirements*.txt")
+    return sys.executable
+
+
+@pytest.mark.node
+@needs_npm
+async def test_everything(tmp_path: Path) -> None:
+    async with peer(tmp_path, *npm("server-everything"), "stdio") as s:
+        assert len(s.tools) >= 11
+        assert (await s.call("echo", {"message": "hi"})).meta.content[0].text == "Echo: hi"
+        assert "5" in (await s.call("get-sum", {"a": 2, "b": 3})).meta.content[0].text
+        image = await s.call("get-tiny-image")
+        assert {block.type for block in image.meta.content} == {"text", "image"}
+        annotated = await s.call("get-annotated-message", {"messageType": "error", "includeImage": True})
+        assert annotated.meta.content[0].annotations.priority == 1.0
+        assert set(annotated.meta.content[0].annotations.audience) == {"user", "assistant"}
+        links = await s.call("get-resource-links", {"count": 3})
+        assert sum(block.type == "resource_link" for block in links.meta.content) == 3
+        reference = await s.call("get-resource-reference", {"resourceType": "Text", "resourceId": 1})
+        assert any(block.type == "resource" for block in reference.meta.content)
+        structured = await s.call("get-structured-content", {"location": "Chicago"})
+        assert structured.data == structured.meta.structured_content
+        assert "temperature" in structured.data
+        assert (await s.call("get-env")).meta.content[0].type == "text"
+        await s.call("trigger-long-running-operation", {"duration": 0.2, "steps": 2})
+        for name in ("toggle-simulated-logging", "toggle-subscriber-updates"):
+            await s.call(name)
+            await s.call(name)
+        for name, input in (
+            ("echo", {}),
+            ("get-sum", {"a": "x", "b": 1}),
+            ("get-structured-content", {"location": "Nowhere"}),
+            ("get-resource-reference", {"resourceType": "Text", "resourceId": -1}),
+        ):
+            await s.refused(name, input)
+        listed = (await s.registry.execute("s.resources.list")).data
+        read = await s.registry.execute("s.resources.read", {"uri": listed[0]["uri"]})
+        assert read.data[0]["text"]
+        prompt = await s.registry.execute("s.prompts.get.args-prompt", {"city": "Rome"})
+        assert "Rome" in prompt.meta.content[0].text
+
+
+@pytest.mark.node
+@needs_npm
+async def test_everything_tells_of_resources_that_change(tmp_path: Path) -> None:
+    async with peer(tmp_path, *npm("server-everything"), "stdio") as s:
+        uri = "demo://resource/dynamic/text/1"
+        async with s.registry.subscribe("s.resources.subscribe", {"uri": uri}) as updates:
+            first = asyncio.ensure_future(anext(updates))
+            while not any(
+                message.get("result") == {} for message in s.said()
+            ):  # the answer to resources/subscribe
+                await asyncio.sleep(0.02)
+            await s.call("toggle-subscriber-updates")
+            async with asyncio.timeout(30):
+                assert (await first).data["uri"] == uri
+            await s.call("toggle-subscriber-updates")
+
+
+@pytest.mark.node
+@needs_npm
+async def test_filesystem(tmp_path: Path) -> None:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    async with peer(tmp_path, *npm("server-filesystem"), str(folder)) as s:
+        assert len(s.tools) == 14
+        file, copy = str(folder / "a.txt"), str(folder / "b.txt")
+        await s.call("write_file", {"path": file, "content": "one\ntwo\n"})
+        read = await s.call("read_text_file", {"path": file})
+        assert read.data == {"content": "one\ntwo\n"}
+        await s.call("read_file", {"path": file})
+        (folder / "p.png").write_bytes(b"\x89PNG")
+        media = await s.call("read_media_file", {"path": str(folder / "p.png")})
+        assert media.meta.content[0].type == "image"
+        await s.call("read_multiple_files", {"paths": [file]})
+        await s.call("edit_file", {"path": file, "edits": [{"oldText": "one", "newText": "1"}]})
+        await s.call("create_directory", {"path": str(folder / "sub")})
+        for name in ("list_directory", "list_directory_with_sizes", "directory_tree"):
+            await s.call(name, {"path": str(folder)})
+        await s.call("move_file", {"source": file, "destination": copy})
+        await s.call("search_files", {"path": str(folder), "pattern": "*.txt"})
+        await s.call("get_file_info", {"path": copy})
+        await s.call("list_allowed_directories")
+        assert Path(copy).read_text() == "1\ntwo\n"
+        for name in sorted(s.tools.keys() - {"list_allowed_directories"}):
+            await s.refused(name, {"path": 5})
+        await s.refused("read_text_file", {"path": "/etc/passwd"})
+
+
+@pytest.mark.node
+@needs_npm
+async def test_memory(tmp_path: Path) -> None:
+    env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
+    async with peer(tmp_path, *npm("server-memory"), env=env) as s:
+        assert len(s.tools) == 9
+        ada = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
+        bob = {"name": "Bob", "entityType": "person", "observations": []}
+        await s.call("create_entities", {"entities": [ada, bob]})
+        relation = {"from": "Ada", "to": "Bob", "relationType": "knows"}
+        await s.call("create_relations", {"relations": [relation]})
+        more = [{"entityName": "Ada", "contents": ["writes"]}]
+        await s.call("add_observations", {"observations": more})
+        graph = await s.call("read_graph")
+        assert {entity["name"] for entity in graph.data["entities"]} == {"Ada", "Bob"}
+        await s.call("search_nodes", {"query": "Ada"})
+        await s.call("open_nodes", {"names": ["Ada"]})
+        await s.call("delete_observations", {"deletions": [{"entityName": "Ada", "observations": ["writes"]}]})
+        await s.call("delete_relations", {"relations": [relation]})
+        await s.call("delete_entities", {"entityNames": ["Bob"]})
+        for name in sorted(s.tools.keys() - {"read_graph"}):
+            await s.refused(name, {"entities": 1, "nonsense": True})
+
+
+@pytest.mark.node
+@needs_npm
+async def test_sequential_thinking(tmp_path: Path) -> None:
+    async with peer(tmp_path, *npm("server-sequential-thinking")) as s:
+        thought = {"thought": "hm", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
+        envelope = await s.call("sequentialthinking", thought)
+        assert envelope.data["thoughtNumber"] == 1
+        await s.refused("sequentialthinking", {"thought": 5})
+
+
+async def test_time(tmp_path: Path) -> None:
+    async with peer(tmp_path, pypi("mcp_server_time"), "-m", "mcp_server_time", "--local-timezone", "UTC") as s:
+        assert set(s.tools) == {"get_current_time", "convert_time"}
+        assert (await s.call("get_current_time", {"timezone": "Asia/Tokyo"})).data["timezone"] == "Asia/Tokyo"
+        await s.call("convert_time", {"source_timezone": "UTC", "time": "16:30", "target_timezone": "Asia/Tokyo"})
+        assert (await s.call("get_current_time", {"timezone": "Nowhere"})).meta.is_error
+        await s.refused("get_current_time", {})
+
+
+async def test_git(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    environ = {**os.environ, **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "t")}
+    environ |= dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "t@t.invalid")
+
+    async def git(*arguments: str) -> None:
+        process = await asyncio.create_subprocess_exec("git", "-C", str(repository), *arguments, env=environ)
+        assert await process.wait() == 0
+
+    await git("init", "-q", "-b", "main")
+    await git("config", "user.name", "t")
+    await git("config", "user.email", "t@t.invalid")
+    (repository / "a.txt").write_text("one\n")
+    await git("add", ".")
+    await git("commit", "-q", "-m", "first")
+    async with peer(tmp_path, pypi("mcp_server_git"), "-m", "mcp_server_git", "-r", str(repository)) as s:
+        at = {"repo_path": str(repository)}
+        (repository / "a.txt").write_text("two\n")
+        assert "a.txt" in (await s.call("git_status", at)).meta.content[0].text
+        await s.call("git_diff_unstaged", at)
+        await s.call("git_add", {**at, "files": ["a.txt"]})
+        await s.call("git_diff_staged", at)
+        await s.call("git_reset", at)
+        await s.call("git_add", {**at, "files": ["a.txt"]})
+        await s.call("git_commit", {**at, "message": "second"})
+        assert "second" in (await s.call("git_log", at)).meta.content[0].text
+        await s.call("git_show", {**at, "revision": "HEAD"})
+        await s.call("git_create_branch", {**at, "branch_name": "other"})
+        await s.call("git_checkout", {**at, "branch_name": "other"})
+        await s.call("git_diff", {**at, "target": "main"})
+        await s.call("git_branch", {**at, "branch_type": "local"})
+        for name in s.tools:
+            await s.refused(name, {"repo_path": 5})
+
+
+async def test_fetch(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"<html><body><h1>Hello</h1><p>operad</p></body></html>"
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    arguments = ("-m", "mcp_server_fetch", "--ignore-robots-txt")
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0) as listener,
+        peer(tmp_path, pypi("mcp_server_fetch"), *arguments) as s,
+    ):
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        await s.call("fetch", {"url": url, "raw": True})
+        await s.refused("fetch", {"url": 5})
+
+
+async def test_sqlite_on_the_sdks_first_major_version(tmp_path: Path) -> None:
+    python = pypi("mcp_server_sqlite", ".venv-mcp1")
+    script = Path(python).with_name("mcp-server-sqlite")
+    async with peer(tmp_path, python, str(script), "--db-path", str(tmp_path / "t.db")) as s:
+        await s.call("create_table", {"query": "CREATE TABLE t (a INTEGER)"})
+        await s.call("write_query", {"query": "INSERT INTO t VALUES (1)"})
+        assert "1" in (await s.call("read_query", {"query": "SELECT a FROM t"})).meta.content[0].text
+        await s.call("list_tables")
+        await s.call("describe_table", {"table_name": "t"})
+        await s.call("append_insight", {"insight": "one is a number"})
+        memo = await s.registry.execute("s.resources.read", {"uri": "memo://insights"})
+        assert "one is a number" in memo.data[0]["text"]
+        wrong = await s.call("read_query", {"query": "SELECT nonsense"})
+        assert "no such column" in wrong.meta.content[0].text
+        await s.refused("read_query", {"query": 5})
