@@ -315,13 +315,32 @@ def prepared(document):
             copy = json.loads(json.dumps(item))
             for method in METHODS:
                 if method in copy:
-                    copy[method]["responses"] = {"200": {"description": "ok"}}
+                    node = {key: value for key, value in copy[method].items() if not key.startswith("x-")}
+                    copy[method] = {**node, "responses": {"200": {"description": "ok"}}}
             judged["paths"][re.split("[?#]", path)[0]] = copy
-        components = {**judged.get("components", {})}
-        components.pop("responses", None)
-        judged["components"] = components
+        judged["components"] = reached(judged)
         judges.append((set(paths), judged))
     return ours, judges
+
+
+def reached(document):
+    """The components that the paths reach, and the security schemes: Prism follows every reference of a document."""
+    components = {"securitySchemes": document.get("components", {}).get("securitySchemes", {})}
+    stack = [document["paths"]]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += node
+        elif isinstance(node, dict):
+            stack += node.values()
+            reference = node.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/components/"):
+                kind, name = reference.split("/")[2:4]
+                found = document["components"][kind][name.replace("~1", "/").replace("~0", "~")]
+                if name not in components.setdefault(kind, {}):
+                    components[kind][name] = found
+                    stack.append(found)
+    return components
 
 
 class Prism:
