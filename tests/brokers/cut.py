@@ -1,0 +1,75 @@
+"""Cuts the network under calls, in a network namespace of its own: `unshare -rn python cut.py nats|redis`.
+
+Unlike a process that dies, a cut closes no connection: both sides have to notice by themselves. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap, load_plugins
+from operad_nats.testing import NATSServer
+from operad_redis.testing import RedisServer
+
+
+def loopback(state: str) -> None:
+    subprocess.run(["ip", "link", "set", "lo", state], check=True)
+
+
+async def main(kind: str) -> dict[str, Any]:
+    loopback("up")
+    runs: list[str] = []
+
+    async def change(input: Any, context: Any) -> str:
+        runs.append(input["id"])
+        await asyncio.sleep(input.get("delay", 0))
+        return "done"
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="cut", name="change", type="mutation"), change)
+    with NATSServer() if kind == "nats" else RedisServer() as server:
+        quick = {"ping_interval": 0.3} if kind == "nats" else {"lease": 1.0}
+        transport = load_plugins().transport(server.url, connect_timeout=0.5, reconnect_wait=0.1, **quick)
+        async with CallHandler(registry, transport, drain_timeout=1.0), PendingRequestMap(transport) as calls:
+            late: list[float] = []
+
+            async def call(id: str, timeout: float, **input: Any) -> str:
+                started = time.monotonic()
+                try:
+                    return str((await calls.call("cut.change", {"id": id, **input}, timeout=timeout)).data)
+                except CallError as error:
+                    return str(error.code)
+                finally:
+                    late.append(time.monotonic() - started - timeout)
+
+            before = await call("before", 5.0)
+            held = [asyncio.create_task(call(f"held{number}", 4.0, delay=1.0)) for number in range(20)]
+            async with asyncio.timeout(5):
+                while len(runs) < 21:
+                    await asyncio.sleep(0.01)
+            loopback("down")
+            during = [asyncio.create_task(call(f"during{number}", 2.0)) for number in range(20)]
+            ended = set(await asyncio.gather(*held, *during))
+            loopback("up")
+            after = ""
+            async with asyncio.timeout(20):
+                while after != "done":
+                    await asyncio.sleep(0.05)
+                    after = await call(f"after{len(late)}", 1.0)
+            return {
+                "before": before,
+                "ended": sorted(ended),
+                "after": after,
+                "twice": len(runs) - len(set(runs)),
+                "pending": calls.pending,
+                "late": max(late),
+            }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main(sys.argv[1]))))
