@@ -269,7 +269,7 @@ class Connection:
         self._legacy = self.config.mode != MODERN  # remembered for the next connection
 
     def _discover_timeout(self) -> float | None:
-        """No limit of its own where there is no other protocol to try, or where a user may have to log in first."""
+        """No limit of its own where there is no other protocol to try, or where a user may have to log in."""
         auth = self.config.auth
         patient = self.config.mode == MODERN or (auth is not None and auth.type != "bearer")
         return None if patient else self.config.discover_timeout
@@ -507,6 +507,9 @@ class Connection:
         return self._unavailable(error) if isinstance(error, (ConnectionLost, SessionExpired)) else error
 
     def _connect_error(self, error: BaseException) -> BaseException:
+        if isinstance(error, ImportError):
+            text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
+            return CallError(ErrorCode.UNAVAILABLE, text)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             text = f"{self._what}: {self.config.where} cannot be started: {reason}"

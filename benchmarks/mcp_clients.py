@@ -1,6 +1,6 @@
 """Calls to MCP servers beside the raw session of the SDK, and connecting many servers beside one by one.
 
-    python benchmarks/mcp.py [--rounds 5] [--calls 500] [--servers 10]
+    python benchmarks/mcp_clients.py [--rounds 5] [--calls 500] [--servers 10]
 
 Each round measures all parties one after the other, on one server each; the table has the median of the rounds
 and its ratio to the raw `ClientSession.call_tool`. The last lines tell what importing costs.
@@ -33,7 +33,8 @@ import json, sys
 for line in sys.stdin:
     m = json.loads(line)
     if m.get("method") == "initialize":
-        r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+        info = {"name": "t", "version": "1"}
+        r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
     elif m.get("method") == "tools/list":
         r = {"tools": [{"name": "add", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}]}
     elif m.get("method") == "tools/call":
@@ -128,7 +129,8 @@ async def connecting(servers: int, rounds: int) -> None:
 
 
 def imports() -> None:
-    code = "import sys, operad; operad.load_plugins(); print(sorted({'mcp', 'mcp_types', 'pydantic', 'httpx2'} & {*sys.modules}))"
+    heavy = "{'mcp', 'mcp_types', 'pydantic', 'httpx2'}"
+    code = f"import sys, operad; operad.load_plugins(); print(sorted({heavy} & {{*sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     print(f"imported by load_plugins, of mcp, mcp_types, pydantic, httpx2: {loaded.strip()}")
 
