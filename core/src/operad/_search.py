@@ -11,7 +11,7 @@ import heapq
 import math
 import re
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -19,7 +19,7 @@ import attrs
 from operad.operations import OperationSpec
 
 _WORD = re.compile(r"[^\W_]+")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _ID, _TITLE, _TAG, _DESCRIPTION = 3.0, 2.0, 2.0, 1.0
 """What a word counts in each field."""
@@ -43,7 +43,9 @@ def words(text: str) -> Iterator[str]:
 
 
 def _terms(word: str) -> tuple[str, ...]:
-    return tuple(_singular(part.casefold()) for part in _PART.findall(word))
+    if not word.isascii():  # camelCase is a habit of ASCII names
+        return (_singular(word.casefold()),)
+    return tuple(_singular(part.lower()) for part in _PART.findall(word))
 
 
 def _singular(word: str) -> str:
@@ -149,7 +151,8 @@ class SearchIndex:
             postings = index.get(term)
             if postings is None:
                 postings = index[term] = _Postings()
-                self._vocabulary = None
+                if self._vocabulary is not None:
+                    insort(self._vocabulary, term)
             postings.documents.append(number)
             postings.weights.append(int(255 * count / (count + norm)) or 1)
 

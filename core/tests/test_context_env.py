@@ -1,0 +1,167 @@
+"""The context of a call and the way to call further operations from it."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import pytest
+
+from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
+
+SECRET = {"required_scopes": ["secret"]}
+
+
+@pytest.fixture
+def registry() -> OperationRegistry:
+    async def echo(input: Any, context: OperationContext) -> Any:
+        return input
+
+    async def about(input: Any, context: OperationContext) -> Any:
+        return {
+            "parent": context.parent_request_id,
+            "identity": context.identity,
+            "trusted": context.trusted,
+            "metadata": dict(context.metadata),
+            "deadline": context.deadline,
+        }
+
+    made = OperationRegistry()
+    for operation_id in ("pet-store.get.by/id", "a.echo", "a_b.echo", "namespace.x"):
+        namespace, _, name = operation_id.partition(".")
+        made.register(OperationSpec(namespace=namespace, name=name), echo)
+    made.register(OperationSpec(namespace="a", name="about"), about)
+    made.register(OperationSpec(namespace="a", name="secret", access_control=SECRET), about)
+    return made
+
+
+def env_of(registry: OperationRegistry, **fields: Any) -> Any:
+    return build_env(registry, OperationContext("parent", registry=registry, **fields))
+
+
+async def test_operations_by_attribute_and_by_item(registry: OperationRegistry) -> None:
+    env = env_of(registry)
+    assert (await env.a.echo({"x": 1})).data == {"x": 1}
+    assert (await env["a.echo"]({"x": 1})).data == {"x": 1}
+    assert (await env.a["echo"]({"x": 1})).data == {"x": 1}
+    assert (await env["pet-store.get.by/id"]({})).data == {}
+    assert (await env.namespace("pet-store")["get.by/id"]({})).data == {}
+    assert (await env["namespace.x"]({})).data == {}
+
+
+async def test_the_input_as_keywords_or_not_at_all(registry: OperationRegistry) -> None:
+    env = env_of(registry)
+    assert (await env.a.echo(x=1, y=2)).data == {"x": 1, "y": 2}
+    assert (await env.a.echo()).data == {}
+    with pytest.raises(CallError, match="both an input and keywords"):
+        await env.a.echo({"x": 1}, y=2)
+
+
+async def test_an_operation_may_be_subscribed_to(registry: OperationRegistry) -> None:
+    assert [e.data async for e in env_of(registry).a.echo.subscribe({"x": 1}, timeout=5)] == [{"x": 1}]
+
+
+async def test_every_namespace_and_name_is_listed(registry: OperationRegistry) -> None:
+    env = env_of(registry)
+    assert dir(env) == ["a", "a_b", "namespace", "pet-store"]
+    assert dir(env.a) == ["about", "echo", "secret"]
+    assert "pet-store.get.by/id" in list(env)
+
+
+async def test_an_unknown_operation_is_not_found_when_called(registry: OperationRegistry) -> None:
+    with pytest.raises(CallError) as caught:
+        await env_of(registry).no.such()
+    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+def test_an_env_can_be_copied_and_inspected(registry: OperationRegistry) -> None:
+    env = env_of(registry)
+    assert copy.copy(env).a is not None
+    with pytest.raises(AttributeError):
+        _ = env.__wrapped__
+    with pytest.raises(AttributeError):
+        _ = env.a.__wrapped__
+
+
+async def test_nested_calls_keep_identity_and_metadata_and_name_their_parent(registry: OperationRegistry) -> None:
+    seen = {}
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        seen["mine"] = context.request_id
+        seen["nested"] = (await context.env.a.about()).data
+
+    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    ann = OperationContext(identity=Identity("ann"), metadata={"tenant": 7})
+    await registry.execute("t.outer", {}, ann, timeout=30)
+    nested = seen["nested"]
+    assert (nested["parent"], nested["identity"], nested["metadata"]) == (
+        seen["mine"],
+        Identity("ann"),
+        {"tenant": 7},
+    )
+    assert nested["deadline"] is not None
+
+
+async def test_env_is_trusted_and_env_as_caller_is_checked(registry: OperationRegistry) -> None:
+    async def deputy(input: Any, context: OperationContext) -> Any:
+        env = context.env_as_caller if input["as_caller"] else context.env
+        return (await env["a.secret"]()).data
+
+    registry.register(OperationSpec(namespace="t", name="deputy"), deputy)
+    ann = OperationContext(identity=Identity("ann"))
+    eve = OperationContext(identity=Identity("eve", ["secret"]))
+    assert (await registry.execute("t.deputy", {"as_caller": False}, ann)).data["trusted"] is True
+    for context in (ann, OperationContext(), OperationContext(trusted=True)):
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.deputy", {"as_caller": True}, context)
+        assert caught.value.code == ErrorCode.ACCESS_DENIED
+    assert (await registry.execute("t.deputy", {"as_caller": True}, eve)).data["trusted"] is False
+
+
+async def test_what_a_trusted_handler_hands_on_as_caller_is_checked_again(registry: OperationRegistry) -> None:
+    """A trusted nested call does not make the caller's choice of an id trusted."""
+
+    async def gateway(input: Any, context: OperationContext) -> Any:
+        return (await context.env_as_caller[input["id"]]()).data
+
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return (await context.env.t.gateway(id="a.secret")).data
+
+    registry.register(OperationSpec(namespace="t", name="gateway"), gateway)
+    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("t.outer", {}, OperationContext(identity=Identity("ann")))
+    assert caught.value.code == ErrorCode.ACCESS_DENIED
+
+
+async def test_a_handler_s_own_context_makes_a_nested_call(registry: OperationRegistry) -> None:
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return context.request_id, (await registry.execute("a.about", {}, context)).data
+
+    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    request_id, nested = (await registry.execute("t.outer", {}, OperationContext(identity=Identity("ann")))).data
+    assert nested["parent"] == request_id
+    assert (nested["identity"], nested["trusted"]) == (Identity("ann"), False)
+
+
+def test_remaining_seconds_are_never_negative() -> None:
+    assert OperationContext().remaining() is None
+    assert OperationContext(deadline=(time.time() - 5) * 1000).remaining() == 0
+    remaining = OperationContext(deadline=(time.time() + 50) * 1000).remaining()
+    assert remaining is not None
+    assert 40 < remaining <= 50
+
+
+def test_a_context_of_no_call_has_no_env() -> None:
+    context = OperationContext()
+    with pytest.raises(RuntimeError, match="no registry"):
+        _ = context.env
+    with pytest.raises(RuntimeError, match="plain def"):
+        context.call_sync("a.echo")
+    assert not context.cancelled
+
+
+def test_metadata_of_one_call_cannot_be_changed_into_that_of_all() -> None:
+    with pytest.raises(TypeError):
+        OperationContext().metadata["x"] = 1  # type: ignore[index]  # the mistake under test

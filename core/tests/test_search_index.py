@@ -1,0 +1,159 @@
+"""Search: the words of id, title, tags and description, ranked; follows what is registered and removed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad import OperationRegistry, OperationSpec
+from operad._search import SearchIndex, words
+
+
+def spec(operation_id: str, description: str = "", **fields: Any) -> OperationSpec:
+    namespace, _, name = operation_id.partition(".")
+    return OperationSpec(namespace=namespace, name=name, description=description, **fields)
+
+
+CATALOGUE = [
+    spec("github.pulls/create", "Create a pull request", tags=["pulls"]),
+    spec("github.pulls/list", "List pull requests"),
+    spec("github.issues/create", "Create an issue in a repository"),
+    spec("github.repos/get", "Get a repository"),
+    spec("petstore.getPetById", "Find a pet by its id", title="Find pet"),
+    spec("petstore.addPet", "Add a new pet to the store"),
+    spec("mail.send_message", "Send an e-mail message"),
+    spec("chat.sendMessage", "Post into a channel"),
+]
+
+
+def search(query: str, limit: int = 10) -> list[str]:
+    return SearchIndex(CATALOGUE).search(query, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getPetById", ["get", "pet", "by", "id"]),
+        ("HTTPServerError", ["http", "server", "error"]),
+        ("send_message", ["send", "message"]),
+        ("pulls/create-review.comment", ["pull", "create", "review", "comment"]),
+        ("repositories classes status addresses2", ["repository", "classe", "status", "addresse", "2"]),
+        ("Größe naïve", ["grösse", "naïve"]),
+        ("--- ///", []),
+    ],
+)
+def test_words_are_taken_apart(text: str, expected: list[str]) -> None:
+    assert list(words(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("create pull request", "github.pulls/create"),
+        ("get pet", "petstore.getPetById"),
+        ("new pet", "petstore.addPet"),
+        ("list pulls", "github.pulls/list"),
+        ("PULLS/CREATE", "github.pulls/create"),
+        ("petstore.addPet", "petstore.addPet"),
+        ("send message to channel", "chat.sendMessage"),
+        ("mess mail", "mail.send_message"),
+        ("repo", "github.repos/get"),
+        ("sendmessage mail", "mail.send_message"),
+    ],
+)
+def test_the_best_comes_first(query: str, first: str) -> None:
+    assert search(query)[0] == first
+
+
+def test_a_word_that_only_begins_like_the_query_counts_less() -> None:
+    index = SearchIndex([spec("a.petition", "x"), spec("b.pet", "x")])
+    assert index.search("pet", 10) == ["b.pet", "a.petition"]
+
+
+@pytest.mark.parametrize("query", ["", "   ", "zzz", "---", "\x00", "🦄"])
+def test_nothing_found_is_an_empty_list(query: str) -> None:
+    assert search(query) == []
+
+
+def test_the_limit_is_kept() -> None:
+    assert len(search("pet create list get", 3)) == 3
+    assert search("pet", 0) == []
+    assert search("pet", -1) == []
+
+
+def test_a_removed_operation_is_not_found_and_a_new_one_is() -> None:
+    registry = OperationRegistry()
+
+    async def handler(input: Any, context: Any) -> None: ...
+
+    for item in CATALOGUE:
+        registry.register(item, handler)
+    assert registry.search("pet")
+    registry.unregister("petstore.addPet")
+    registry.register(spec("zoo.feedPet"), handler)
+    assert sorted(found.id for found in registry.search("pet")) == ["petstore.getPetById", "zoo.feedPet"]
+    registry.register(spec("zoo.feedPet", "now about llamas"), handler, replace=True)
+    assert [found.description for found in registry.search("llama")] == ["now about llamas"]
+    for found in registry.specs():
+        registry.unregister(found.id)
+    assert registry.search("pet") == []
+
+
+@given(st.data())
+def test_an_index_that_changed_finds_what_a_new_one_finds(data: st.DataObject) -> None:
+    """Order apart: weights are those of the time when an operation came."""
+    vocabulary = ["get", "list", "pet", "user", "order", "gets", "orders"]
+    names = st.lists(st.sampled_from(vocabulary), min_size=1, max_size=4).map("_".join)
+    registry = OperationRegistry()
+    registry.search("warm up")
+    live: dict[str, OperationSpec] = {}
+    for _ in range(data.draw(st.integers(0, 12))):
+        item = spec(f"n.{data.draw(names)}")
+        if item.id in live and data.draw(st.booleans()):
+            registry.unregister(item.id)
+            del live[item.id]
+        else:
+            registry.register_spec(item, replace=True)
+            live[item.id] = item
+        if data.draw(st.booleans()):
+            registry.search("get")
+    query = data.draw(st.sampled_from([*vocabulary, "get pet", "order user"]))
+    found = {item.id for item in registry.search(query, 100)}
+    assert found == set(SearchIndex(live.values()).search(query, 100))
+
+
+def many(count: int) -> SearchIndex:
+    chance = random.Random(1)
+    verbs, nouns = ["get", "list", "create", "delete"], ["user", "order", "invoice", "file", "issue"]
+    items = []
+    for number in range(count):
+        verb, noun, other = chance.choice(verbs), chance.choice(nouns), chance.choice(nouns)
+        items.append(spec(f"n{number % 7}.{verb}_{noun}_{number}", f"{verb} the {noun} of one {other}"))
+    return SearchIndex(items)
+
+
+@pytest.mark.parametrize(
+    "query", ["get user", "create invoice of order", "list", "the of one", "n3 delete file issue"]
+)
+def test_taking_frequent_words_short_finds_what_adding_everything_up_finds(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = many(3000)
+    monkeypatch.setattr("operad._search._FEW", 50)
+    short = index.search(query, 5)
+    monkeypatch.setattr("operad._search._FEW", 10**9)
+    whole = index.search(query, 3000)
+    assert short == whole[:5]
+
+
+def test_a_query_adds_up_a_bounded_number_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = many(3000)
+    monkeypatch.setattr("operad._search._FEW", 50)
+    monkeypatch.setattr("operad._search._BUDGET", 2000)
+    found = index.search("get the user of one order n3", 5)
+    assert len(found) == 5
+    assert all("get_" in operation_id for operation_id in found)
