@@ -7,6 +7,9 @@ called the same way, answering the same envelope, guarded by the same access con
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# What finding plugins needs comes with operad, so that `load_plugins` pays for the plugins alone.
+import operad.plugins  # noqa: F401  # for what it brings along, not for its name
+
 if TYPE_CHECKING:
     from operad._inprocess import InProcessTransport
     from operad.access import AccessControl, Identity, check_access
@@ -80,8 +83,8 @@ __all__ = [
     "unwrap",
 ]
 
-# Each name is imported when it is first used: a plugin's entry point that needs `hookimpl` alone loads neither
-# asyncio nor msgspec. The same list as above, which is the type checkers'; a test compares them.
+# Each name is imported when it is first used: what finds plugins needs neither the registry nor the call protocol.
+# The same list as above, which is the type checkers'; a test compares them.
 _HOMES = {
     "InProcessTransport": "operad._inprocess",
     "AccessControl": "operad.access",
