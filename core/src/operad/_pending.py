@@ -266,6 +266,7 @@ class PendingRequestMap:
         pending.sender = asyncio.current_task()
         try:
             target = await link.send(f"op:{operation_id}", event)
+            del event, payload  # 10,000 calls that wait need not keep their requests
             pending.sender = None
             if target is not None:
                 pending.target = target

@@ -147,8 +147,12 @@ def encode(event: Event) -> bytes:
     if isinstance(output, ResponseEnvelope):
         event = {**event, "payload": {**payload, "output": envelope_to_wire(output)}}
     try:
-        _check(event)
-        return _encoder.encode(event)
+        data = _encoder.encode(event)
+        # Where the encoder bent a value (NaN to null, a set to a list), it comes back as another one. Comparing
+        # costs a fifth of looking at each value; a tuple comes back as a list, and is looked at.
+        if _decoder.decode(data) != event:
+            _check(event)
+        return data
     except CallError:
         raise
     except RecursionError:
@@ -198,6 +202,18 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
     return checked(event)
 
 
+def decode_compact(data: bytes | str) -> Event:
+    """As `decode`, for what a writer wrote that has itself decoded it: no key can be there twice."""
+    try:
+        return checked(_decoder.decode(data))
+    except RecursionError:
+        raise ProtocolError("nested too deeply") from None
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(f"not JSON of the strict profile: {error}") from None
+
+
 def checked(event: Any) -> Event:
     """``event``, if it has the shape of one. Raises `ProtocolError`."""
     if type(event) is not dict:
@@ -223,17 +239,15 @@ def _check(value: Any) -> None:
     kind = type(value)
     if kind in _SIMPLE:
         return
-    if kind is dict or isinstance(value, dict):
+    if isinstance(value, dict):
         for key, item in value.items():
-            if type(key) is not str and not isinstance(key, str):
+            if not isinstance(key, str):
                 _refuse(f"the key {key!r} is no string")
-            if type(item) not in _SIMPLE:
-                _check(item)
-    elif kind is list or isinstance(value, (list, tuple)):
+            _check(item)
+    elif isinstance(value, (list, tuple)):
         for item in value:
-            if type(item) not in _SIMPLE:
-                _check(item)
-    elif kind is float or isinstance(value, float):
+            _check(item)
+    elif isinstance(value, float):
         if value - value != 0:
             _refuse(f"{value} is no JSON number")
     elif not isinstance(value, (str, int)):

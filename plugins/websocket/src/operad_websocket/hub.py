@@ -19,6 +19,7 @@ from operad import protocol
 from operad.access import Identity
 from operad.errors import ConfigError
 from operad.transports import Event, PayloadTooLargeError
+from operad_websocket._corked import Corked
 from operad_websocket._local import HubTransport
 from operad_websocket._routing import Limits, Peer, Switch
 
@@ -216,8 +217,8 @@ class Hub:
 class _Connection:
     """A spoke's socket, as the hub holds it.
 
-    Frames are written to the socket's transport in batches, one write per turn of the event loop: the hub never
-    waits for a spoke, and one that does not read only fills its own buffer.
+    Frames are written to the socket's transport itself: the hub never waits for a spoke, and one that does not
+    read only fills its own buffer.
     """
 
     def __init__(
@@ -227,9 +228,7 @@ class _Connection:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow)
         self._hub = hub
         self._socket = socket
-        self._transport: asyncio.WriteTransport = request.transport
-        self._loop = asyncio.get_running_loop()
-        self._frames: list[bytes] = []
+        self._transport = Corked(request.transport)
         self._limit = hub._max_payload + HEADROOM
         self._closing: asyncio.Task[bool] | None = None
 
@@ -258,33 +257,27 @@ class _Connection:
         size = len(data)
         if size > self._limit:
             raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._limit}")
-        frames = self._frames
-        if not frames:
-            self._loop.call_soon(self._flush)
         # RFC 6455, 5.2: a final text frame; a server does not mask.
         if size < 126:
-            frames.append(bytes((0x81, size)))
+            header = bytes((0x81, size))
         elif size < 65_536:
-            frames.append(b"\x81\x7e" + size.to_bytes(2, "big"))
+            header = b"\x81\x7e" + size.to_bytes(2, "big")
         else:
-            frames.append(b"\x81\x7f" + size.to_bytes(8, "big"))
-        frames.append(data)
-
-    def _flush(self) -> None:
-        frames, self._frames = self._frames, []
-        if self._transport.is_closing() or self._socket.closed:
+            header = b"\x81\x7f" + size.to_bytes(8, "big")
+        transport = self._transport
+        if transport.is_closing() or self._socket.closed:
             return
-        self._transport.write(b"".join(frames))
-        if self._transport.get_write_buffer_size() > self._hub._max_buffer:
+        transport.write(header + data)
+        if transport.get_write_buffer_size() > self._hub._max_buffer:
             logger.warning("%s does not read: disconnected", self.peer.name)
-            self._transport.abort()
+            transport.abort()
 
     def _is_slow(self) -> bool:
         return self._transport.get_write_buffer_size() > _SLOW
 
     async def close(self) -> None:
         """Say goodbye and disconnect."""
-        self._flush()
+        self._transport.flush()
         if not self._socket.closed:
             self._closing = asyncio.ensure_future(
                 self._socket.close(code=WSCloseCode.GOING_AWAY, message=b"the hub is closing")

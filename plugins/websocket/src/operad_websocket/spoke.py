@@ -30,6 +30,7 @@ from operad.transports import (
     PayloadTooLargeError,
     TransportError,
 )
+from operad_websocket._corked import Corked
 from operad_websocket._local import Registration, capabilities, delivery_of
 from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER
 from operad_websocket.hub import HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
@@ -88,7 +89,7 @@ class WebSocketTransport:
         assert self.capabilities.max_payload is not None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await session.ws_connect(
+                socket = await session.ws_connect(
                     self.url,
                     protocols=(SUBPROTOCOL,),
                     headers=self._headers,
@@ -97,6 +98,8 @@ class WebSocketTransport:
                     ssl=True if self._ssl is None else self._ssl,
                     compress=0,
                 )
+                _cork(socket)
+                return socket
         except WSServerHandshakeError as error:
             raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
@@ -193,7 +196,7 @@ class SpokeLink:
         if socket is None or socket.closed:
             raise LinkDownError(f"there is no connection to {self._transport.url}")
         try:
-            await socket.send_frame(data, WSMsgType.TEXT)
+            await socket.send_frame(data, WSMsgType.BINARY)  # JSON, but no text to decode first
         except (ClientError, ConnectionError, RuntimeError) as error:
             raise LinkDownError(f"the connection to {self._transport.url} is lost: {error}") from None
 
@@ -236,7 +239,7 @@ class SpokeLink:
             if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
                 continue
             try:
-                event = protocol.decode(message.data)
+                event = protocol.decode_compact(message.data)  # the hub has checked and rewritten it
             except protocol.ProtocolError as error:
                 logger.warning("dropped what %s sent: %s", self._transport.url, error)
                 continue
@@ -291,6 +294,14 @@ class SpokeLink:
                 payload = {"topics": topics[start : start + 5_000], "group": group}
                 with contextlib.suppress(TransportError):  # lost again: `_receive` ends at once
                     await self._write(protocol.encode({"type": REGISTER, "id": "", "payload": payload}))
+
+
+def _cork(socket: ClientWebSocketResponse) -> None:
+    """Let the socket write many frames in few system calls, if this aiohttp has its writer where others had it."""
+    writer = getattr(socket, "_writer", None)
+    transport = getattr(writer, "transport", None)
+    if writer is not None and transport is not None:
+        writer.transport = Corked(transport)
 
 
 class _Batch:
