@@ -46,8 +46,8 @@ for line in sys.stdin:
 Call = Callable[[], Awaitable[Any]]
 
 
-async def measure(call: Call, calls: int, concurrency: int) -> float:
-    """Milliseconds per call."""
+async def measure(call: Call, calls: int, concurrency: int) -> tuple[float, float]:
+    """Milliseconds per call, and those of them that this process computed."""
     for _ in range(20):
         await call()
     left = iter(range(calls))
@@ -56,9 +56,9 @@ async def measure(call: Call, calls: int, concurrency: int) -> float:
         for _ in left:
             await call()
 
-    started = time.perf_counter()
+    started, computed = time.perf_counter(), time.process_time()
     await asyncio.gather(*(worker() for _ in range(concurrency)))
-    return (time.perf_counter() - started) / calls * 1000
+    return (time.perf_counter() - started) / calls * 1000, (time.process_time() - computed) / calls * 1000
 
 
 async def raw(stack: AsyncExitStack, code: str, port: int) -> Call:
@@ -89,18 +89,17 @@ async def ours(stack: AsyncExitStack, code: str, port: int) -> Call:
 
 async def calls(name: str, code: str, port: int, rounds: int, count: int) -> None:
     for concurrency in (1, 64):
-        figures: dict[str, list[float]] = {"raw": [], "operad": []}
+        figures: dict[str, list[tuple[float, float]]] = {"raw": [], "operad": []}
         for number in range(rounds):
             parties = [("raw", raw), ("operad", ours)]
             for party, make in parties if number % 2 else parties[::-1]:
                 async with AsyncExitStack() as stack:
                     figures[party].append(await measure(await make(stack, code, port), count, concurrency))
-        medians = {party: statistics.median(values) for party, values in figures.items()}
-        ratio = statistics.median(o / r for o, r in zip(figures["operad"], figures["raw"], strict=True))
-        print(
-            f"{name:22} {concurrency:3} at once   raw {medians['raw']:7.3f} ms   "
-            f"operad {medians['operad']:7.3f} ms   ratio {ratio:.2f}"
-        )
+        line = f"{name:19} {concurrency:3} at once"
+        for place, what in enumerate(("ms", "ms of CPU")):
+            medians = [statistics.median(each[place] for each in figures[party]) for party in ("raw", "operad")]
+            line += f"   raw {medians[0]:6.3f}, operad {medians[1]:6.3f} {what}: {medians[1] / medians[0]:.2f}"
+        print(line, flush=True)
 
 
 async def connecting(servers: int, rounds: int) -> None:
@@ -148,7 +147,9 @@ async def main() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-c", SERVER.format(port=port)], stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER.format(port=port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(600):
             with socket.socket() as probe:

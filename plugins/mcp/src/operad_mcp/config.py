@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -70,6 +71,15 @@ class MCPAuth:
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 
 
+def _shown(url: str | None) -> str | None:
+    """A URL without what may be secret in it: user, password, query."""
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
 @attrs.frozen(kw_only=True)
 class MCPClientConfig:
     """How to reach one MCP server, and how to treat what it offers. Give ``command``, ``url`` or ``server``."""
@@ -80,7 +90,7 @@ class MCPClientConfig:
     args: list[str] = attrs.field(factory=list)
     env: dict[str, str] = attrs.field(factory=dict, repr=lambda env: f"<{len(env)} variables>")
     cwd: str | None = None
-    url: str | None = None
+    url: str | None = attrs.field(default=None, repr=lambda url: repr(_shown(url)))
     """A server over HTTP."""
     transport: Literal["http", "sse"] = "http"
     """For ``url``: streamable HTTP, or the HTTP+SSE transport of 2024-11-05."""
@@ -150,11 +160,7 @@ class MCPClientConfig:
         if self.command is not None:
             return self.command
         if self.url is not None:
-            from urllib.parse import urlsplit
-
-            parts = urlsplit(self.url)
-            port = f":{parts.port}" if parts.port else ""
-            return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+            return _shown(self.url) or ""
         return type(self.server).__name__
 
 

@@ -1,0 +1,306 @@
+"""Blocks, configuration files, URI templates, the loader, and what is imported when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
+from operad_mcp import (
+    MCPAuth,
+    MCPClientConfig,
+    MCPClientLoader,
+    close_mcp_client,
+    from_mcp,
+    load_mcp_servers,
+    map_mcp_content_blocks,
+    mcp_envelope,
+)
+from operad_mcp._raw import object_schema
+from operad_mcp._stdio import parse_message
+from operad_mcp._templates import expand, variables
+
+HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
+THIS = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy"}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+kinds = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "other"])
+fields = st.sampled_from(["text", "data", "mimeType", "uri", "name", "resource", "annotations", "_meta", "size"])
+blocks = st.builds(
+    lambda kind, rest: {"type": kind, **rest}, kinds, st.dictionaries(fields | st.text(), json_values, max_size=6)
+)
+
+
+@settings(deadline=None)  # the first example imports cattrs
+@given(st.lists(blocks | json_values, max_size=4), json_values)
+def test_an_envelope_with_any_content_survives_the_wire(content: list[Any], structured: Any) -> None:
+    registered = load_plugins(only=["mcp"]).envelope_kinds
+    envelope = mcp_envelope(structured, content=content, structured_content=structured, meta={"a": 1})
+    wire = json.loads(json.dumps(envelope.to_wire()))
+    assert registered.from_wire(wire) == envelope
+    for block in envelope.meta.content:
+        _ = block.annotations, block.meta, repr(block)
+
+
+def test_blocks_are_typed_and_keep_what_the_server_sent() -> None:
+    sent = [
+        {"type": "text", "text": "a", "annotations": {"audience": ["user"], "priority": 1, "lastModified": "x"}},
+        {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        {"type": "audio", "data": "AA==", "mimeType": "audio/wav", "vendor": 1},
+        {"type": "resource", "resource": {"uri": "a:b", "text": "t"}, "_meta": {"k": 1}},
+        {"type": "resource_link", "uri": "a:b", "name": "n", "size": 3},
+    ]
+    text, image, audio, resource, link = mapped = map_mcp_content_blocks(sent)
+    assert [block.to_wire() for block in mapped] == sent
+    assert text.annotations is not None
+    assert (text.annotations.audience, text.annotations.priority, text.annotations.last_modified) == (
+        ("user",),
+        1,
+        "x",
+    )
+    assert (image.mime_type, audio.data, resource.text, resource.uri) == ("image/png", "AA==", "t", "a:b")  # type: ignore[attr-defined]  # told apart by type
+    assert (link.name, link.size, resource.meta) == ("n", 3, {"k": 1})  # type: ignore[attr-defined]  # told apart by type
+
+
+def test_blocks_of_the_sdk_are_taken_too() -> None:
+    from mcp_types import ImageContent, TextContent
+
+    mapped = map_mcp_content_blocks(
+        [TextContent(type="text", text="a"), ImageContent(type="image", data="", mime_type="b/c")]
+    )
+    assert [block.to_wire() for block in mapped] == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "data": "", "mimeType": "b/c"},
+    ]
+    assert map_mcp_content_blocks(None) == []
+
+
+def test_an_envelope_fits_the_schema_of_envelopes() -> None:
+    import jsonschema
+
+    schema = load_plugins(only=["mcp"]).envelope_kinds.schema()
+    envelope = mcp_envelope(1, content=[{"type": "text", "text": "a"}, {"odd": 1}], server={"name": "n"})
+    jsonschema.validate(envelope.to_wire(), schema)
+
+
+@settings(deadline=None)  # the first example imports the SDK
+@given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_no_line_breaks_the_parser(line: bytes) -> None:
+    parse_message(line)
+
+
+@given(json_values)
+def test_any_input_schema_becomes_one_of_an_object(schema: Any) -> None:
+    assert object_schema(schema)["type"] == "object"
+
+
+# RFC 6570, section 3.2 and appendix: the values and expansions of the examples.
+VALUES = {
+    "var": "value",
+    "hello": "Hello World!",
+    "path": "/foo/bar",
+    "x": "1024",
+    "y": "768",
+    "list": ["red", "green"],
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [
+        ("{var}", "value"),
+        ("{hello}", "Hello%20World%21"),
+        ("{+hello}", "Hello%20World!"),
+        ("{+path}/here", "/foo/bar/here"),
+        ("here?ref={+path}", "here?ref=/foo/bar"),
+        ("{path}", "%2Ffoo%2Fbar"),
+        ("{#x,hello,y}", "#1024,Hello%20World!,768"),
+        ("{x,y}", "1024,768"),
+        ("X{.x,y}", "X.1024.768"),
+        ("{/var,x}/here", "/value/1024/here"),
+        ("{;x,y}", ";x=1024;y=768"),
+        ("{?x,y,undef}", "?x=1024&y=768"),
+        ("?fixed=yes{&x}", "?fixed=yes&x=1024"),
+        ("{var:3}", "val"),
+        ("{list}", "red,green"),
+        ("{list*}", "red,green"),
+        ("{/list*}", "/red/green"),
+        ("{?list*}", "?list=red&list=green"),
+        ("{?list}", "?list=red,green"),
+        ("{undef}", ""),
+    ],
+)
+def test_templates_expand_as_the_rfc_says(template: str, uri: str) -> None:
+    assert expand(template, VALUES) == uri
+
+
+@given(st.text())
+def test_a_simple_value_stays_within_its_segment(value: str) -> None:
+    try:
+        uri = expand("a://b/{v}/c", {"v": value})
+    except (CallError, UnicodeEncodeError):
+        assert value in (".", "..") or any("\ud800" <= c <= "\udfff" for c in value)  # either is right
+    else:
+        assert uri.count("/") == 4
+        assert not set("?#") & set(uri)
+
+
+def test_the_variables_of_a_template_are_its_input() -> None:
+    assert variables("a://{x}/{+y}{?z,w*}") == {"x": True, "y": True, "z": False, "w": False}
+    with pytest.raises(ValueError, match="not understood"):
+        variables("a://{}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of command, url and server"),
+        ({"command": "x", "url": "http://a"}, "got command and url"),
+        ({"url": "ftp://a"}, "http://"),
+        ({"command": "x", "headers": {"a": "b"}}, "env"),
+    ],
+)
+def test_a_configuration_that_says_too_little_or_too_much_is_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MCPClientConfig(**options)
+
+
+def test_no_secret_is_in_a_repr_or_in_a_name_of_the_server() -> None:
+    url = "https://user:hush@example.invalid:1/mcp?key=hush"
+    config = MCPClientConfig(url=url, headers={"k": "hush"}, auth=MCPAuth(token="hush"))
+    assert "hush" not in repr(config)
+    assert config.where == "https://example.invalid:1/mcp"
+    assert "hush" not in repr(MCPClientConfig(command="x", env={"K": "hush"}))
+
+
+def servers_file(folder: Path, servers: dict[str, Any]) -> Path:
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_a_file_of_servers_is_read_as_hosts_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERAD_TEST_TOKEN", "t")
+    servers = {
+        "a": {"command": "npx", "args": ["-y", "x"], "env": {"K": "${OPERAD_TEST_TOKEN}"}, "alwaysAllow": []},
+        "b": {
+            "type": "http",
+            "url": "http://h/${OPERAD_TEST_NONE:-mcp}",
+            "headers": {"A": "Bearer ${OPERAD_TEST_TOKEN}"},
+        },
+        "c": {"type": "sse", "url": "http://h/sse"},
+        "off": {"command": "x", "disabled": True},
+    }
+    loaded = load_mcp_servers(servers_file(tmp_path, servers))
+    assert list(loaded) == ["a", "b", "c"]
+    assert (loaded["a"].args, loaded["a"].env) == (["-y", "x"], {"K": "t"})
+    assert (loaded["b"].url, loaded["b"].headers) == ("http://h/mcp", {"A": "Bearer t"})
+    assert loaded["c"].transport == "sse"
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (5, r"mcpServers\.x: expected an object, got int"),
+        ({}, r"mcpServers\.x: .*exactly one"),
+        ({"command": "x", "args": "y"}, r"mcpServers\.x\.args: expected list"),
+        ({"url": "http://h", "type": "carrier pigeon"}, r"mcpServers\.x\.type"),
+        ({"command": "${OPERAD_TEST_NONE}"}, "OPERAD_TEST_NONE, which is not set"),
+    ],
+)
+def test_a_bad_entry_of_a_file_is_named(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_mcp_servers(servers_file(tmp_path, {"x": entry}))
+
+
+async def test_the_servers_of_a_file_load_together_and_a_failing_one_stops_none(tmp_path: Path) -> None:
+    good = {"command": sys.executable, "args": [str(HOSTILE), "many"]}
+    path = servers_file(tmp_path, {"one": good, "two": good, "broken": {"command": "no-such-program"}})
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        specs = await registry.load("mcp", config=str(path), mode="legacy", include=["tool1"])
+        assert [spec.id for spec in specs] == ["one.tool1", "two.tool1"]
+        await registry.load("mcp", namespace="n", config=str(path), mode="legacy", include=["tool1"])
+        assert registry.get_spec("n.one.tool1") is not None
+        await registry.load("mcp", namespace="m", config=str(path), name="two", mode="legacy", include=["tool1"])
+        assert (await registry.execute("m.tool1", {"a": 1})).data == {"a": 1}
+        with pytest.raises(ConfigError, match="broken, one, two"):
+            await registry.load("mcp", config=str(path), name="three")
+        with pytest.raises(ConfigError, match="command or config"):
+            await registry.load("mcp", config=str(path), command="x")
+        with pytest.raises(SourceError, match="no-such-program"):
+            await registry.load("mcp", config=str(path), name="broken")
+
+
+async def test_the_loader_holds_clients_by_name_and_closes_them() -> None:
+    loader = MCPClientLoader()
+    servers = {
+        "a": MCPClientConfig(**THIS),
+        "b": MCPClientConfig(**THIS),
+        "c": MCPClientConfig(command="no-such-program"),
+    }
+    loaded = await loader.load(servers)
+    try:
+        assert [wrapper.name for wrapper in loaded] == ["a", "b"]
+        assert set(loader.failures) == {"c"}
+        assert loader.get_client("a") is loaded[0]
+        assert loader.get_client("c") is None
+        assert len(loader.get_all_operations()) == 2 * len(loaded[0].tools)
+        with pytest.raises(ExceptionGroup):
+            await loader.load({"d": MCPClientConfig(**THIS), "e": servers["c"]}, strict=True)
+        assert loader.get_client("d") is None
+    finally:
+        await loader.close_all()
+    assert loader.get_all_wrappers() == []
+
+
+async def test_from_mcp_gives_operations_that_a_registry_takes() -> None:
+    wrapper = await from_mcp("h", **THIS)
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry, wrapper:
+        for operation in wrapper.operations:
+            registry.register(operation)
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+    with pytest.raises(CallError, match="closed"):
+        await wrapper.client.open()
+    await close_mcp_client(wrapper)
+
+
+async def test_closing_while_connecting_leaves_nothing() -> None:
+    creating = asyncio.create_task(
+        from_mcp("h", command=sys.executable, args=[str(HOSTILE), "mute"], mode="legacy")
+    )
+    await asyncio.sleep(0.3)
+    creating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+
+
+def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -> None:
+    code = (
+        "import sys, operad, operad_mcp, operad_mcp.plugin; operad.load_plugins(only=['mcp']);"
+        "print(sorted({'mcp', 'mcp_types', 'pydantic', 'httpx2', 'anyio', 'jsonschema'} & {*sys.modules}))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    )
+
+
+async def test_oauth_without_handlers_is_refused_with_what_is_missing() -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises(ConfigError, match="redirect_handler and callback_handler"):
+            await registry.load("mcp", namespace="o", url="http://127.0.0.1:9/mcp", auth={"type": "oauth"})
+    with pytest.raises(ConfigError, match="needs a token"):
+        MCPAuth()
