@@ -1,12 +1,12 @@
 """Calls over NATS and Redis beside the raw client of the same engine, in the same run.
 
-    python benchmarks/brokers.py [--engine nats|redis] [--rounds 3] [--faststream PYTHON]
+    python benchmarks/brokers.py [--engine nats|redis] [--rounds 15] [--faststream PYTHON]
     python benchmarks/brokers.py workers      # throughput and shares with 1 to 4 workers
     python benchmarks/brokers.py scale        # 10,000 operations, 1,000 callers: what they cost on the broker
 
-Server, worker and caller are processes of their own on 127.0.0.1. Each round measures all parties one after the
-other; the table has the median of the rounds and its ratio to the raw client's. ``--faststream`` is the Python of
-an environment with ``faststream[nats,redis]``.
+Server, workers and caller are processes of their own on 127.0.0.1. Raw client and operad take turns in one caller,
+and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--faststream`` is the Python of
+an environment with ``faststream[nats,redis]``; it runs after them.
 """
 
 from __future__ import annotations
@@ -50,58 +50,47 @@ def serving(python: str, role: str, url: str) -> Iterator[None]:
             process.wait()
 
 
-def calling(python: str, role: str, url: str, sequential: int, concurrent: int) -> dict[str, float] | None:
-    command = [python, PEERS, "call", role, url, str(sequential), str(concurrent), "64"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def calling(python: str, roles: str, url: str, rounds: int) -> list[dict[str, Any]]:
+    command = [python, PEERS, "call", roles, url, str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no output"]
-        print(f"  {role}: failed: {reason[0][:150]}")
-        return None
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+        print(f"  {roles}: failed with 64 in flight: {reason[0][:150]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def compare(engine: str, rounds: int, faststream: str | None, sequential: int, concurrent: int) -> None:
-    roles = [("raw", sys.executable), ("operad", sys.executable)]
-    if faststream:
-        roles.append(("faststream", faststream))
-    figures: dict[str, list[dict[str, float]]] = {role: [] for role, _ in roles}
+def compare(engine: str, rounds: int, faststream: str | None) -> None:
     with NATSServer() if engine == "nats" else RedisServer() as server:
-        for _ in range(rounds):
-            for role, python in roles:
-                few = 10 if role == "faststream" else 1
-                with serving(python, role, server.url):
-                    result = calling(python, role, server.url, sequential // few, concurrent // few)
-                if result:
-                    figures[role].append(result)
-    print(f"\n{engine}: 1 worker, 1 caller, {rounds} rounds (median)")
-    print(f"{'':28}{'p50 us':>9}{'p99 us':>9}{'x raw':>7}{'calls/s at 64':>15}{'x raw':>7}")
-    base = medians(figures["raw"])
-    for role, _ in roles:
-        if not figures[role]:
-            continue
-        own = medians(figures[role])
-        name = RAW[engine] if role == "raw" else role
-        slower, faster = own["p50"] / base["p50"], own["rate"] / base["rate"]
-        print(f"{name:28}{own['p50']:9.0f}{own['p99']:9.0f}{slower:7.2f}{own['rate']:15.0f}{faster:7.2f}")
-
-
-def medians(figures: list[dict[str, float]]) -> dict[str, float]:
-    return {key: statistics.median(item[key] for item in figures) for key in figures[0]}
+        with serving(sys.executable, "raw", server.url), serving(sys.executable, "operad", server.url):
+            figures = calling(sys.executable, "raw,operad", server.url, rounds)
+        if faststream:
+            with serving(faststream, "faststream", server.url):
+                figures += calling(faststream, "faststream", server.url, rounds)
+    raw = [item for item in figures if item["role"] == "raw"]
+    print(f"\n{engine}: 1 worker, 1 caller, medians of {len(raw)} rounds")
+    print(f"{'':28}{'p50 us':>9}{'p99 us':>9}{'x raw':>7}{'calls/s at 64':>15}{'x raw':>7}{'caller CPU us':>15}")
+    for role in ("raw", "operad", "faststream"):
+        own = [item for item in figures if item["role"] == role]
+        if own:
+            name = RAW[engine] if role == "raw" else role
+            p50, p99, rate, cpu = (
+                statistics.median(item[key] for item in own) for key in ("p50", "p99", "rate", "cpu")
+            )
+            slower = statistics.median(one["p50"] / base["p50"] for one, base in zip(own, raw, strict=False))
+            faster = statistics.median(one["rate"] / base["rate"] for one, base in zip(own, raw, strict=False))
+            print(f"{name:28}{p50:9.0f}{p99:9.0f}{slower:7.2f}{rate:15.0f}{faster:7.2f}{cpu:15.0f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("compare", "workers", "scale"), default="compare")
     parser.add_argument("--engine", choices=("nats", "redis"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sequential", type=int, default=2_000)
-    parser.add_argument("--concurrent", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--faststream", metavar="PYTHON")
     options: Any = parser.parse_args()
     for engine in [options.engine] if options.engine else ["nats", "redis"]:
         if options.what == "compare":
-            compare(engine, options.rounds, options.faststream, options.sequential, options.concurrent)
+            compare(engine, options.rounds, options.faststream)
         elif options.what == "workers":
             brokers_scale.workers(engine)
         else:

@@ -1,7 +1,9 @@
 """The parties of `brokers.py`, each in a process of its own, by roles: ``operad``, ``raw`` and ``faststream``.
 
     python brokers_peers.py serve ROLE URL
-    python brokers_peers.py call ROLE URL SEQUENTIAL CONCURRENT IN_FLIGHT   -> one line of JSON
+    python brokers_peers.py call ROLES URL ROUNDS      -> a line of JSON for each role and round
+
+A caller of several roles (``raw,operad``) takes turns, so that whatever else the machine does meets all of them.
 
 A call carries about 350 bytes there and 535 bytes back, JSON both ways. FastStream runs in an environment of its
 own, so this file imports nothing but the standard library before it knows its role.
@@ -14,7 +16,8 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 REQUEST = {"text": "x" * 250, "numbers": [1, 2, 3], "flag": True}
@@ -72,37 +75,50 @@ async def ready() -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
-async def call(role: str, url: str, sequential: int, concurrent: int, in_flight: int) -> None:
+@asynccontextmanager
+async def client(role: str, url: str) -> AsyncIterator[Call]:
+    """What makes one call, and awaits its answer."""
     if role == "operad":
         from operad import PendingRequestMap, load_plugins
 
         async with PendingRequestMap(load_plugins().transport(url)) as calls:
-            await measure(lambda: calls.call("bench.echo", REQUEST), sequential, concurrent, in_flight)
+            yield lambda: calls.call("bench.echo", REQUEST)
     elif role == "faststream":
-        await call_faststream(url, sequential, concurrent, in_flight)
+        broker = faststream_broker(url)
+        await broker.connect()
+        await broker.start()
+
+        async def ask() -> Any:
+            answer = await broker.request(REQUEST, "bench.echo", timeout=30)
+            return await answer.decode()
+
+        yield ask
+        await broker.stop()
     elif url.startswith("nats:"):
         import nats
 
-        client = await nats.connect(url)
+        connection = await nats.connect(url)
 
-        async def once() -> Any:
-            answer = await client.request("bench.echo", json.dumps(REQUEST).encode(), timeout=30)
+        async def request() -> Any:
+            answer = await connection.request("bench.echo", json.dumps(REQUEST).encode(), timeout=30)
             return json.loads(answer.data)
 
-        await measure(once, sequential, concurrent, in_flight)
-        await client.close()
+        yield request
+        await connection.close()
     else:
-        await call_redis(url, sequential, concurrent, in_flight)
+        async with redis_client(url) as ping:
+            yield ping
 
 
-async def call_redis(url: str, sequential: int, concurrent: int, in_flight: int) -> None:
+@asynccontextmanager
+async def redis_client(url: str) -> AsyncIterator[Call]:
     """What redis-py offers for this: publish, and listen at a channel of one's own."""
     import redis.asyncio
 
-    client = redis.asyncio.Redis.from_url(url)
+    connection = redis.asyncio.Redis.from_url(url)
     waiting: dict[int, asyncio.Future[Any]] = {}
     numbers = itertools.count()
-    async with client.pubsub() as channels:
+    async with connection.pubsub() as channels:
         await channels.subscribe("bench.replies")
 
         async def pump() -> None:
@@ -111,22 +127,32 @@ async def call_redis(url: str, sequential: int, concurrent: int, in_flight: int)
                     answer = json.loads(message["data"])
                     waiting.pop(answer["id"]).set_result(answer["output"])
 
-        async def once() -> Any:
+        async def ping() -> Any:
             number = next(numbers)
             future = waiting[number] = asyncio.get_running_loop().create_future()
             asked = {"id": number, "replyTo": "bench.replies", "input": REQUEST}
-            await client.publish("bench.echo", json.dumps(asked))
+            await connection.publish("bench.echo", json.dumps(asked))
             return await asyncio.wait_for(future, 30)
 
         task = asyncio.create_task(pump())
-        await measure(once, sequential, concurrent, in_flight)
+        yield ping
         task.cancel()
 
 
-async def measure(once: Call, sequential: int, concurrent: int, in_flight: int) -> None:
-    """Print p50 and p99 of single calls in us, and calls per second with some in flight."""
-    for _ in range(200):
-        await once()
+async def call(roles: list[str], url: str, rounds: int) -> None:
+    async with AsyncExitStack() as stack:
+        clients = {role: await stack.enter_async_context(client(role, url)) for role in roles}
+        for once in clients.values():
+            for _ in range(200):
+                await once()
+        for _ in range(rounds):
+            for role, once in clients.items():
+                few = 5 if role == "faststream" else 1
+                print(json.dumps({"role": role, **await measure(once, 400 // few, 3_000 // few)}), flush=True)
+
+
+async def measure(once: Call, sequential: int, concurrent: int) -> dict[str, float]:
+    """p50 and p99 of single calls in us, calls per second with 64 in flight, CPU of this process in us a call."""
     took = []
     for _ in range(sequential):
         started = time.perf_counter()
@@ -140,11 +166,11 @@ async def measure(once: Call, sequential: int, concurrent: int, in_flight: int) 
         for _ in left:
             await once()
 
-    started = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(in_flight)))
-    rate = concurrent / (time.perf_counter() - started)
+    started, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(caller() for _ in range(64)))
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     p50, p99 = took[len(took) // 2] * 1e6, took[len(took) * 99 // 100] * 1e6
-    print(json.dumps({"p50": p50, "p99": p99, "rate": rate}), flush=True)
+    return {"p50": p50, "p99": p99, "rate": concurrent / seconds, "cpu": cpu / concurrent * 1e6}
 
 
 def faststream_broker(url: str) -> Any:
@@ -169,25 +195,12 @@ async def serve_faststream(url: str) -> None:
     await broker.stop()
 
 
-async def call_faststream(url: str, sequential: int, concurrent: int, in_flight: int) -> None:
-    broker = faststream_broker(url)
-    await broker.connect()
-    await broker.start()
-
-    async def once() -> Any:
-        answer = await broker.request(REQUEST, "bench.echo", timeout=30)
-        return await answer.decode()
-
-    await measure(once, sequential, concurrent, in_flight)
-    await broker.stop()
-
-
 def main() -> None:
     what, role, url = sys.argv[1:4]
     if what == "serve":
         asyncio.run(serve(role, url))
     else:
-        asyncio.run(call(role, url, *(int(argument) for argument in sys.argv[4:7])))
+        asyncio.run(call(role.split(","), url, int(sys.argv[4])))
 
 
 if __name__ == "__main__":

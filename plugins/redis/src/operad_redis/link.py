@@ -55,6 +55,8 @@ class RedisLink:
         self._pool = connections(
             transport.url, {"socket_connect_timeout": transport.connect_timeout, **transport.options}
         )
+        options = self._pool.connection_kwargs
+        self._home = {"host": options.get("host", "localhost"), "port": options.get("port", 6379)}
         self._keys = Keys(transport.bus)
         self._id = secrets.token_hex(16)
         self._stream = self._keys.stream(self._id)
@@ -163,6 +165,9 @@ class RedisLink:
                 await self._establish()
             except LOST as error:
                 logger.debug("no connection to %s: %r", self._host(), error)
+                self._pool.connection_kwargs.update(
+                    self._home
+                )  # the node of a cluster that we were sent to is gone
             else:
                 return
 

