@@ -2,8 +2,8 @@
 
     python benchmarks/loading.py [--rounds N]
 
-Fresh interpreters, in turn, so that what else the machine does falls on all alike; the median of the rounds. The
-interpreter's own start is taken off. ``load_plugins`` counts everything that it imports, plugins included.
+Fresh interpreters, in turn; processor time, so that what else the machine does counts little; the median of the
+rounds. The interpreter's own start is not counted. ``load_plugins`` counts everything that it imports, plugins included.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-FLOOR = "import attrs, pluggy"
+FLOOR = """
+import time
+started = time.process_time()
+import attrs, pluggy
+print(time.process_time() - started)
+"""
 TIMED = """
 import json, sys, time
-started = time.perf_counter()
+started = time.process_time()
 import operad
-imported = time.perf_counter()
+imported = time.process_time()
 plugins = operad.load_plugins()
-loaded = time.perf_counter()
+loaded = time.process_time()
 again = operad.load_plugins()
-warm = time.perf_counter()
+warm = time.process_time()
 times = [imported - started, loaded - imported, warm - loaded]
 print(json.dumps([*times, [record.status for record in plugins], sorted(sys.modules)]))
 """
 HEAVY = ("aiohttp", "grpc", "jsonschema", "mcp", "nats", "pydantic", "redis")
 
 
-def spent(code: str) -> float:
-    """Seconds that a fresh interpreter takes for a program."""
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return time.perf_counter() - started
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def measured(path: str = "") -> tuple[float, float, float, list[str], set[str]]:
     """Seconds for the import, the first and a second `load_plugins`; the plugins' statuses; imported modules."""
     code = f"import sys; sys.path.append({path!r})\n{TIMED}" if path else TIMED
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    imported, loaded, warm, statuses, modules = json.loads(done.stdout)
+    imported, loaded, warm, statuses, modules = json.loads(run(code))
     return imported, loaded, warm, statuses, {module.partition(".")[0] for module in modules}
 
 
@@ -63,13 +64,12 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         many_distributions(Path(folder), 300)
-        bare, floor, here, bulk = [], [], [], []
+        floor, here, bulk = [], [], []
         for _ in range(rounds):
-            bare.append(spent("pass"))
-            floor.append(spent(FLOOR))
+            floor.append(float(run(FLOOR)))
             here.append(measured())
             bulk.append(measured(folder))
-    of_floor = statistics.median(floor) - statistics.median(bare)
+    of_floor = statistics.median(floor)
     imported, loaded, warm, in_bulk = (
         statistics.median(column)
         for column in ([m[0] for m in here], [m[1] for m in here], [m[2] for m in here], [m[1] for m in bulk])
