@@ -3,7 +3,8 @@
     python benchmarks/loading.py [--rounds N]
 
 Fresh interpreters, in turn; processor time, so that what else the machine does counts little; the median of the
-rounds. The interpreter's own start is not counted. ``load_plugins`` counts everything that it imports, plugins included.
+rounds. The interpreter's own start is not counted. ``load_plugins`` counts everything that it imports, plugins
+included.
 """
 
 from __future__ import annotations
