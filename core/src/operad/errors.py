@@ -15,10 +15,11 @@ Transports add ``TransportError`` and its children (see `operad.transports`).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ class CallError(OperadError):
     def __init__(self, code: str, message: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(code, message)
         self.code = str(code)
-        self.message = message
+        self.message = _encodable(message)
         self.details = None if details is None else json_safe(details)
 
     def __str__(self) -> str:
@@ -118,25 +119,39 @@ class CallError(OperadError):
 
 
 _MAX_DEPTH = 32
+_MAX_NODES = 10_000
 
 
-def json_safe(value: Any, _depth: int = 0) -> Any:
-    """A copy of ``value`` that JSON can hold: other objects, and anything below depth 32, become text."""
-    if value is None or value is True or value is False or type(value) in (str, int):
+def json_safe(value: Any) -> Any:
+    """A copy of ``value`` that JSON can hold.
+
+    Other objects, and whatever is below depth 32 or comes after 10,000 values, become text; so it ends, and
+    soon, for data that hold themselves.
+    """
+    return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
+
+
+def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
+    if value is None or value is True or value is False or type(value) is int:
         return value
     if isinstance(value, float):
         return value if value - value == 0 else repr(value)
-    if isinstance(value, str):  # a StrEnum, say
-        return str(value)
+    if isinstance(value, str):
+        return _encodable(str(value))  # str(): a StrEnum, say
     if isinstance(value, int):
         return int(value)
-    if _depth >= _MAX_DEPTH:
+    if depth == 0 or number() >= _MAX_NODES:
         return _text_of(value)
     if isinstance(value, Mapping):
-        return {str(key): json_safe(item, _depth + 1) for key, item in value.items()}
+        return {_text_of(key): _json_safe(item, depth - 1, number) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [json_safe(item, _depth + 1) for item in value]
+        return [_json_safe(item, depth - 1, number) for item in value]
     return _text_of(value)
+
+
+def _encodable(text: str) -> str:
+    """The text, with what UTF-8 cannot hold escaped: half a surrogate pair, as in names of files."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _text_of(value: Any) -> str:
@@ -145,6 +160,7 @@ def _text_of(value: Any) -> str:
         text = str(value)
     except Exception:  # noqa: BLE001  # any object may come here, with any __str__
         text = f"<{type(value).__name__}>"
+    text = _encodable(text)
     return text if len(text) <= 2_000 else text[:2_000] + "…"
 
 

@@ -1,0 +1,183 @@
+"""Errors: what an exception becomes, what of it may leave the process, and that details are always JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad import CallError, ErrorCode, ErrorDefinition, map_error
+from operad.errors import json_safe, mask_error
+
+DECLARED = (ErrorDefinition("NotFound"), ErrorDefinition("RATE_LIMIT", schema={"required": ["retryAfter"]}))
+
+
+class NotFound(Exception):
+    pass
+
+
+class VeryNotFound(NotFound):
+    pass
+
+
+class Coded(Exception):
+    def __init__(self, code: Any, details: Any = None) -> None:
+        super().__init__("it has a code")
+        self.code = code
+        self.details = details
+
+
+class Nasty(Exception):
+    @property
+    def code(self) -> str:
+        raise RuntimeError("no code for you")
+
+    details = code
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words for you")
+
+
+def test_a_call_error_is_itself() -> None:
+    error = CallError("NotFound", "x")
+    assert map_error(error, DECLARED) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFound("x"), "NotFound"),
+        (VeryNotFound("x"), "NotFound"),
+        (Coded("RATE_LIMIT"), "RATE_LIMIT"),
+        (Coded("rate_limit"), "EXECUTION_ERROR"),
+        (ValueError("hit RATE_LIMIT, wait"), "RATE_LIMIT"),
+        (ValueError("hit RATE_LIMITS"), "EXECUTION_ERROR"),
+        (ValueError("X_RATE_LIMIT"), "EXECUTION_ERROR"),
+        (ValueError("NotFound: it"), "NotFound"),
+        (NotFound("RATE_LIMIT"), "NotFound"),
+        (ValueError("else"), "EXECUTION_ERROR"),
+        (Nasty(), "EXECUTION_ERROR"),
+        (SystemExit(1), "UNKNOWN_ERROR"),
+        (asyncio.CancelledError(), "ABORTED"),
+    ],
+)
+def test_the_order_in_which_a_code_is_found(error: BaseException, code: str) -> None:
+    mapped = map_error(error, DECLARED)
+    assert mapped.code == code
+    assert mapped.__cause__ is error
+
+
+def test_a_type_goes_before_a_word_whatever_the_order_of_declaration() -> None:
+    assert map_error(NotFound("RATE_LIMIT"), DECLARED[::-1]).code == "NotFound"
+
+
+def test_details_of_a_declared_error_are_kept_and_checked(caplog: pytest.LogCaptureFixture) -> None:
+    mapped = map_error(Coded("RATE_LIMIT", {"retryAfter": 3}), DECLARED)
+    assert mapped.details == {"retryAfter": 3}
+    assert not caplog.records
+    assert map_error(Coded("RATE_LIMIT", {"other": object}), DECLARED).details is not None
+    assert "do not match its schema" in caplog.text
+    assert map_error(Coded("RATE_LIMIT", "no mapping"), DECLARED).details is None
+
+
+def test_an_exception_without_words_is_named_by_its_type() -> None:
+    mapped = map_error(ValueError())
+    assert (mapped.message, mapped.details) == ("ValueError", {"message": "ValueError"})
+
+
+# --- JSON-safe ---------------------------------------------------------------------------------------
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+odd_text = st.text(st.characters(codec=None))
+anything = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        st.binary(),
+        st.builds(Odd),
+        st.just(Nasty),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner), st.tuples(inner), st.dictionaries(st.one_of(odd_text, st.integers(), st.none()), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(anything)
+def test_details_are_always_json(value: Any) -> None:
+    error = CallError("X", "y", {"value": value})
+    encoded = json.dumps(error.details, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    assert json.loads(encoded) == error.details
+    assert json_safe(error.details) == error.details
+
+
+def test_a_message_that_utf8_cannot_hold_is_escaped() -> None:
+    assert map_error(OSError("no file '\udcff'")).message == "no file '\\udcff'"
+
+
+def test_details_that_hold_themselves_end() -> None:
+    value: dict[str, Any] = {}
+    value["self"] = [value, value, value]
+    assert len(json.dumps(CallError("X", "y", {"value": value}).details)) < 10_000_000
+
+
+def test_a_call_error_can_be_pickled_and_shown() -> None:
+    error = CallError(ErrorCode.TIMEOUT, "late", {"deadline": 1})
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, again.message, again.details) == ("TIMEOUT", "late", {"deadline": 1})
+    assert str(again) == "TIMEOUT: late"
+    assert str(CallError("X")) == "X"
+    assert error.to_wire() == {"code": "TIMEOUT", "message": "late", "details": {"deadline": 1}}
+    assert CallError("X").to_wire() == {"code": "X", "message": ""}
+
+
+# --- masking -----------------------------------------------------------------------------------------
+
+
+def test_an_undeclared_exception_leaves_as_a_reference_that_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = map_error(ValueError("password=hunter2"))
+    with caplog.at_level(logging.ERROR):
+        masked = mask_error(error)
+    assert masked.code == ErrorCode.EXECUTION_ERROR
+    assert masked.details is not None
+    assert "hunter2" not in str(masked.to_wire())
+    assert masked.details["reference"] in masked.message
+    assert masked.details["reference"] in caplog.text
+    assert "hunter2" in caplog.text
+    assert masked.__cause__ is None
+
+
+def test_an_exit_leaves_as_a_reference() -> None:
+    assert "hunter2" not in str(mask_error(map_error(SystemExit("hunter2"))).to_wire())
+
+
+def test_what_was_declared_or_raised_on_purpose_passes() -> None:
+    declared = map_error(NotFound("no such pet"), DECLARED)
+    assert mask_error(declared) is declared
+    try:
+        raise CallError(ErrorCode.EXECUTION_ERROR, "HTTP 404", {"statusCode": 404}) from ValueError("why")
+    except CallError as error:
+        assert mask_error(error) is error  # noqa: PT017  # an exception with a cause is what is needed
+
+
+def test_masking_can_be_switched_off() -> None:
+    error = map_error(ValueError("password"))
+    assert mask_error(error, mask=False) is error
+    assert mask_error(error, ["EXECUTION_ERROR"]) is error
