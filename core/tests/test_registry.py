@@ -76,7 +76,7 @@ async def test_replace_overwrites_spec_and_handler() -> None:
     registry = OperationRegistry()
     registry.register(spec(description="old"), add)
     await registry.execute("math.add", {"a": 1, "b": 2})
-    registry.register(Operation(spec(description="new"), lambda input, context: 7), replace=True)
+    registry.register(Operation(spec(description="new"), lambda _, context: 7), replace=True)
     assert registry.specs()[0].description == "new"
     async with registry:
         assert (await registry.execute("math.add")).data == 7
@@ -124,7 +124,7 @@ def test_a_spec_with_a_handler_conflicts_with_a_handler_that_waits() -> None:
     registry = OperationRegistry()
     registry.register_handler("math.add", add)
     with pytest.raises(RegistrationError, match="handler already"):
-        registry.register(spec(), lambda input, context: 1)
+        registry.register(spec(), lambda _, context: 1)
     registry.register_spec(spec())
     assert registry.get_handler("math.add") is add
 

@@ -1,0 +1,280 @@
+"""operad.toml: found, read, checked; variables filled in; secrets nowhere else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import pytest
+
+from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
+from operad._config import expand_variables, load_configuration, structure
+from operad.plugin import Source, SourceContext, SourceSession
+from operad.testing import make_plugin, plugins_of
+
+TOKEN = "s3cr3t-t0k3n"
+
+
+@attrs.frozen(kw_only=True)
+class Auth:
+    kind: Literal["bearer", "basic"] = "bearer"
+    token: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    path: str = "."
+    auth: Auth | None = None
+    fail: bool = False
+    leak: bool = False
+
+
+async def load(config: Options, context: SourceContext) -> SourceSession:
+    if config.fail:
+        token = config.auth.token if config.auth else None
+        try:
+            raise OSError(f"401 for {token}")
+        except OSError as error:
+            raise SourceError(f"cannot log in with {token}") from error
+    if config.leak:
+        raise ValueError(config.auth and config.auth.token)
+
+    async def where(input: Any, context_: Any) -> str:
+        return str(context.path(config.path))
+
+    return SourceSession([Operation(OperationSpec(namespace=context.namespace or "none", name="where"), where)])
+
+
+def registry_of(path: Path, **options: Any) -> OperationRegistry:
+    plugins = plugins_of(make_plugin("folder", operad_sources=[Source("folder", load, Options)]))
+    return OperationRegistry.from_config(path, plugins, **options)
+
+
+def written(folder: Path, text: str, name: str = "operad.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+SOURCE = '[sources.here]\ntype = "folder"\npath = "data"\n'
+
+
+async def test_a_configuration_makes_a_registry_and_entering_it_loads_the_sources(tmp_path: Path) -> None:
+    async with registry_of(written(tmp_path, SOURCE)) as registry:
+        assert (await registry.execute("here.where")).data == str(tmp_path / "data")
+        assert registry.failures == []
+
+
+async def test_a_folder_stands_for_its_operad_toml(tmp_path: Path) -> None:
+    written(tmp_path, SOURCE)
+    async with registry_of(tmp_path) as registry:
+        assert "here.where" in registry
+
+
+async def test_a_pyproject_has_it_under_tool_operad(tmp_path: Path) -> None:
+    text = '[project]\nname = "x"\n[tool.operad.sources.here]\ntype = "folder"\n'
+    async with registry_of(written(tmp_path, text, "pyproject.toml")) as registry:
+        assert "here.where" in registry
+
+
+async def test_shared_options_of_a_source(tmp_path: Path) -> None:
+    text = SOURCE + 'namespace = "there"\naccess = { required_scopes = ["s"] }\n'
+    async with registry_of(written(tmp_path, text)) as registry:
+        assert registry.specs()[0].id == "there.where"
+        assert registry.specs()[0].access_control.required_scopes == ("s",)
+
+
+def test_the_registry_s_own_table(tmp_path: Path) -> None:
+    registry = registry_of(written(tmp_path, '[registry]\non_mismatch = "raise"\nnormalize = "off"\n'))
+    assert (registry._pipeline.on_mismatch, registry._pipeline.normalize) == ("raise", "off")
+
+
+def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
+    path = written(tmp_path, "[plugins]\nonly = []\n")
+    assert {record.status for record in OperationRegistry.from_config(path).plugins} <= {"disabled"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[source.a]\n", 'unknown table [source]; did you mean "sources"?'),
+        ("sources = 3\n", "[sources] has to be a table, got int"),
+        ("[sources]\na = 3\n", "[sources.a] needs a type"),
+        ("[sources.a]\nkind = 'folder'\n", "[sources.a] needs a type"),
+        ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
+        ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'off'"),
+        ("[registry]\nmax_threads = true\n", "expected int, got bool"),
+        ("[plugins]\nonly = 'a'\n", "expected list, got str"),
+        ("a = \n", "cannot be read as TOML"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_was_expected(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        OperationRegistry.from_config(written(tmp_path, text))
+    assert complaint in str(caught.value)
+    assert "operad.toml" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_an_error_that_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration at .*operad\.toml"):
+        OperationRegistry.from_config(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "operad.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+        load_configuration(path)
+
+
+# --- failures ----------------------------------------------------------------------------------------
+
+TWO = SOURCE + '[sources.broken]\ntype = "folder"\nfail = true\n[sources.typo]\ntype = "folder"\npth = "x"\n'
+
+
+async def test_a_source_that_fails_is_reported_and_the_others_load(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with registry_of(written(tmp_path, TWO)) as registry:
+            assert [spec.id for spec in registry.specs()] == ["here.where"]
+            failures = {failure.name: str(failure.error) for failure in registry.failures}
+    assert set(failures) == {"broken", "typo"}
+    assert "operad.toml: sources.typo" in failures["typo"]
+    assert 'unknown key "pth"; did you mean "path"?' in failures["typo"]
+    assert "source broken is not loaded" in caplog.text
+
+
+async def test_strict_raises_all_of_them_and_closes_the_rest(tmp_path: Path) -> None:
+    registry = registry_of(written(tmp_path, TWO), strict=True)
+    with pytest.raises(ExceptionGroup) as caught:
+        await registry.__aenter__()
+    assert len(caught.value.exceptions) == 2
+    assert len(registry) == 0
+
+
+async def test_a_missing_plugin_says_what_to_install(tmp_path: Path) -> None:
+    async with registry_of(written(tmp_path, "[sources.a]\ntype = 'openapi'\n")) as registry:
+        assert "operad-openapi" in str(registry.failures[0].error)
+
+
+# --- variables and secrets ---------------------------------------------------------------------------
+
+
+def test_variables_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHO", "ann")
+    value = {"a": ["${WHO}", "x-${WHO}-$$-$WHO", 3, True], "b": {"c": "$${WHO}"}}
+    assert expand_variables(value, "f") == {"a": ["ann", "x-ann-$-$WHO", 3, True], "b": {"c": "${WHO}"}}
+
+
+def test_a_variable_is_not_filled_in_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "${TWO}")
+    assert expand_variables("${ONE}", "f") == "${TWO}"
+
+
+def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> None:
+    with pytest.raises(ConfigError, match=r"f\.a\[0\] wants the environment variable NOT_SET_ANYWHERE"):
+        expand_variables({"a": ["${NOT_SET_ANYWHERE}"]}, "f")
+
+
+async def test_a_source_whose_variable_is_not_set_does_not_keep_the_others_from_loading(tmp_path: Path) -> None:
+    text = SOURCE + '[sources.b]\ntype = "folder"\npath = "${NOT_SET_ANYWHERE}"\n'
+    async with registry_of(written(tmp_path, text)) as registry:
+        assert [failure.name for failure in registry.failures] == ["b"]
+        assert "here.where" in registry
+
+
+@pytest.mark.parametrize("key", ["fail", "leak"])
+async def test_a_secret_appears_in_no_error_log_or_repr(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("TOKEN", TOKEN)
+    text = f'[sources.a]\ntype = "folder"\n{key} = true\nauth = {{ token = "${{TOKEN}}" }}\n'
+    path = written(tmp_path, text)
+    async with registry_of(path) as registry:
+        (failure,) = registry.failures
+        shown = [caplog.text, repr(registry.failures), repr(registry), repr(load_configuration(path))]
+    error: BaseException | None = failure.error
+    assert "${TOKEN}" in str(error)
+    while error is not None:
+        shown.append(repr(error))
+        error = error.__cause__ or error.__context__
+    assert not [text for text in shown if TOKEN in text]
+
+
+@attrs.frozen(kw_only=True)
+class Checked:
+    level: str = attrs.field(default="low", validator=attrs.validators.in_(("low", "high")))
+    token: str = ""
+    number: int = 0
+    ratio: float = 0.5
+    path: Path = Path()
+    names: list[str] = attrs.field(factory=list)
+    env: Mapping[str, str] = attrs.field(factory=dict)
+    either: str | int | None = None
+    auth: Auth | None = None
+
+
+class Level(Enum):
+    LOW = "low"
+    HIGH = "high"
+
+
+@attrs.frozen(kw_only=True)
+class Levelled:
+    level: Level = Level.LOW
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"level": TOKEN},
+        {"number": TOKEN},
+        {"ratio": TOKEN},
+        {"names": TOKEN},
+        {"names": [1, TOKEN]},
+        {"env": {"A": [TOKEN]}},
+        {"env": TOKEN},
+        {"either": [TOKEN]},
+        {"auth": TOKEN},
+        {"auth": {"kind": TOKEN}},
+        {"auth": {"token": [TOKEN]}},
+        {"tokn": TOKEN},
+        {"level": 3, "token": TOKEN},
+    ],
+    ids=str,
+)
+def test_no_message_about_a_value_quotes_it(table: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        structure(Checked, table, "operad.toml: sources.a")
+    assert TOKEN not in repr(caught.value)
+    assert "operad.toml: sources.a" in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_values_of_the_right_type_are_taken() -> None:
+    auth = Auth(token="x")
+    made = structure(
+        Checked,
+        {"ratio": 1, "path": "a/b", "names": ["x"], "env": {"A": "b"}, "either": 3, "auth": auth},
+        "here",
+    )
+    assert (made.ratio, made.path, made.names, made.env, made.either) == (1.0, Path("a/b"), ["x"], {"A": "b"}, 3)
+    assert made.auth is auth
+    assert structure(Checked, {"either": None, "auth": {"kind": "basic"}}, "here").auth == Auth(kind="basic")
+    assert structure(Levelled, {"level": "high"}, "here").level is Level.HIGH
+    with pytest.raises(ConfigError, match="expected one of 'low', 'high'"):
+        structure(Levelled, {"level": "mid"}, "here")
+
+
+def test_a_true_is_no_number() -> None:
+    for table in ({"number": True}, {"either": True}, {"ratio": False}):
+        with pytest.raises(ConfigError, match="got bool"):
+            structure(Checked, table, "here")

@@ -1,0 +1,185 @@
+"""Envelopes: made by factories, told apart by source, the same after a trip over the wire."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import attrs
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad import (
+    CallError,
+    EnvelopeKind,
+    LocalResponseMeta,
+    OperadError,
+    ResponseEnvelope,
+    is_response_envelope,
+    local_envelope,
+    unwrap,
+)
+from operad.envelopes import EnvelopeKinds
+
+
+@attrs.frozen
+class Ring:
+    leg_side: str
+    meta: int | None = None
+
+
+@attrs.frozen
+class PigeonMeta:
+    source: ClassVar[str] = "pigeon"
+    flight_time: float
+    rings: list[Ring] = attrs.field(factory=list)
+    meta: dict[str, Any] | None = attrs.field(default=None, metadata={"wire": "_meta"})
+    note: Any = msgspec.UNSET
+
+
+KINDS = EnvelopeKinds([EnvelopeKind("pigeon", PigeonMeta)])
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
+values = st.recursive(scalars, lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)))
+metas = st.one_of(
+    st.builds(LocalResponseMeta, st.text(min_size=1), st.integers(0)),
+    st.builds(
+        PigeonMeta,
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.lists(st.builds(Ring, st.text(), st.one_of(st.none(), st.integers()))),
+        st.one_of(st.none(), st.dictionaries(st.text(), scalars)),
+        st.one_of(st.just(msgspec.UNSET), st.none(), st.integers()),
+    ),
+)
+envelopes = st.builds(ResponseEnvelope, st.one_of(values, st.binary()), metas)
+
+
+@given(envelopes)
+def test_an_envelope_is_the_same_after_a_trip_over_the_wire(envelope: ResponseEnvelope[Any]) -> None:
+    assert KINDS.from_wire(json.loads(json.dumps(envelope.to_wire()))) == envelope
+
+
+@given(envelopes)
+def test_the_json_form_matches_the_published_schema(envelope: ResponseEnvelope[Any]) -> None:
+    jsonschema.Draft202012Validator(KINDS.schema()).validate(json.loads(json.dumps(envelope.to_wire())))
+
+
+def test_names_are_camel_case_absent_values_left_out_and_the_source_first() -> None:
+    meta = PigeonMeta(1.5, [Ring("left", 1)], {"a": 1})
+    assert ResponseEnvelope(1, meta).to_wire() == {
+        "data": 1,
+        "meta": {
+            "source": "pigeon",
+            "flightTime": 1.5,
+            "rings": [{"legSide": "left", "meta": 1}],
+            "_meta": {"a": 1},
+        },
+    }
+    assert next(iter(ResponseEnvelope(1, meta).to_wire()["meta"])) == "source"
+    assert "note" in ResponseEnvelope(1, PigeonMeta(1.5, note=None)).to_wire()["meta"]
+
+
+def test_a_field_s_own_wire_name_is_not_another_class_s() -> None:
+    definitions = KINDS.schema()["$defs"]
+    assert "_meta" in definitions["PigeonMeta"]["properties"]
+    assert set(definitions["Ring"]["properties"]) == {"legSide", "meta"}
+
+
+def test_two_meta_types_of_one_name_are_told_apart() -> None:
+    def made(name: str) -> type[Any]:
+        return attrs.make_class("Meta", {f"{name}_field": attrs.field(type=int)}, (_Source,), frozen=True)
+
+    class _Source:
+        source = "x"
+
+    one, two = made("one"), made("two")
+    one.__qualname__, two.__qualname__ = "One.Meta", "Two.Meta"
+    one.source, two.source = "one", "two"
+    definitions = EnvelopeKinds([EnvelopeKind("one", one), EnvelopeKind("two", two)]).schema()["$defs"]
+    names = [set(body.get("properties", ())) for name, body in definitions.items() if name.endswith("Meta")]
+    assert {"source", "oneField", "encoding"} in names
+    assert {"source", "twoField", "encoding"} in names
+
+
+def test_unknown_fields_are_ignored() -> None:
+    wire = {"data": 1, "meta": {"source": "local", "operationId": "a.b", "timestamp": 5, "new": 1}, "more": 2}
+    assert KINDS.from_wire(wire) == ResponseEnvelope(1, LocalResponseMeta("a.b", 5))
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        [],
+        {},
+        {"data": 1},
+        {"data": 1, "meta": None},
+        {"meta": {"source": "local"}},
+        {"data": 1, "meta": {}},
+        {"data": 1, "meta": {"source": "carrier"}},
+        {"data": 1, "meta": {"source": ["local"]}},
+        {"data": 1, "meta": {"source": "local"}},
+        {"data": 1, "meta": {"source": "local", "operationId": "a", "timestamp": "soon"}},
+        {"data": 1, "meta": {"source": "local", "operationId": "a", "timestamp": 1, "encoding": "base64"}},
+        {"data": "*", "meta": {"source": "local", "operationId": "a", "timestamp": 1, "encoding": "base64"}},
+        {"data": 1, "meta": {"source": "pigeon", "flightTime": 1, "rings": [3]}},
+    ],
+    ids=str,
+)
+def test_what_is_no_envelope_is_a_serialization_error(wire: Any) -> None:
+    with pytest.raises(CallError, match="SERIALIZATION_ERROR: not a response envelope"):
+        KINDS.from_wire(wire)
+
+
+def test_what_counts_as_an_envelope() -> None:
+    local = {"data": None, "meta": {"source": "local"}}
+    assert is_response_envelope(local_envelope(1, "a.b"))
+    assert is_response_envelope(local)
+    assert is_response_envelope({"data": 1, "meta": {"source": "mcp"}})
+    assert not is_response_envelope({"data": 1, "meta": {"source": "pigeon"}})
+    assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, KINDS)
+    assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, ["pigeon"])
+    assert not is_response_envelope(local, ["pigeon"])
+    for other in (
+        None,
+        1,
+        [],
+        {},
+        {"data": 1},
+        {"meta": {"source": "local"}},
+        {"data": 1, "meta": {"source": []}},
+    ):
+        assert not is_response_envelope(other)
+
+
+def test_unwrap_and_immutability() -> None:
+    envelope = local_envelope([1], "a.b")
+    assert unwrap(envelope) == [1]
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        envelope.data = 2  # type: ignore[misc]  # the mistake under test
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        envelope.meta.timestamp = 2
+    assert attrs.evolve(envelope, data=2).data == 2
+
+
+def test_a_kind_has_to_be_declared_properly_and_once() -> None:
+    class Plain:
+        source = "plain"
+
+    with pytest.raises(OperadError, match="attrs class"):
+        EnvelopeKind("plain", Plain)
+    with pytest.raises(OperadError, match="has to be \"other\", got 'pigeon'"):
+        EnvelopeKind("other", PigeonMeta)
+
+    @attrs.frozen
+    class Rival:
+        source: ClassVar[str] = "pigeon"
+
+    with pytest.raises(OperadError, match=r"claimed twice: by .*PigeonMeta and by .*Rival"):
+        EnvelopeKinds([EnvelopeKind("pigeon", PigeonMeta), EnvelopeKind("pigeon", Rival)])
+    assert KINDS.sources == ("local", "pigeon")
+    assert "pigeon" in KINDS
+    assert KINDS.get("nothing") is None

@@ -1,0 +1,107 @@
+"""Specs: what they accept, and their JSON form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from operad import AccessControl, ErrorDefinition, OperationSpec, OperationType, RegistrationError, from_schema
+from operad.operations import OPERATION_SPEC_SCHEMA
+
+FULL = OperationSpec(
+    namespace="shop",
+    name="orders/cancel",
+    type="mutation",
+    version="2.1.0",
+    title="Cancel",
+    description="Cancel an order",
+    input_schema={"type": "object", "properties": {"id": {"type": "integer"}}},
+    output_schema=True,
+    access_control={"required_scopes": ["orders"], "resource_type": "order", "resource_action": "cancel"},
+    error_schemas=[
+        {"code": "GONE", "description": "too late", "schema": {"type": "object"}, "httpStatus": 410},
+        ErrorDefinition("BUSY"),
+    ],
+    tags=["orders", "danger"],
+    deprecated=True,
+    metadata={"origin": "test"},
+)
+
+
+def test_the_json_form_is_right_and_complete() -> None:
+    wire = json.loads(json.dumps(FULL.to_wire()))
+    jsonschema.Draft202012Validator(OPERATION_SPEC_SCHEMA).validate(wire)
+    again = OperationSpec.from_wire(wire)
+    assert again.to_wire() == FULL.to_wire()
+    for field in (
+        "id",
+        "type",
+        "version",
+        "title",
+        "description",
+        "access_control",
+        "tags",
+        "deprecated",
+        "metadata",
+    ):
+        assert getattr(again, field) == getattr(FULL, field)
+    assert again.input_schema.errors({"id": "x"})
+    assert [definition.code for definition in again.error_schemas] == ["GONE", "BUSY"]
+    assert again.error_schemas[0].http_status == 410
+
+
+def test_a_listing_leaves_schemas_and_metadata_out() -> None:
+    assert not {"inputSchema", "outputSchema", "errorSchemas", "metadata"} & FULL.to_wire(schemas=False).keys()
+
+
+def test_the_least_json_form() -> None:
+    made = OperationSpec.from_wire({"namespace": "a", "name": "b"})
+    assert (made.id, made.type, made.access_control) == ("a.b", OperationType.MUTATION, AccessControl())
+    assert made.input_schema.is_unknown
+
+
+def test_fields_can_be_overridden_on_the_way_in() -> None:
+    assert OperationSpec.from_wire({"namespace": "a", "name": "b"}, namespace="far").id == "far.b"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        [],
+        {},
+        {"namespace": "a"},
+        {"namespace": "a.b", "name": "c"},
+        {"namespace": "a", "name": "b c"},
+        {"namespace": "a", "name": "b", "type": "question"},
+        {"namespace": "a", "name": "b", "tags": "x"},
+        {"namespace": "a", "name": "b", "accessControl": {"requiredscopes": ["x"]}},
+        {"namespace": "a", "name": "b", "accessControl": {"resourceType": "x"}},
+        {"namespace": "a", "name": "b", "errorSchemas": [{}]},
+        {"namespace": "a", "name": "b", "inputSchema": 3},
+    ],
+    ids=str,
+)
+def test_what_is_no_spec_is_refused(wire: Any) -> None:
+    with pytest.raises(RegistrationError):
+        OperationSpec.from_wire(wire)
+
+
+def test_schemas_are_taken_in_every_form() -> None:
+    schema = from_schema({"type": "integer"})
+    assert OperationSpec(namespace="a", name="b", input_schema=schema).input_schema is schema
+    assert OperationSpec(namespace="a", name="b", input_schema=False).input_schema.errors(1)
+    assert OperationSpec(namespace="a", name="b").input_schema.is_unknown
+
+
+def test_a_string_is_no_list_of_tags() -> None:
+    with pytest.raises(TypeError, match=r'write \["x"\]'):
+        OperationSpec(namespace="a", name="b", tags="x")
+
+
+def test_metadata_of_one_spec_is_not_that_of_all() -> None:
+    one, two = OperationSpec(namespace="a", name="b"), OperationSpec(namespace="a", name="c")
+    assert one.metadata is not two.metadata

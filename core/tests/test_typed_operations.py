@@ -1,0 +1,377 @@
+"""Typed functions as operations: schemas from hints, input structured, results as JSON values."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Annotated, Any, Literal, Optional, TypedDict
+
+import attrs
+import pytest
+
+from operad import (
+    CallError,
+    ErrorCode,
+    OperationContext,
+    OperationRegistry,
+    OperationType,
+    RegistrationError,
+    ResponseEnvelope,
+    local_envelope,
+    operation,
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@attrs.define
+class Point:
+    x: int
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Circle:
+    centre: Point
+    radius: float
+
+
+@dataclasses.dataclass
+class Square:
+    corner: Point
+    side: float
+
+
+class Movie(TypedDict):
+    title: str
+    year: int
+
+
+async def call(made: Any, input: Any = None) -> Any:
+    async with OperationRegistry(on_mismatch="raise") as registry:
+        registry.register(made)
+        return (await registry.execute(made.id, input)).data
+
+
+# --- schemas -----------------------------------------------------------------------------------------
+
+
+async def test_a_typed_function_is_a_complete_operation() -> None:
+    @operation
+    async def add(a: int, b: int = 2) -> int:
+        """Add two numbers.
+
+        More words.
+        """
+        return a + b
+
+    assert add.id == "local.add"
+    assert add.spec.type is OperationType.MUTATION
+    assert add.spec.description == "Add two numbers.\n\nMore words."
+    assert add.spec.input_schema.raw == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert add.spec.output_schema.raw == {"type": "integer"}
+    assert await call(add, {"a": 1}) == 3
+    assert await add(1, b=1) == 2
+
+
+async def test_fields_of_the_spec_can_be_given() -> None:
+    @operation(namespace="shop", name="orders/list", type="query", tags=["a"], title="T", deprecated=True)
+    async def orders() -> list[int]:
+        return [1]
+
+    assert orders.id == "shop.orders/list"
+    assert (orders.spec.type, orders.spec.tags, orders.spec.title) == (OperationType.QUERY, ("a",), "T")
+    assert orders.spec.deprecated
+    assert await call(orders) == [1]
+
+
+def test_explicit_schemas_win() -> None:
+    @operation(input_schema={"type": "object"}, output_schema=False, description="mine")
+    async def odd(a: object) -> set[complex]:
+        """Not this."""
+        raise NotImplementedError
+
+    assert odd.spec.input_schema.raw == {"type": "object"}
+    assert odd.spec.output_schema.raw is False
+    assert odd.spec.description == "mine"
+
+
+def test_annotated_words_describe_a_parameter() -> None:
+    @operation
+    async def f(a: Annotated[int, "how many"], b: Annotated[Circle | Square, "which"]) -> None: ...
+
+    properties = f.spec.input_schema.raw["properties"]
+    assert properties["a"] == {"type": "integer", "description": "how many"}
+    assert properties["b"]["description"] == "which"
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (int, 1, 1),
+        (float, 1, 1.0),
+        (str, "a", "a"),
+        (bool, True, True),
+        (Colour, "red", Colour.RED),
+        (Literal["a", 1], 1, 1),
+        (datetime.datetime, "2024-05-06T07:08:09Z", datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)),
+        (datetime.date, "2024-05-06", datetime.date(2024, 5, 6)),
+        (uuid.UUID, "12345678-1234-5678-1234-567812345678", uuid.UUID("12345678-1234-5678-1234-567812345678")),
+        (bytes, "AAE=", b"\x00\x01"),
+        (Point, {"x": 1}, Point(1)),
+        (Circle, {"centre": {"x": 1}, "radius": 2}, Circle(Point(1), 2.0)),
+        (Movie, {"title": "M", "year": 1931}, {"title": "M", "year": 1931}),
+        (list[Point], [{"x": 1}], [Point(1)]),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (set[int], [1, 2], {1, 2}),
+        (dict[str, Point], {"a": {"x": 1}}, {"a": Point(1)}),
+        (Optional[int], None, None),  # noqa: UP045  # the old spelling is what is tested
+        (int | str, "a", "a"),
+        (Point | None, None, None),
+        (Circle | Square, {"corner": {"x": 1}, "side": 3}, Square(Point(1), 3.0)),
+        (Circle | Square | None, None, None),
+        (list[Circle | Square], [{"centre": {"x": 1}, "radius": 1}], [Circle(Point(1), 1.0)]),
+        (dict[str, Circle | Square], {"a": {"corner": {"x": 1}, "side": 3}}, {"a": Square(Point(1), 3.0)}),
+        (tuple[int, Circle | Square], [1, {"corner": {"x": 1}, "side": 3}], (1, Square(Point(1), 3.0))),
+        (tuple[Circle | Square, ...], [{"corner": {"x": 1}, "side": 3}], (Square(Point(1), 3.0),)),
+        (Mapping[str, int], {"a": 1}, {"a": 1}),
+        (Any, {"a": [1]}, {"a": [1]}),
+    ],
+    ids=str,
+)
+async def test_a_valid_value_is_structured_and_comes_back_as_json(hint: Any, value: Any, expected: Any) -> None:
+    seen = []
+
+    async def f(a: Any) -> Any:
+        seen.append(a)
+        return a
+
+    f.__annotations__ = {"a": hint, "return": hint}
+    made = operation(f)
+    back = await call(made, {"a": value})
+    assert seen == [expected]
+    assert type(seen[0]) is type(expected)
+    if not isinstance(expected, Point | Circle | list | dict | tuple | Square):
+        assert back == value or hint is set[int]
+    assert made.spec.output_schema.is_valid(back)
+
+
+@dataclasses.dataclass
+class Cat:
+    name: str
+
+
+@dataclasses.dataclass
+class Lion:
+    name: str
+    mane: bool
+
+
+async def test_of_two_classes_that_fit_the_one_that_knows_more_keys_is_taken() -> None:
+    @operation
+    async def kind(animal: Cat | Lion) -> str:
+        return type(animal).__name__
+
+    assert await call(kind, {"animal": {"name": "Leo", "mane": True}}) == "Lion"
+    assert await call(kind, {"animal": {"name": "Tom"}}) == "Cat"
+
+
+async def test_a_value_that_fits_no_member_is_refused_with_its_path() -> None:
+    @operation
+    async def f(shapes: list[Circle | Square]) -> int:
+        return len(shapes)
+
+    with pytest.raises(CallError) as caught:
+        await call(f, {"shapes": [{"corner": 1}]})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert caught.value.details is not None
+    assert caught.value.details["errors"][0]["path"].startswith("$.shapes")
+
+
+async def test_what_the_schema_cannot_say_is_still_refused_with_the_parameter_s_path() -> None:
+    @operation
+    async def f(when: datetime.date) -> str:
+        return str(when)
+
+    with pytest.raises(CallError) as caught:
+        await call(f, {"when": "2024-13-99"})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert caught.value.details is not None
+    assert caught.value.details["errors"][0]["path"] == "$.when"
+
+
+async def test_further_keywords_are_further_properties() -> None:
+    @operation
+    async def f(a: int, **more: Point) -> Any:
+        return [a, more]
+
+    assert f.spec.input_schema.raw["additionalProperties"]
+    assert await call(f, {"a": 1, "b": {"x": 2}}) == [1, {"b": {"x": 2, "y": 0}}]
+    with pytest.raises(CallError, match="VALIDATION_ERROR"):
+        await call(f, {"a": 1, "b": {"x": "2"}})
+
+
+async def test_pydantic_models_answer_for_themselves() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    Inner = pydantic.create_model("Inner", n=(int, ...))
+    Model = pydantic.create_model("Model", inner=(Inner, ...), when=(datetime.date, ...))
+
+    async def f(model: Any, many: Any) -> Any:
+        assert isinstance(model, Model)
+        assert isinstance(many[0], Inner)
+        return model
+
+    f.__annotations__ = {"model": Model, "many": list[Inner], "return": Model}
+    value = {"inner": {"n": 1}, "when": "2024-05-06"}
+    assert await call(operation(f), {"model": value, "many": [{"n": 2}]}) == value
+    with pytest.raises(CallError, match="VALIDATION_ERROR"):
+        await call(operation(f), {"model": {"inner": {}}, "many": []})
+
+
+# --- what is refused ---------------------------------------------------------------------------------
+
+
+def test_a_hint_without_json_schema_is_an_error_that_names_operation_and_parameter() -> None:
+    async def f(a: int, b: complex) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r'(?s)"local\.f", parameter "b".*input_schema'):
+        operation(f)
+
+    async def g() -> complex: ...  # type: ignore[empty-body]  # never called
+
+    with pytest.raises(RegistrationError, match=r'"local\.g", result'):
+        operation(g)
+
+
+def test_parameters_without_names_are_refused() -> None:
+    async def f(*values: int) -> None: ...
+
+    async def g(a: int, /) -> None: ...
+
+    for function in (f, g):
+        with pytest.raises(RegistrationError, match="parameters need names"):
+            operation(function)
+
+
+def test_hints_that_cannot_be_read_are_an_error() -> None:
+    async def f(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # the mistake under test
+
+    with pytest.raises(RegistrationError, match="type hints cannot be read.*Nowhere"):
+        operation(f)
+
+
+async def test_a_result_that_is_no_json_is_an_error() -> None:
+    @operation
+    async def f() -> Any:
+        return object()
+
+    with pytest.raises(CallError, match="made of JSON values, got object"):
+        await call(f)
+
+
+# --- kinds of functions ------------------------------------------------------------------------------
+
+
+async def test_the_context_is_handed_in_where_it_is_asked_for() -> None:
+    @operation
+    async def by_name(a: int, context) -> str | None:  # type: ignore[no-untyped-def]  # the untyped form
+        return context.request_id
+
+    @operation
+    async def by_type(ctx: OperationContext, a: int) -> str | None:
+        return ctx.request_id
+
+    for made in (by_name, by_type):
+        assert list(made.spec.input_schema.raw["properties"]) == ["a"]
+        assert await call(made, {"a": 1})
+
+
+async def test_a_handler_in_its_own_form_is_taken_as_it_is() -> None:
+    @operation(input_schema={"type": "object"})
+    async def f(input: dict[str, Any], context: OperationContext) -> dict[str, Any]:
+        return input
+
+    assert f.handler is f.function
+    assert await call(f, {"x": 1}) == {"x": 1}
+
+
+async def test_a_plain_function_is_an_operation() -> None:
+    @operation
+    def double(point: Point) -> Point:
+        return Point(point.x * 2, point.y * 2)
+
+    assert await call(double, {"point": {"x": 1, "y": 2}}) == {"x": 2, "y": 4}
+
+
+async def test_an_async_generator_is_a_subscription_of_its_items() -> None:
+    @operation
+    async def points(to: int) -> AsyncIterator[Point]:
+        for x in range(to):
+            yield Point(x)
+
+    assert points.spec.type is OperationType.SUBSCRIPTION
+    assert "Point" in str(points.spec.output_schema.raw)
+    registry = OperationRegistry(on_mismatch="raise")
+    registry.register(points)
+    assert [e.data async for e in registry.subscribe(points.id, {"to": 2})] == [{"x": 0, "y": 0}, {"x": 1, "y": 0}]
+
+
+async def test_a_plain_generator_is_a_subscription() -> None:
+    @operation
+    def numbers(to: int) -> Iterator[int]:
+        yield from range(to)
+
+    async with OperationRegistry() as registry:
+        registry.register(numbers)
+        assert [e.data async for e in registry.subscribe(numbers.id, {"to": 3})] == [0, 1, 2]
+
+
+async def test_a_function_that_returns_an_async_iterator_is_a_subscription_if_it_says_so() -> None:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    @operation(type="subscription")
+    async def later() -> AsyncIterator[int]:
+        return numbers()
+
+    assert later.spec.output_schema.raw == {"type": "integer"}
+    registry = OperationRegistry()
+    registry.register(later)
+    assert [e.data async for e in registry.subscribe(later.id)] == [1, 2]
+
+    @operation(type="subscription")
+    async def wrong() -> AsyncIterator[int]:
+        return 3  # type: ignore[return-value]  # the mistake under test
+
+    registry.register(wrong)
+    with pytest.raises(CallError, match="async iterator, got int"):
+        await registry.execute(wrong.id)
+
+
+async def test_an_envelope_may_be_returned_and_its_data_are_typed() -> None:
+    @operation
+    async def f() -> ResponseEnvelope[int]:
+        return local_envelope(1, "x.y")
+
+    assert f.spec.output_schema.raw == {"type": "integer"}
+    assert await call(f) == 1
+
+
+def test_an_operation_without_function_cannot_be_called_as_one() -> None:
+    from operad import Operation, OperationSpec
+
+    made: Operation[..., Any] = Operation(OperationSpec(namespace="a", name="b"), None)
+    with pytest.raises(TypeError, match="through a registry"):
+        made()
