@@ -3,20 +3,48 @@
 The SDK (`mcp`) costs 400 ms to import: it is imported when the first server is connected, never before.
 """
 
-from operad_mcp.blocks import (
-    Annotations,
-    AudioContent,
-    ContentBlock,
-    ImageContent,
-    ResourceContent,
-    ResourceLinkContent,
-    TextContent,
-    map_mcp_content_blocks,
-)
-from operad_mcp.client import MCPClientWrapper, close_mcp_client, create_mcp_client
-from operad_mcp.config import MCPAuth, MCPClientConfig, MCPProgress, load_mcp_servers
-from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
-from operad_mcp.loader import MCPClientLoader, from_mcp
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from operad_mcp.blocks import (
+        Annotations,
+        AudioContent,
+        ContentBlock,
+        ImageContent,
+        ResourceContent,
+        ResourceLinkContent,
+        TextContent,
+        map_mcp_content_blocks,
+    )
+    from operad_mcp.client import MCPClientWrapper, close_mcp_client, create_mcp_client
+    from operad_mcp.config import MCPAuth, MCPClientConfig, MCPProgress, load_mcp_servers
+    from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
+    from operad_mcp.loader import MCPClientLoader, from_mcp
+
+# Imported when first used: whoever has this plugin installed imports this package, most for its entry point alone.
+_MODULES = {
+    "Annotations": "blocks",
+    "AudioContent": "blocks",
+    "ContentBlock": "blocks",
+    "ImageContent": "blocks",
+    "MCPAuth": "config",
+    "MCPClientConfig": "config",
+    "MCPClientLoader": "loader",
+    "MCPClientWrapper": "client",
+    "MCPProgress": "config",
+    "MCPResponseMeta": "envelopes",
+    "ResourceContent": "blocks",
+    "ResourceLinkContent": "blocks",
+    "TextContent": "blocks",
+    "close_mcp_client": "client",
+    "create_mcp_client": "client",
+    "from_mcp": "loader",
+    "load_mcp_servers": "config",
+    "map_mcp_content_blocks": "blocks",
+    "mcp_envelope": "envelopes",
+}
 
 __all__ = [
     "Annotations",
@@ -39,3 +67,15 @@ __all__ = [
     "map_mcp_content_blocks",
     "mcp_envelope",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"operad_mcp.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
 from operad.plugin import SourceContext, SourceSession
-from operad_mcp.client import MCPClientWrapper, create_mcp_client, safe_namespace
 from operad_mcp.config import MCPClientConfig, load_mcp_servers
-from operad_mcp.loader import MCPClientLoader
+
+if TYPE_CHECKING:
+    from operad_mcp.client import MCPClientWrapper
+
+# The client is imported where it is used: every application that finds this plugin imports this module.
 
 
 def _source_config() -> type[Any]:
@@ -62,6 +65,8 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
 
 
 async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) -> SourceSession:
+    from operad_mcp.client import create_mcp_client
+
     try:
         wrapper = await create_mcp_client(name, config, namespace=context.namespace, logger=context.logger)
     except CallError as error:
@@ -70,6 +75,9 @@ async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) 
 
 
 async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
+    from operad_mcp.client import safe_namespace
+    from operad_mcp.loader import MCPClientLoader
+
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):
             raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
