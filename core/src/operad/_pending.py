@@ -205,7 +205,7 @@ class PendingRequestMap:
 
     # --- calling ---------------------------------------------------------------------------------
 
-    async def call(
+    def call(
         self,
         operation_id: str,
         input: Any = None,
@@ -216,7 +216,7 @@ class PendingRequestMap:
         parent_request_id: str | None = None,
         traceparent: str | None = None,
         retry: bool = False,
-    ) -> ResponseEnvelope[Any]:
+    ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
         """Call an operation; of a subscription, take the first item and end it.
 
         Args:
@@ -234,11 +234,17 @@ class PendingRequestMap:
             CallError: and nothing else, but a cancellation of the calling task.
         """
         limit = self._limit(timeout, deadline)
+        # Not a coroutine around a coroutine: 10,000 calls that wait would keep two frames each.
+        if retry:
+            return self._retrying(operation_id, input, limit, identity, parent_request_id, traceparent)
+        return self._call(operation_id, input, limit, identity, parent_request_id, traceparent)
+
+    async def _retrying(self, operation_id: str, input: Any, limit: float, *options: Any) -> ResponseEnvelope[Any]:
         while True:
             try:
-                return await self._call(operation_id, input, limit, identity, parent_request_id, traceparent)
+                return await self._call(operation_id, input, limit, *options)
             except CallError as error:
-                if not retry or error.code != ErrorCode.UNAVAILABLE or not await self._recovered(limit):
+                if error.code != ErrorCode.UNAVAILABLE or not await self._recovered(limit):
                     raise
 
     async def _call(
@@ -334,7 +340,10 @@ class PendingRequestMap:
         items = stream.items
         try:
             try:
-                target = await link.send(f"op:{operation_id}", event)
+                async with asyncio.timeout(self._timeout):
+                    target = await link.send(f"op:{operation_id}", event)
+            except TimeoutError:  # the transport does not take it
+                raise _timed_out(operation_id, (time.time() + self._timeout) * 1000) from None
             except TransportError as error:
                 self._pending.pop(request_id, None)
                 raise self._not_sent(error, operation_id) from error
