@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 import mcp_types as types
@@ -40,7 +41,9 @@ async def steps(context: Context, count: int) -> str:
 
 @server.tool()
 async def talk(context: Context) -> str:
-    await context.info("a word from the server", logger_name="talker")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated in the newest revision, and still in use
+        await context.info("a word from the server", logger_name="talker")
     return "said"
 
 

@@ -164,12 +164,12 @@ async def test_logs_of_the_server_reach_the_callback_or_the_logger(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[dict[str, Any]] = []
-    async with features(**STDIO, mode=mode, on_log=seen.append, log_level="info") as registry:
+    async with features(mode=mode, on_log=seen.append, log_level="info") as registry:
         await registry.execute("f.talk")
         await until(lambda: bool(seen))
     assert seen[0]["data"] == "a word from the server"
     caplog.set_level(logging.INFO)
-    async with features(**STDIO, mode=mode, log_level="info") as registry:
+    async with features(mode=mode, log_level="info") as registry:
         await registry.execute("f.talk")
         await until(lambda: "a word from the server" in caplog.text)
 
@@ -254,13 +254,15 @@ async def test_a_server_object_in_this_process_is_a_source(mode: str) -> None:
         assert (await registry.execute("f.double", {"number": 4})).data == {"result": 8}
 
 
-@pytest.mark.parametrize("arguments", [(), ("json",), ("stateless",)])
-async def test_http_servers_are_called_and_left(arguments: tuple[str, ...]) -> None:
-    async with HttpServer(*arguments) as http:
-        for mode in ("auto", "legacy"):
-            async with features(url=http.url, mode=mode) as registry:
-                results = await asyncio.gather(*(registry.execute("f.add", {"a": n, "b": 1}) for n in range(20)))
-                assert [result.data["total"] for result in results] == list(range(1, 21))
+async def test_http_servers_are_called_and_left() -> None:
+    async def use(url: str, mode: str) -> None:
+        async with features(url=url, mode=mode) as registry:
+            results = await asyncio.gather(*(registry.execute("f.add", {"a": n, "b": 1}) for n in range(20)))
+            assert [result.data["total"] for result in results] == list(range(1, 21))
+
+    async with HttpServer() as stateful, HttpServer("json") as plain, HttpServer("stateless") as stateless:
+        urls = [server.url for server in (stateful, plain, stateless)]
+        await asyncio.gather(*(use(url, mode) for url in urls for mode in ("auto", "legacy")))
 
 
 async def test_a_refused_connection_fails_its_call_and_the_next_one_initialises_again() -> None:
