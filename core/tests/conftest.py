@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from operad.testing._leaks import Held, assert_nothing_pending
+from operad.testing import HeldResources, assert_nothing_pending
 
 
 @pytest.fixture
 async def _quiet_loop() -> AsyncIterator[None]:
-    before = Held.now()
+    before = HeldResources.now()
     yield
     await assert_nothing_pending(before)
 
@@ -24,6 +24,6 @@ def _nothing_pending(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("_quiet_loop")
         yield
         return
-    before = Held.now()
+    before = HeldResources.now()
     yield
-    assert not [word for word in Held.now().left(before) if "socket" not in word]
+    assert not [word for word in HeldResources.now().left(before) if "socket" not in word]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry, OperationSpec
-from operad.testing._leaks import assert_nothing_pending
+from operad.testing import assert_nothing_pending
 
 LIMIT = 10.0
 

@@ -24,9 +24,9 @@ PROMISED = {
         Registration Server Source SourceContext SourceSession Transport TransportError TransportFactory hookimpl
     """,
     "operad.testing": """
-        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example Participant PluginConformance
-        SourceCapabilities SourceConformance StaticSource TransportConformance make_plugin plugins_of run
-        support_table
+        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
+        PluginConformance SourceCapabilities SourceConformance StaticSource TransportConformance
+        assert_nothing_pending make_plugin plugins_of run support_table
     """,
 }
 

@@ -6,6 +6,7 @@ Nothing here is loaded by pytest on its own; an author imports what the tests us
 from operad.testing._envelopes import EnvelopeKindCapabilities, EnvelopeKindConformance
 from operad.testing._examples import ANYTHING, Example
 from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
+from operad.testing._leaks import HeldResources, assert_nothing_pending
 from operad.testing._plugins import PluginConformance
 from operad.testing._running import run
 from operad.testing._sources import SourceCapabilities, SourceConformance
@@ -18,12 +19,14 @@ __all__ = [
     "EnvelopeKindCapabilities",
     "EnvelopeKindConformance",
     "Example",
+    "HeldResources",
     "Participant",
     "PluginConformance",
     "SourceCapabilities",
     "SourceConformance",
     "StaticSource",
     "TransportConformance",
+    "assert_nothing_pending",
     "make_plugin",
     "plugins_of",
     "run",

@@ -17,7 +17,7 @@ _POOLS = ("operad", "asyncio_")
 
 
 @attrs.frozen
-class Held:
+class HeldResources:
     """What the process holds: compare it before and after."""
 
     threads: frozenset[int]
@@ -27,7 +27,7 @@ class Held:
     """On Linux; elsewhere none."""
 
     @classmethod
-    def now(cls) -> Held:
+    def now(cls) -> HeldResources:
         """As of now."""
         threads = {
             thread.ident
@@ -36,7 +36,7 @@ class Held:
         }
         return cls(frozenset(threads), _sockets(), _children())
 
-    def left(self, before: Held) -> list[str]:
+    def left(self, before: HeldResources) -> list[str]:
         """What is there and was not before, in words."""
         threads = [
             thread.name for thread in threading.enumerate() if thread.ident in self.threads - before.threads
@@ -79,18 +79,18 @@ def _in_loop() -> list[str]:
     return [*words, *(f"timer {timer!r}" for timer in timers if not timer.cancelled())]
 
 
-async def assert_nothing_pending(before: Held | None = None, *, grace: float = GRACE) -> None:
+async def assert_nothing_pending(before: HeldResources | None = None, *, grace: float = GRACE) -> None:
     """Check that nothing is pending in the running event loop but the caller.
 
     Args:
-        before: what the process held before the test, by `Held.now`; without it only the loop is looked at.
+        before: what the process held before the test, by `HeldResources.now`; without it only the loop is looked at.
         grace: seconds that what is being closed gets.
 
     Raises:
         AssertionError: a task or a timer is left, or, with ``before``, a thread, socket or child process.
     """
     for _ in range(int(grace / _STEP) + 1):
-        left = _in_loop() if before is None else [*_in_loop(), *Held.now().left(before)]
+        left = _in_loop() if before is None else [*_in_loop(), *HeldResources.now().left(before)]
         if not left:
             return
         await asyncio.sleep(_STEP)
