@@ -4,9 +4,9 @@
     python benchmarks/brokers.py workers      # throughput and shares with 1 to 4 workers
     python benchmarks/brokers.py scale        # 10,000 operations, 1,000 callers: what they cost on the broker
 
-Server, workers and caller are processes of their own on 127.0.0.1. Raw client and operad take turns in one caller,
-and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--faststream`` is the Python of
-an environment with ``faststream[nats,redis]``; it runs after them.
+Server, workers and caller are processes of their own on 127.0.0.1. Raw client and operad take turns in one
+caller, and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--faststream`` is the
+Python of an environment with ``faststream[nats,redis]``; it runs after them.
 """
 
 from __future__ import annotations

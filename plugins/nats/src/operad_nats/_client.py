@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +86,8 @@ class StrictClient(Client):
     async def close(self) -> None:
         """Write what is left, and close."""
         self._write_out()
-        await super().close()
+        with contextlib.suppress(AttributeError):  # older versions: of a connection that was never there
+            await super().close()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if self._require_tls and initial_connection and not info.get("tls_required"):
