@@ -265,6 +265,14 @@ async def test_http_servers_are_called_and_left() -> None:
         await asyncio.gather(*(use(url, mode) for url in urls for mode in ("auto", "legacy")))
 
 
+async def test_the_transport_of_2024_is_spoken_too() -> None:
+    async with (
+        HttpServer("sse") as old,
+        features(url=old.url.replace("/mcp", "/sse"), transport="sse", mode="legacy") as registry,
+    ):
+        assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["total"] == 2
+
+
 async def test_a_refused_connection_fails_its_call_and_the_next_one_initialises_again() -> None:
     async with (
         HttpServer() as http,

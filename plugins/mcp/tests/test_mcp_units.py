@@ -304,3 +304,54 @@ async def test_oauth_without_handlers_is_refused_with_what_is_missing() -> None:
             await registry.load("mcp", namespace="o", url="http://127.0.0.1:9/mcp", auth={"type": "oauth"})
     with pytest.raises(ConfigError, match="needs a token"):
         MCPAuth()
+
+
+class Keys:
+    """A keyring in a dictionary, with the two functions of the package ``keyring``."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.broken = False
+
+    def get_password(self, service: str, name: str) -> str | None:
+        if self.broken:
+            raise RuntimeError("locked")
+        return self.kept.get((service, name))
+
+    def set_password(self, service: str, name: str, text: str) -> None:
+        if self.broken:
+            raise RuntimeError("locked")
+        self.kept[service, name] = text
+
+
+async def test_tokens_live_in_the_keyring_and_a_locked_one_only_costs_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from mcp.shared.auth import OAuthToken
+
+    from operad_mcp._oauth import KeyringStore
+
+    keys = Keys()
+    await KeyringStore("http://a/mcp", keys).set_tokens(OAuthToken(access_token="t", token_type="Bearer"))
+    found = await KeyringStore("http://a/mcp", keys).get_tokens()
+    assert found is not None
+    assert found.access_token == "t"
+    assert await KeyringStore("http://b/mcp", keys).get_tokens() is None
+    assert await KeyringStore("http://a/mcp", keys).get_client_info() is None
+    keys.broken = True
+    assert await KeyringStore("http://a/mcp", keys).get_tokens() is None
+    await KeyringStore("http://a/mcp", keys).set_tokens(found)
+    assert "locked" in caplog.text
+
+
+async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
+    from operad_mcp._oauth import http_auth
+
+    with pytest.raises(ConfigError, match="issuer"):
+        MCPAuth(type="client_credentials", client_id="i", client_secret="s")
+    auth = MCPAuth(type="client_credentials", client_id="i", client_secret="s", issuer="https://as.invalid")
+    made = await http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
+    assert type(made).__name__ == "ClientCredentialsOAuthProvider"
+    assert "'s'" not in repr(auth)
+    given = MCPAuth(type="provider", provider=made)
+    assert await http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=given), "s") is made
