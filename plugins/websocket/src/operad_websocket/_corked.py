@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 
-class Corked:
-    """A transport of which only the first write in a turn of the event loop goes out at once.
+_CLOSE_BY = 0.0001
+"""Seconds: writes that follow each other more quickly are taken for a burst."""
 
-    What is written later in the same turn goes out together at its end. A single call loses no time, and many at
-    once cost one system call instead of one each: at 64 in flight that is most of what a frame costs.
+
+class Corked:
+    """A transport that writes at once, but writes a burst together at the end of the turn of the event loop.
+
+    A single call loses no time, and many at once cost one system call instead of one each: at 64 in flight that
+    is most of what a frame costs.
     """
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
@@ -18,22 +23,27 @@ class Corked:
         self.is_closing = transport.is_closing
         self.get_write_buffer_size = transport.get_write_buffer_size
         self._loop = asyncio.get_running_loop()
-        self._later: list[bytes | bytearray] | None = None
+        self._last = 0.0
+        self._later: list[bytes | bytearray] = []
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
-        if self._later is None:
-            self._later = []
-            self._loop.call_soon(self.flush)
+        if self._later:
+            self._later.append(data)
+            return
+        now = time.perf_counter()
+        if now - self._last > _CLOSE_BY:
             self._transport.write(data)
         else:
             self._later.append(data)
+            self._loop.call_soon(self.flush)
+        self._last = now
 
     def flush(self) -> None:
         """Write what has been kept; idempotent."""
-        later, self._later = self._later, None
-        if later and not self._transport.is_closing():
-            self._transport.write(b"".join(later))
+        if self._later and not self._transport.is_closing():
+            self._transport.write(b"".join(self._later))
+        self._later.clear()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
