@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import Any
 
-
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
 
