@@ -343,3 +343,20 @@ async def test_links_of_another_prefix_are_on_another_bus(join: Joiner) -> None:
     await stranger.until(lambda: bool(stranger.events))
     assert stranger.events[0]["payload"]["code"] == "NO_RESPONDERS"
     assert server.events == []
+
+
+async def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(
+    join: Joiner, nats_server: NATSServer
+) -> None:
+    client = await join(nats_server.url, reconnect_wait=0.05)
+    nats_server.kill()
+    await client.until(lambda: client.states[-1] == ("down", 1))
+    nats_server.start()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await client.link.send(client.link.inbox, request(1))
+            except LinkDownError:
+                continue
+            break
+    await client.until(lambda: client.events == [request(1)])

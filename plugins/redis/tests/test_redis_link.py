@@ -426,3 +426,20 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(join: Joiner, red
     await client.until(lambda: client.states[-1] == ("up", 2))
     await client.link.send("op:test.op", request(2))
     await server.until(lambda: bool(server.events))
+
+
+async def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(
+    join: Joiner, redis_server: RedisServer
+) -> None:
+    client = await join(redis_server.url, reconnect_wait=0.05)
+    redis_server.kill()
+    await client.until(lambda: client.states[-1] == ("down", 1))
+    redis_server.start()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await client.link.send(client.link.inbox, request(1))
+            except LinkDownError:
+                continue
+            break
+    await client.until(lambda: client.events == [request(1)])

@@ -183,11 +183,6 @@ class RedisLink:
 
     # --- commands ----------------------------------------------------------------------------------
 
-    def _live(self) -> Pipeline:
-        if not self._is_up or self._commands is None:
-            raise LinkDownError(f"the connection to {self._host()} is down")
-        return self._commands
-
     def _command(self, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
         """Run a script, and wait for its answer."""
         assert self._commands is not None
@@ -252,7 +247,10 @@ class RedisLink:
         if len(data) > self._transport.max_payload:
             limit = self._transport.max_payload
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
-        commands = self._live()
+        commands = self._commands
+        if not self._is_up or commands is None:
+            await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
+            raise LinkDownError(f"the connection to {self._host()} is down")
         try:
             if to.startswith("op:"):
                 taken = await self._dispatch(to, data, 0)
