@@ -26,6 +26,8 @@ _REMEMBERED = 1_024
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
 _MAX_TOPIC = 1_024
+_SHARED = frozenset({"op:operad.list", "op:operad.describe"})
+"""What every handler offers to serve, and only those of one identity may: a refusal is no alarm."""
 
 
 @attrs.frozen(kw_only=True)
@@ -382,7 +384,8 @@ class Switch:
                     self._topics.setdefault(topic, deque()).append(peer)
             else:
                 refused.append({"topic": topic, "reason": reason})
-                self._refuse(peer, f"to serve {topic[:200]}: {reason}")
+                if topic not in _SHARED:
+                    self._refuse(peer, f"to serve {topic[:200]}: {reason}")
         answer = {"topics": accepted, "refused": refused}
         self._deliver(peer, {"type": REGISTERED, "id": event.get("id", ""), "payload": answer})
 
