@@ -112,6 +112,7 @@ def test_an_id_from_the_input_counts_for_this_resource_only() -> None:
     ann = Identity("ann", (), {"doc:1": ["read"], "user:2": ["read"], "doc:true": ["read"]})
     assert allowed(control, ann, {"id": "1"})
     assert allowed(control, ann, {"id": 1})
+    hostile: Any
     for hostile in ({"id": "2"}, {"id": "*"}, {"id": None}, {"id": ["1"]}, {"id": True}, {"id": 1.0}, {}, [], "1"):
         assert not allowed(control, ann, hostile)
 

@@ -85,7 +85,7 @@ def test_an_env_can_be_copied_and_inspected(registry: OperationRegistry) -> None
 
 
 async def test_nested_calls_keep_identity_and_metadata_and_name_their_parent(registry: OperationRegistry) -> None:
-    seen = {}
+    seen: dict[str, Any] = {}
 
     async def outer(input: Any, context: OperationContext) -> None:
         seen["mine"] = context.request_id

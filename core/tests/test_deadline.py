@@ -135,7 +135,7 @@ async def test_the_earlier_of_timeout_and_deadline_counts() -> None:
 
 async def test_a_nested_call_inherits_the_deadline_and_may_only_shorten_it() -> None:
     registry = OperationRegistry()
-    seen = []
+    seen: list[Any] = []
 
     async def inner(input: Any, context: OperationContext) -> None:
         seen.append(context.deadline)

@@ -143,6 +143,7 @@ def test_what_counts_as_an_envelope() -> None:
     assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, KINDS)
     assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, ["pigeon"])
     assert not is_response_envelope(local, ["pigeon"])
+    other: Any
     for other in (
         None,
         1,

@@ -105,3 +105,8 @@ def test_a_string_is_no_list_of_tags() -> None:
 def test_metadata_of_one_spec_is_not_that_of_all() -> None:
     one, two = OperationSpec(namespace="a", name="b"), OperationSpec(namespace="a", name="c")
     assert one.metadata is not two.metadata
+
+
+def test_an_error_schema_needs_a_code() -> None:
+    with pytest.raises(RegistrationError, match="error_schemas: expected {code"):
+        OperationSpec(namespace="a", name="b", error_schemas=[{"schema": {}}])

@@ -85,7 +85,7 @@ async def test_replace_overwrites_spec_and_handler() -> None:
 @pytest.mark.parametrize("spec_first", [True, False])
 async def test_spec_and_handler_may_come_apart_in_either_order(spec_first: bool) -> None:
     registry = OperationRegistry()
-    steps = [lambda: registry.register_spec(spec()), lambda: registry.register_handler("math.add", add)]
+    steps: list[Any] = [lambda: registry.register_spec(spec()), lambda: registry.register_handler("math.add", add)]
     for step in steps if spec_first else reversed(steps):
         step()
     assert (await registry.execute("math.add", {"a": 2, "b": 2})).data == 4
@@ -149,7 +149,7 @@ def test_a_refused_spec_does_not_lose_the_handler_that_waits() -> None:
 
 def test_register_without_handler_points_to_register_spec() -> None:
     with pytest.raises(TypeError, match="register_spec"):
-        OperationRegistry().register(spec(), None)  # type: ignore[arg-type]  # the mistake under test
+        OperationRegistry().register(spec(), None)  # type: ignore[call-overload]  # the mistake under test
 
 
 def test_unregister_removes_and_an_unknown_id_is_an_error() -> None:

@@ -231,7 +231,7 @@ async def test_cancelling_the_reader_closes_the_handler_and_passes_through() -> 
 
 async def test_two_readers_at_once_are_refused() -> None:
     subscription = registry_of(Ticker(pause=60)).subscribe("s.ticks")
-    reader = asyncio.create_task(anext(subscription))  # type: ignore[arg-type]  # a coroutine, here
+    reader = asyncio.create_task(subscription.__anext__())
     await asyncio.sleep(0.01)
     with pytest.raises(RuntimeError, match="another task"):
         await anext(subscription)
@@ -326,3 +326,9 @@ async def test_a_subscription_can_be_made_of_any_stream_of_envelopes() -> None:
 
     async with Subscription(none()) as subscription:
         assert [item async for item in subscription] == []
+
+
+async def test_a_subscription_that_is_read_once_and_dropped_closes_the_handler() -> None:
+    ticker = Ticker()
+    await anext(registry_of(ticker).subscribe("s.ticks"))
+    await settled(ticker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import types
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Annotated, Any, Literal, Optional, TypedDict
@@ -224,7 +225,7 @@ async def test_further_keywords_are_further_properties() -> None:
 
 async def test_pydantic_models_answer_for_themselves() -> None:
     pydantic = pytest.importorskip("pydantic")
-    Inner = pydantic.create_model("Inner", n=(int, ...))
+    Inner: Any = pydantic.create_model("Inner", n=(int, ...))
     Model = pydantic.create_model("Model", inner=(Inner, ...), when=(datetime.date, ...))
 
     async def f(model: Any, many: Any) -> Any:
@@ -232,7 +233,7 @@ async def test_pydantic_models_answer_for_themselves() -> None:
         assert isinstance(many[0], Inner)
         return model
 
-    f.__annotations__ = {"model": Model, "many": list[Inner], "return": Model}
+    f.__annotations__ = {"model": Model, "many": types.GenericAlias(list, (Inner,)), "return": Model}
     value = {"inner": {"n": 1}, "when": "2024-05-06"}
     assert await call(operation(f), {"model": value, "many": [{"n": 2}]}) == value
     with pytest.raises(CallError, match="VALIDATION_ERROR"):
@@ -286,7 +287,7 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
 async def test_the_context_is_handed_in_where_it_is_asked_for() -> None:
     @operation
     async def by_name(a: int, context) -> str | None:  # type: ignore[no-untyped-def]  # the untyped form
-        return context.request_id
+        return str(context.request_id)
 
     @operation
     async def by_type(ctx: OperationContext, a: int) -> str | None:

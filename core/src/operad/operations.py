@@ -63,15 +63,18 @@ class ErrorDefinition:
 
 
 def _error_schemas(values: Iterable[ErrorDefinition | Mapping[str, Any]]) -> tuple[ErrorDefinition, ...]:
-    if not values:
-        return ()
-    return tuple(
-        value
-        if isinstance(value, ErrorDefinition)
-        else ErrorDefinition(
-            value["code"], value.get("description", ""), value.get("schema"), value.get("httpStatus")
+    return tuple(_error_schema(value) for value in values) if values else ()
+
+
+def _error_schema(value: ErrorDefinition | Mapping[str, Any]) -> ErrorDefinition:
+    if isinstance(value, ErrorDefinition):
+        return value
+    if not isinstance(value.get("code"), str):
+        raise RegistrationError(
+            f"error_schemas: expected {{code, description?, schema?, httpStatus?}}, got {value!r}"
         )
-        for value in values
+    return ErrorDefinition(
+        value["code"], value.get("description", ""), value.get("schema"), value.get("httpStatus")
     )
 
 

@@ -83,7 +83,7 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
     """Check that nothing is pending in the running event loop but the caller.
 
     Args:
-        before: what the process held before the test, by `HeldResources.now`; without it only the loop is looked at.
+        before: what the process held before the test (`HeldResources.now`); without it only the loop counts.
         grace: seconds that what is being closed gets.
 
     Raises:
