@@ -3,8 +3,8 @@
     python benchmarks/openapi.py [load] [call] [sse]
 
 Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, where installed:
-FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents: Stripe's from ../shared/data/specs and GitHub's from npm
-``@octokit/openapi`` (installed by the tests of tests/peers/prism), where they are.
+FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents, where they are: Stripe's from
+../shared/data/specs and GitHub's from npm ``@octokit/openapi`` (package.json of tests/peers/prism).
 """
 
 import asyncio
@@ -78,9 +78,10 @@ def bench_loading():
         floor, ours = best(lambda data=data: json.loads(data)), best(lambda path=path: load(path))
         floor_bytes, our_bytes = kept(lambda data=data: json.loads(data)), kept(lambda path=path: load(path))
         print(
-            f"{name:8} load {len(load(path))} operations: json.loads {floor * 1e3:.0f} ms, ours {ours * 1e3:.0f} ms, "
-            f"ratio {ours / floor:.2f} (at most 1.5); memory {floor_bytes / 1e6:.1f} MB, "
-            f"ours {our_bytes / 1e6:.1f} MB, ratio {our_bytes / floor_bytes:.2f} (at most 1.3)"
+            f"{name:8} load {len(load(path))} operations: json.loads {floor * 1e3:.0f} ms, "
+            f"ours {ours * 1e3:.0f} ms, ratio {ours / floor:.2f} (at most 1.5); "
+            f"memory {floor_bytes / 1e6:.1f} MB, ours {our_bytes / 1e6:.1f} MB, "
+            f"ratio {our_bytes / floor_bytes:.2f} (at most 1.3)"
         )
         times = first_call(path)
         print(

@@ -127,6 +127,8 @@ class Generator:
                             value.pop(name, None)
                     return value
                 value = self.value(target, depth + 1)
+                if kinds == {"integer", "string"} and value.isdigit():
+                    value = "alpha"
                 discriminator = schema.get("discriminator", {})
                 if isinstance(value, dict) and "mapping" in discriminator:
                     names = [n for n, ref in discriminator["mapping"].items() if ref == branch.get("$ref")]
