@@ -79,6 +79,8 @@ async def run(url: str, scenario: str, version: str, context: dict[str, Any]) ->
             url=url,
             auth=auth(scenario, context),
             mode="auto" if modern else "legacy",
+            connect_timeout=120,
+            discover_timeout=60,  # all scenarios run at once: on a slow machine none is to fall back
             elicitation=elicit,
             sampling=sample,
             roots=["file:///tmp"],
