@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,49 +52,36 @@ async def reflect(
 
 
 class _Reflection:
-    """One reflection stream: a question, then its answer, and so on."""
+    """Questions to a server about itself, each a call of its own.
+
+    The method takes a stream, and a stream of one message is what a unary call sends. Writing to a stream that the
+    server has refused already would hide its reason (grpcio then reports INTERNAL).
+    """
 
     def __init__(self, channel: grpc.aio.Channel, method: str, metadata: Metadata) -> None:
-        self._questions: asyncio.Queue[Any] = asyncio.Queue()
-        stub = channel.stream_stream(
+        self._metadata = tuple(metadata)
+        self._call = channel.unary_unary(
             method,
             request_serializer=ServerReflectionRequest.SerializeToString,
             response_deserializer=ServerReflectionResponse.FromString,
         )
-        self._call = stub(self._asked(), metadata=tuple(metadata))
-
-    async def _asked(self) -> AsyncIterator[Any]:
-        while (question := await self._questions.get()) is not None:
-            yield question
 
     async def describe(self, services: Iterable[str] | None) -> tuple[DescriptorPool, list[str]]:
-        try:
-            listed = await self._ask(list_services="*")
-            offered = [service.name for service in listed.list_services_response.service]
-            wanted = (
-                [name for name in offered if not name.startswith(_INTERNAL)]
-                if services is None
-                else list(services)
-            )
-            files: dict[str, FileDescriptorProto] = {}
-            for name in wanted:
-                self._keep(files, await self._ask(file_containing_symbol=name), name)
-            while missing := _missing(files):
-                for name in missing:
-                    self._keep(files, await self._ask(file_by_filename=name), name)
-            return _pool(files), wanted
-        finally:
-            self._questions.put_nowait(None)
-            self._call.cancel()
+        listed = await self._ask(list_services="*")
+        offered = [service.name for service in listed.list_services_response.service]
+        wanted = (
+            [name for name in offered if not name.startswith(_INTERNAL)] if services is None else list(services)
+        )
+        files: dict[str, FileDescriptorProto] = {}
+        for name in wanted:
+            self._keep(files, await self._ask(file_containing_symbol=name), name)
+        while missing := _missing(files):
+            for name in missing:
+                self._keep(files, await self._ask(file_by_filename=name), name)
+        return _pool(files), wanted
 
     async def _ask(self, **question: str) -> Any:
-        self._questions.put_nowait(ServerReflectionRequest(**question))
-        answer = await self._call.read()
-        if answer is grpc.aio.EOF:
-            # Raises the status where it is an error.
-            await self._call.wait_for_connection()
-            raise SourceError("grpc: the server ended the reflection stream early")
-        return answer
+        return await self._call(ServerReflectionRequest(**question), metadata=self._metadata)
 
     def _keep(self, files: dict[str, FileDescriptorProto], answer: Any, name: str) -> None:
         if answer.HasField("error_response"):
