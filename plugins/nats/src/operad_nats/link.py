@@ -50,6 +50,7 @@ class NATSLink:
         self._inbox = f"inbox:{transport.inbox}.{own}" if transport.inbox else f"inbox:{own}"
         # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
+        self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
         self._client = StrictClient(self._receive, require_tls=transport.requires_tls)
         self._registrations: set[_Registration] = set()
         self._epoch = 0
@@ -165,7 +166,7 @@ class NATSLink:
     def _refusal(self, subject: str) -> Event:
         """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
         _, _, operation, request = subject.rsplit(".", 3)
-        operation_id, request_id = (unquote(part, errors="strict") for part in (operation, request))
+        operation_id, request_id = (unquote(part, errors="replace") for part in (operation, request))
         return error_event(
             request_id,
             ErrorCode.NO_RESPONDERS,
@@ -205,11 +206,16 @@ class NATSLink:
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
         """Where the server answers a request that nobody takes: it answers without the request."""
-        request = quote(str(event["payload"].get("requestId", "")), safe="").replace(".", "%2E")
-        operation = quote(operation_id, safe="", errors="replace").replace(".", "%2E")
+        request = str(event["payload"].get("requestId", ""))
+        if not (request.isascii() and request.isalnum()):  # ids of `PendingRequestMap` are
+            request = quote(request, safe="", errors="surrogatepass").replace(".", "%2E")
         if not request or len(request) > _MAX_REQUEST_ID:
             return ""
-        return f"{self._subject(self._inbox)[:-1]}n.{operation[:_MAX_REQUEST_ID]}.{request}"
+        return self._refusals(operation_id) + request
+
+    def _refusals_of(self, operation_id: str) -> str:
+        operation = quote(operation_id, safe="", errors="replace").replace(".", "%2E")
+        return f"{self._subject(self._inbox)[:-1]}n.{operation[:_MAX_REQUEST_ID]}."
 
     # --- serving -----------------------------------------------------------------------------------
 
