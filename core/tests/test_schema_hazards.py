@@ -253,6 +253,13 @@ CASES = {
                 compiled = from_schema(schema)
                 compiled.cast(value), compiled.is_valid(value), compiled.errors(value), compiled.normalizer(value), compiled.mismatches(value)
     """,
+    "a chain of references that generated code would nest too deeply": """
+        links = {f"n{i}": {"properties": {"a": {"$ref": f"#/$defs/n{i + 1}"}}, "minProperties": 1} for i in range(480)}
+        schema = {"$ref": "#/$defs/n0", "minProperties": 1, "$defs": links | {"n480": {}}}
+        compiled = from_schema(schema)
+        assert compiled.is_valid({"a": {"a": 1}}) and not compiled.is_valid({"a": {}})
+        everything(schema, {"a": {}})
+    """,
 }
 
 

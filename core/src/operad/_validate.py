@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from operad._normalize import Body, children_of, in_place, ref_name
+from operad._rust import rust_check
 
 MAX_ERRORS = 20
 """`max_schema_errors`: the errors that are collected for one value."""
@@ -165,7 +166,10 @@ def _generated(bodies: Mapping[str, Body], root: Body, heavy: set[str]) -> Calla
     """The generated check of a schema, a function that raises; `_UnsupportedError` when it is not for it."""
     import fastjsonschema
 
-    form = _FastForm(bodies, root)
+    try:
+        form = _FastForm(bodies, root)
+    except RecursionError:
+        raise _UnsupportedError("a chain of references too long to follow") from None
     if not heavy.isdisjoint(form.definitions):
         raise _UnsupportedError("a schema that recurses, which generated code would follow without remembering")
     document = {"allOf": [form.root]} if "$ref" in form.root else dict(form.root)
@@ -265,8 +269,15 @@ class Checks:
         try:
             return self._generated(body)
         except _UnsupportedError as error:
-            self._reasons[id(body)] = str(error)
-            return lambda value: self.interpret(value, body)
+            return self._interpreted(body, str(error))
+
+    def _interpreted(self, body: Body, why: str) -> Check:
+        def interpret(value: Any) -> bool:
+            return self.interpret(value, body)
+
+        stand_in = rust_check(self.bodies, body, interpret)
+        self._reasons[id(body)] = f"{'interpreted' if stand_in is None else 'rust'}: {why}"
+        return stand_in or interpret
 
     def _closures(self, body: dict[str, Any]) -> Check:
         types = _types(body)
@@ -433,7 +444,7 @@ class Checks:
                 return self.interpret(value, body)
             return True
 
-        self._reasons[id(body)] = ""
+        self._reasons[id(body)] = "generated"
         return check
 
     # --- the interpreter
@@ -469,15 +480,16 @@ class Checks:
             _call.state = before
 
     def engine(self, bodies: list[Body]) -> str:
-        """How the given schemas are checked: `closures`, `generated` or `interpreted: <why>`."""
-        kinds = {self._reason(node) for body in bodies for node in _walk(body)}
-        why = sorted(kind for kind in kinds if kind)
-        return f"interpreted: {', '.join(why)}" if why else "generated" if "" in kinds else "closures"
+        """How the given schemas are checked: the slowest of what each of their parts says."""
+        engines = {self._engine(node) for body in bodies for node in _walk(body)}
+        for slow in ("interpreted", "rust"):
+            if why := sorted(engine.partition(": ")[2] for engine in engines if engine.startswith(slow)):
+                return f"{slow}: {', '.join(why)}"
+        return "generated" if "generated" in engines else "closures"
 
-    def _reason(self, body: Body) -> str | None:
-        """None for closures, an empty text for generated code, else why it is interpreted."""
+    def _engine(self, body: Body) -> str:
         if isinstance(body, bool) or _is_closed(body):
-            return None
+            return "closures"
         self.of(body)
         return self._reasons[id(body)]
 
