@@ -73,10 +73,10 @@ CASES = {
     """,
     "code_in_a_schema_is_not_run": '''
         for text in ("\\"); __import__('os').system('id') #", "'''
-     "'''"
-     """+__import__('os').system('id')+"""
-     "'''"
-     """", "{__import__('os').system('id')}",
+    "'''"
+    """+__import__('os').system('id')+"""
+    "'''"
+    """", "{__import__('os').system('id')}",
                      "{variable}", "\\n    __import__('os').system('id')\\n", "\\\\", "a\\"b", "%s{0}", "\\x00", "\\ud800", "]]{{}}"):
             schema = {"type": "object", "properties": {text: {"enum": [text, [text]]}}, "required": [text, "{x}"],
                       "patternProperties": {text: {"const": text}}, "dependentRequired": {text: [text]},
