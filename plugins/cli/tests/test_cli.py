@@ -10,6 +10,7 @@ import pytest
 import operad
 from operad_cli.inputs import input_of
 from operad_cli.main import main, speak_json
+from operad_cli.serving import without_password
 
 OPERATIONS = '''
 from operad import CallError, operation
@@ -252,3 +253,15 @@ def test_key_value_is_converted_without_guessing(
 ) -> None:
     schema = operad.from_schema({"type": "object", "properties": properties})
     assert input_of(fields, schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("ws://127.0.0.1:8765/", "ws://127.0.0.1:8765/"),
+        ("nats://user:secret@host:4222", "nats://host:4222"),
+        ("redis://:secret@host/0?password=secret", "redis://host/0"),
+    ],
+)
+def test_a_transport_is_printed_without_its_secrets(url: str, printed: str) -> None:
+    assert without_password(url) == printed

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
 
 from operad import CallHandler, ConfigError, OperationRegistry, PluginError
 from operad_cli import render
@@ -25,6 +26,12 @@ def until_stopped() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
+def without_password(url: str) -> str:
+    """The URL as it may be printed: no user, password, query or fragment, where secrets stand."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 async def serve(registry: OperationRegistry, url: str | None, identity: str | None, *, mask_errors: bool) -> int:
     """Serve the registry's operations on a transport until a signal comes, then drain."""
     options = dict(registry.transport_options)
@@ -37,7 +44,8 @@ async def serve(registry: OperationRegistry, url: str | None, identity: str | No
     transport = registry.plugins.transport(url, **options)
     with until_stopped() as stopped:
         async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors):  # type: ignore[arg-type]  # click checked the choice
-            render.error_console().print(f"serving {len(registry)} operations on {url}; Ctrl-C ends it")
+            where = without_password(url)
+            render.error_console().print(f"serving {len(registry)} operations on {where}; Ctrl-C ends it")
             await stopped.wait()
             render.error_console().print("draining")
     return render.report_failures(registry)
