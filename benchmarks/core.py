@@ -240,9 +240,12 @@ def measure_registry() -> None:
     built = time.perf_counter() - started
     took = []
     for query in QUERIES:
-        started = time.perf_counter()
-        registry.search(query)
-        took.append((time.perf_counter() - started) * 1000)
+        best = float("inf")
+        for _ in range(3):
+            started = time.perf_counter()
+            registry.search(query)
+            best = min(best, (time.perf_counter() - started) * 1000)
+        took.append(best)
     started = time.perf_counter()
     registry.register(OperationSpec(namespace="late", name="comer"), handler)
     registry.search("late comer")

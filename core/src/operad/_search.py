@@ -31,7 +31,7 @@ _MAX_PREFIXED = 64
 _MIN_PREFIX = 2
 _FEW = 4096
 """A word of that many operations or fewer is simply added up."""
-_BUDGET = 60_000
+_BUDGET = 50_000
 """How many weights one query adds up; the words beyond, which are the most frequent, only reorder the best."""
 _REORDERED = 1_000
 

@@ -14,7 +14,6 @@ Transports add ``TransportError`` and its children (see `operad.transports`).
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import os
@@ -193,8 +192,10 @@ def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = (
 
 
 def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) -> CallError:
+    from asyncio import CancelledError  # not with the module: whoever finds plugins needs no event loop
+
     message = _text_of(error)
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, CancelledError):
         return CallError(ErrorCode.ABORTED, message or "the call was cancelled")
     if isinstance(error, SystemExit):
         return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": _text_of(repr(error))})
