@@ -260,6 +260,11 @@ CASES = {
         assert compiled.is_valid({"a": {"a": 1}}) and not compiled.is_valid({"a": {}})
         everything(schema, {"a": {}})
     """,
+    "generated code for ever more schemas": """
+        links = {f"n{i}": {"properties": {"a": {"$ref": f"#/$defs/n{i + 1}"}}, "minProperties": 1} for i in range(5000)}
+        schema = from_schema({"$ref": "#/$defs/n0", "$defs": links | {"n5000": {}}})
+        assert "max_schemas_generated = 20000" in schema.engine, schema.engine
+    """,
 }
 
 

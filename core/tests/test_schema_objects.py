@@ -258,3 +258,8 @@ def test_the_module_imports_no_validator() -> None:
     code = "import sys, operad.schemas as s; s.from_schema({'type': 'object'}).is_valid({}); print([m for m in ('jsonschema', 'fastjsonschema', 'referencing') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_schema_that_leads_nowhere_is_bundled_as_one_that_says_nothing() -> None:
+    document = {"components": {"schemas": {}}}
+    assert from_schema({"type": "string"}, document=document, pointer="/nowhere").bundled() is True

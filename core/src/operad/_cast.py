@@ -16,7 +16,8 @@ from decimal import Decimal
 from typing import Any
 
 from operad._normalize import Body, ref_name
-from operad._validate import Check, Checks, equal, is_type
+from operad._validate import Check, Checks
+from operad._values import ARRAY, CONTAINER, equal, is_type
 
 logger = logging.getLogger("operad.schemas")
 
@@ -33,8 +34,6 @@ _ABSENT: Any = object()
 _INFINITE: Any = object()
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
-_ARRAY = (list, tuple)
-_CONTAINER = (dict, list, tuple)
 _EXACT: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -199,7 +198,7 @@ def _dispatch(objects: Caster | None, items: Caster | None, scalar: Caster | Non
     def cast(value: Any, call: Call) -> Any:
         if isinstance(value, dict):
             return value if objects is None else objects(value, call)
-        if isinstance(value, _ARRAY):
+        if isinstance(value, ARRAY):
             return value if items is None else items(value, call)
         return value if scalar is None else scalar(value, call)
 
@@ -424,7 +423,7 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
     scalar = scalar_cast(members, types) or identity
 
     def cast(value: Any, call: Call) -> Any:
-        return value if isinstance(value, _CONTAINER) else scalar(value, call)
+        return value if isinstance(value, CONTAINER) else scalar(value, call)
 
     if values is not None:
         # A string that is no member cannot become one when all are strings.

@@ -10,7 +10,8 @@ from typing import Any
 from operad._cast import Call, Casting
 from operad._explain import invented, readable, too_deep
 from operad._normalize import Closure, SchemaLimitError, Store, dialect_of, parse_pointer, ref_name, refs_of
-from operad._validate import MAX_DATA_DEPTH, Checks, is_deeper
+from operad._validate import Checks
+from operad._values import MAX_DATA_DEPTH, is_deeper
 from operad.schemas import SchemaError
 
 __all__ = ["Compiled", "Store", "bundle", "closure_of", "dialect_of"]
@@ -165,7 +166,7 @@ def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[s
     closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
     names: dict[str, str] = {}
     for name in closure.names:
-        names[name] = _export_name(store.location(name), set(names.values()))
+        names[name] = _export_name(closure.store.location(name), set(names.values()))
     bodies = {name: _renamed(closure.bodies[name], names) for name in closure.names}
     root: dict[str, Any] | bool = bodies.pop(closure.root)
     if isinstance(root, bool):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from operad._validate import equal
+from operad._values import equal
 from operad.schemas import Change, SchemaError
 
 _NAME = re.compile(r"[^\W\d]\w*")

@@ -12,224 +12,15 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
-from functools import cache
-from itertools import islice
 from typing import Any
 
+from operad._generated import Generator, UnsupportedError
+from operad._interpreter import MAX_ERRORS, errors_of
 from operad._normalize import Body, children_of, in_place, ref_name
 from operad._rust import rust_check
-
-MAX_ERRORS = 20
-"""`max_schema_errors`: the errors that are collected for one value."""
-MAX_DATA_DEPTH = 200
-"""`max_data_depth`: the levels of a value that are checked and cast."""
-MAX_GENERATED = 500
-"""The most schemas that code is generated for at once: beyond them that takes longer than it saves."""
-_INLINE_DEPTH = 5
+from operad._values import ARRAY, CLASSES, CONTAINER, equal, is_type
 
 Check = Callable[[Any], bool]
-
-
-class _UnsupportedError(Exception):
-    """The fast path does not take this schema; the message says why."""
-
-
-# --- normal form -> what fastjsonschema gets right ------------------------------------------------------
-
-_SAME = ("type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
-         "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties")  # fmt: skip
-_ANNOTATES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
-
-
-class _FastForm:
-    """The draft-7 form of a schema and what it reaches. Schemas nested beyond `_INLINE_DEPTH` become
-    definitions, because the generated code nests with them and Python refuses 20 nested blocks."""
-
-    def __init__(self, bodies: Mapping[str, Body], root: Body) -> None:
-        self.bodies = bodies
-        self.definitions: dict[str, Any] = {}
-        self.count = 0
-        self.root = self.schema(root, 0)
-
-    def schema(self, body: Body, depth: int) -> Any:
-        self.count += 1
-        if self.count > MAX_GENERATED:
-            raise _UnsupportedError(f"more than {MAX_GENERATED} schemas")
-        if isinstance(body, bool):
-            return body
-        if depth > _INLINE_DEPTH:
-            return self.define(f"x{self.count}", body)
-        out = {key: body[key] for key in _SAME if key in body}
-        self.values(body, out)
-        self.objects(body, out, depth + 1)
-        self.arrays(body, out, depth + 1)
-        self.unions(body, out, depth + 1)
-        if "$ref" in body:
-            name = ref_name(body)
-            ref = self.define(name, self.bodies[name])
-            if not out:
-                return ref
-            out["allOf"] = [ref, *out.get("allOf", [])]
-        return out
-
-    def define(self, name: str, body: Body) -> dict[str, str]:
-        if name not in self.definitions:
-            self.definitions[name] = True  # taken: the schema may refer to itself
-            self.definitions[name] = self.schema(body, 0)
-        return {"$ref": f"#/definitions/{name}"}
-
-    def values(self, body: dict[str, Any], out: dict[str, Any]) -> None:
-        if "multipleOf" in body:
-            if isinstance(body["multipleOf"], float):
-                raise _UnsupportedError("multipleOf of a fraction")
-            out["multipleOf"] = body["multipleOf"]
-        if "const" in body and "enum" in body:
-            raise _UnsupportedError("const beside enum")
-        values = [body["const"]] if "const" in body else body.get("enum")
-        if values is not None:
-            if any(_holds_object(value) for value in values):
-                # Its resolver would take a "$ref" or "$id" inside such a value for its own.
-                raise _UnsupportedError("an object in enum or const")
-            out["enum"] = values
-
-    def objects(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
-        for key in ("properties", "patternProperties"):
-            if key in body:
-                out[key] = {name: self.schema(node, depth) for name, node in body[key].items()}
-        rest = self.rest(body, "additionalProperties", "unevaluatedProperties")
-        if rest is not None and rest is not True:
-            out["additionalProperties"] = self.schema(rest, depth)
-        if "propertyNames" in body:
-            out["propertyNames"] = self.schema(body["propertyNames"], depth)
-        if "required" in body:
-            if out.get("additionalProperties") is False and not set(body["required"]) <= set(
-                out.get("properties", ())
-            ):
-                # It refuses to compile this apart from each other; it is merely never satisfied.
-                out["allOf"] = [{"required": body["required"]}]
-            else:
-                out["required"] = body["required"]
-        self.dependencies(body, out, depth)
-
-    def dependencies(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
-        needs = dict(body.get("dependentRequired", {}))
-        for name, node in body.get("dependentSchemas", {}).items():
-            schema = self.schema(node, depth)
-            needs[name] = {"allOf": [{"required": needs[name]}, schema]} if needs.get(name) else schema
-        if needs:
-            out["dependencies"] = needs
-
-    def rest(self, body: dict[str, Any], own: str, unevaluated: str) -> Body | None:
-        """The schema of what is not declared; `unevaluated*` where it can see no other schema's properties."""
-        if body.get(unevaluated, True) in (True, {}) or own in body:
-            return body.get(own)
-        if any(key in body for key in _ANNOTATES):
-            raise _UnsupportedError(unevaluated)
-        found: Body = body[unevaluated]
-        return found
-
-    def arrays(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
-        if "contains" in body:
-            least, most = body.get("minContains", 1), body.get("maxContains")
-            if most is not None or least > 1:
-                raise _UnsupportedError("minContains or maxContains")
-            if least:
-                out["contains"] = self.schema(body["contains"], depth)
-            if "unevaluatedItems" in body:
-                raise _UnsupportedError("unevaluatedItems")
-        rest = self.rest(body, "items", "unevaluatedItems")
-        if "prefixItems" in body:
-            out["items"] = [self.schema(node, depth) for node in body["prefixItems"]]
-            if rest is not None:
-                out["additionalItems"] = self.schema(rest, depth)
-        elif rest is not None:
-            out["items"] = self.schema(rest, depth)
-
-    def unions(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
-        for key in ("anyOf", "oneOf"):
-            if key in body:
-                out[key] = [self.schema(node, depth) for node in body[key]]
-        if "allOf" in body:
-            out["allOf"] = [*out.get("allOf", []), *(self.schema(node, depth) for node in body["allOf"])]
-        # An `if` alone decides nothing here; it only counts for `unevaluated*`.
-        for key in ("not", "if", "then", "else") if "then" in body or "else" in body else ("not",):
-            if key in body:
-                out[key] = self.schema(body[key], depth)
-
-
-def _holds_object(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and any(_holds_object(item) for item in value))
-
-
-def _generated(bodies: Mapping[str, Body], root: Body, heavy: set[str]) -> Callable[[Any], Any]:
-    """The generated check of a schema, a function that raises; `_UnsupportedError` when it is not for it."""
-    import fastjsonschema
-
-    try:
-        form = _FastForm(bodies, root)
-    except RecursionError:
-        raise _UnsupportedError("a chain of references too long to follow") from None
-    if not heavy.isdisjoint(form.definitions):
-        raise _UnsupportedError("a schema that recurses, which generated code would follow without remembering")
-    document = {"allOf": [form.root]} if "$ref" in form.root else dict(form.root)
-    document["definitions"] = form.definitions
-    document["$schema"] = "http://json-schema.org/draft-07/schema#"
-    try:
-        function: Callable[[Any], Any] = fastjsonschema.compile(
-            document, handlers=_NoHandlers(), use_default=False, use_formats=False, detailed_exceptions=False
-        )
-    except Exception as error:  # noqa: BLE001  # what it raises is not documented: KeyError, SyntaxError, re.error…
-        raise _UnsupportedError(f"fastjsonschema: {type(error).__name__}: {error}") from None
-    return function
-
-
-class _NoHandlers(dict[str, Callable[[str], Any]]):
-    """Claims every URI scheme and fetches nothing; the normal form has none, so this is a second lock."""
-
-    def __contains__(self, scheme: object) -> bool:
-        return True
-
-    def __missing__(self, scheme: str) -> Callable[[str], Any]:
-        def refuse(uri: str) -> Any:
-            raise LookupError(f"{uri} is outside the document: nothing is fetched")
-
-        return refuse
-
-
-# --- closures ----------------------------------------------------------------------------------------------
-
-_ARRAY = (list, tuple)
-_CONTAINER = (dict, list, tuple)
-_CLASSES: dict[str, tuple[type, ...]] = {
-    "null": (type(None),),
-    "boolean": (bool,),
-    "string": (str,),
-    "array": _ARRAY,
-    "object": (dict,),
-    "integer": (int,),
-    "number": (int, float),
-}
-
-
-def is_type(value: Any, name: str) -> bool:
-    """Whether a value is of a JSON type; 3.0 is an integer, True is no number, a tuple is an array."""
-    if isinstance(value, bool):
-        return name == "boolean"
-    return isinstance(value, _CLASSES[name]) or (
-        name == "integer" and isinstance(value, float) and value.is_integer()
-    )
-
-
-def equal(left: Any, right: Any) -> bool:
-    """JSON equality: 1 is 1.0 and is not True, at every level."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(item, right[key]) for key, item in left.items())
-    if isinstance(left, _ARRAY) and isinstance(right, _ARRAY):
-        return len(left) == len(right) and all(map(equal, left, right))
-    return bool(left == right)
 
 
 _TYPED = {"type", "default"}
@@ -249,6 +40,7 @@ class Checks:
     def __init__(self, bodies: Mapping[str, Body], heavy: set[str]) -> None:
         self.bodies = bodies
         self.heavy = heavy
+        self._generator = Generator(bodies, heavy)
         self._known: dict[int, tuple[Body, Check]] = {}
         self._reasons: dict[int, str] = {}
         self._local = threading.local()
@@ -268,7 +60,7 @@ class Checks:
             return self._closures(body)
         try:
             return self._generated(body)
-        except _UnsupportedError as error:
+        except UnsupportedError as error:
             return self._interpreted(body, str(error))
 
     def _interpreted(self, body: Body, why: str) -> Check:
@@ -317,7 +109,7 @@ class Checks:
 
         def remember(value: Any) -> bool:
             memo = getattr(self._local, "memo", None)
-            if memo is None or not isinstance(value, _CONTAINER):
+            if memo is None or not isinstance(value, CONTAINER):
                 return check(value)
             key = name, id(value)
             found: tuple[Any, bool] | None = memo.get(key)
@@ -433,7 +225,7 @@ class Checks:
     def _generated(self, body: Body) -> Check:
         from fastjsonschema import JsonSchemaValueException
 
-        function = _generated(self.bodies, body, self.heavy)
+        function = self._generator.check(body)
 
         def check(value: Any) -> bool:
             try:
@@ -446,8 +238,6 @@ class Checks:
 
         self._reasons[id(body)] = "generated"
         return check
-
-    # --- the interpreter
 
     def interpret(self, value: Any, body: Body) -> bool:
         """The interpreter's answer. Raises `RecursionError`; what is no JSON is not valid."""
@@ -467,17 +257,8 @@ class Checks:
 
     def found(self, value: Any, body: Body, most: int = MAX_ERRORS) -> list[Any]:
         """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
-        import referencing
-
-        schema = body if isinstance(body, bool) else {**body, "$defs": self.bodies}
-        validator = _interpreter()(schema, registry=referencing.Registry())
-        before = getattr(_call, "state", None)
         memo = getattr(self._local, "memo", None)
-        _call.state = (self.bodies, {} if memo is None and self.heavy else memo)
-        try:
-            return list(islice(validator.iter_errors(value), most))
-        finally:
-            _call.state = before
+        return errors_of(self.bodies, body, value, {} if memo is None and self.heavy else memo, most)
 
     def engine(self, bodies: list[Body]) -> str:
         """How the given schemas are checked: the slowest of what each of their parts says."""
@@ -513,7 +294,7 @@ def _exact(body: Body) -> frozenset[type]:
     """The classes whose every instance is valid."""
     if not isinstance(body, dict) or not body.keys() <= _TYPED:
         return frozenset()
-    return frozenset(cls for name in _types(body) or () for cls in _CLASSES[name])
+    return frozenset(cls for name in _types(body) or () for cls in CLASSES[name])
 
 
 def _check_values(body: dict[str, Any]) -> Check:
@@ -537,7 +318,7 @@ def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
     if types == ["object"] and objects is not None:
         return lambda value: isinstance(value, dict) and objects(value)
     if types == ["array"] and items is not None:
-        return lambda value: isinstance(value, _ARRAY) and items(value)
+        return lambda value: isinstance(value, ARRAY) and items(value)
     if types == ["string"] and strings is not None:
         return lambda value: isinstance(value, str) and strings(value)
 
@@ -546,7 +327,7 @@ def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
             return False
         if isinstance(value, dict):
             return objects is None or objects(value)
-        if isinstance(value, _ARRAY):
+        if isinstance(value, ARRAY):
             return items is None or items(value)
         if isinstance(value, str):
             return strings is None or strings(value)
@@ -554,7 +335,7 @@ def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
 
     if parts:
         return check
-    exact = frozenset(cls for name in types or () for cls in _CLASSES[name])
+    exact = frozenset(cls for name in types or () for cls in CLASSES[name])
     return lambda value: value.__class__ in exact or check(value)
 
 
@@ -615,115 +396,3 @@ def _one(checks: list[Check]) -> Check:
 def _types(body: dict[str, Any]) -> list[str] | None:
     types = body.get("type")
     return [types] if isinstance(types, str) else types
-
-
-# --- the interpreter ---------------------------------------------------------------------------------------
-
-_call = threading.local()
-
-
-def _frozen(value: Any) -> Any:
-    """A hashable stand-in that is equal where two JSON values are."""
-    if isinstance(value, dict):
-        return "o", frozenset((key, _frozen(item)) for key, item in value.items())
-    if isinstance(value, _ARRAY):
-        return "a", tuple(map(_frozen, value))
-    return (bool, value) if isinstance(value, bool) else value
-
-
-def _unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    from jsonschema.exceptions import ValidationError
-
-    if unique and isinstance(instance, list | tuple):
-        try:
-            distinct = len({_frozen(item) for item in instance})
-        except TypeError:  # a Python object that cannot be hashed: it is no JSON, and only itself
-            distinct = len(instance)
-        if distinct < len(instance):
-            yield ValidationError("has non-unique items")
-
-
-def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    from jsonschema.exceptions import ValidationError
-
-    if not is_type(instance, "number"):
-        return
-    if isinstance(instance, float) and not math.isfinite(instance):
-        failed = True
-    else:
-        # As decimals, the way they are written: 19.01 is a multiple of 0.01.
-        failed = (Fraction(repr(instance)) / Fraction(repr(factor))).denominator != 1
-    if failed:
-        yield ValidationError(f"{instance!r} is not a multiple of {factor}")
-
-
-def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """A reference of the normal form; remembered within a call where schemas branch as they recurse."""
-    bodies, memo = _call.state
-    body = bodies[ref[8:]]
-    if memo is None:
-        yield from validator.descend(instance, body)
-        return
-    from jsonschema.exceptions import ValidationError
-
-    key = "errors", ref, id(instance)
-    known = memo.get(key)
-    if known is None:
-        # No more than are ever shown: schemas that branch as they recurse double them with every level.
-        known = memo[key] = (instance, list(islice(validator.descend(instance, body), MAX_ERRORS)))
-    for error in known[1]:
-        # A copy: whoever passes an error on adds to its path.
-        yield ValidationError.create_from(error)
-
-
-@cache
-def _interpreter() -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.validators import extend
-
-    checker = Draft202012Validator.TYPE_CHECKER
-    for name in _CLASSES:
-        checker = checker.redefine(name, lambda _checker, value, name=name: is_type(value, name))
-    own = {"$ref": _ref, "uniqueItems": _unique_items, "multipleOf": _multiple_of, "const": _const, "enum": _enum}
-    validator = extend(Draft202012Validator, own, type_checker=checker)
-    descend = validator.descend
-
-    def descend_with_path(self: Any, instance: Any, schema: Any, path: Any = None, **options: Any) -> Any:
-        if schema is not False:
-            return descend(self, instance, schema, path=path, **options)
-        # The library leaves out where: it answers for `false` before it looks at the path.
-        error = ValidationError("", validator=None, validator_value=None, instance=instance, schema=False)
-        if path is not None:
-            error.path.appendleft(path)
-        return iter([error])
-
-    validator.descend = descend_with_path
-    return validator
-
-
-def _const(validator: Any, const: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    yield from _enum(validator, [const], instance, schema)
-
-
-def _enum(validator: Any, values: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
-    from jsonschema.exceptions import ValidationError
-
-    if not any(equal(instance, value) for value in values):
-        yield ValidationError(f"{instance!r:.60} is not one of the allowed values")
-
-
-def is_deeper(value: Any, limit: int) -> bool:
-    """Whether a value has more than `limit` levels of arrays and objects."""
-    level = [value]
-    for _ in range(limit + 1):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, _ARRAY):
-                below.extend(item)
-        if not below:
-            return False
-        level = below
-    return any(isinstance(item, (dict, list, tuple)) for item in level)
