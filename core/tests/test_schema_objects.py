@@ -1,6 +1,7 @@
 """`Schema`: errors for people, dialects, shared documents, bundles, caches, threads, pickles."""
 
 import copy
+import datetime
 import gc
 import pickle
 import subprocess
@@ -263,3 +264,8 @@ def test_the_module_imports_no_validator() -> None:
 def test_a_schema_that_leads_nowhere_is_bundled_as_one_that_says_nothing() -> None:
     document = {"components": {"schemas": {}}}
     assert from_schema({"type": "string"}, document=document, pointer="/nowhere").bundled() is True
+
+
+def test_an_example_that_is_no_json_is_left_out_of_a_bundle() -> None:
+    schema = from_schema({"type": "string", "title": "T", "example": datetime.date(2020, 1, 2), "examples": ["a"]})
+    assert schema.bundled() == {"type": "string", "title": "T", "examples": ["a"]}

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from operad._cast import Call, Casting
+from operad._cast import Casting
 from operad._explain import invented, readable, too_deep
+from operad._members import Call
 from operad._normalize import Closure, SchemaLimitError, Store, dialect_of, parse_pointer, ref_name, refs_of
 from operad._validate import Checks
 from operad._values import MAX_DATA_DEPTH, is_deeper

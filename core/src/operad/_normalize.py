@@ -15,6 +15,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -348,7 +349,10 @@ class _Reader:
                     self.definition.size += len(key) + 4
                     read(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in _ANNOTATIONS:
-                out[key] = value
+                size = self.definition.size
+                with suppress(ValueError):  # an example may be anything that a YAML parser makes, a date for one
+                    out[key] = self.json(value)
+                self.definition.size = size
         if out.pop("$open", False):
             out["additionalProperties"] = True
             out.pop("unevaluatedProperties", None)
