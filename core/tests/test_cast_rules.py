@@ -219,3 +219,10 @@ def test_the_worked_cases_hold() -> None:
         elif schema.is_valid(result) != case["expected_valid_after"]:
             failed.append((case, schema.errors(result)))
     assert failed == []
+
+
+def test_the_minimum_that_draft_4_excludes_is_still_the_start_of_a_zero_value() -> None:
+    node = {"type": "integer", "minimum": 1, "exclusiveMinimum": True}
+    schema = from_schema({"type": "object", "properties": {"p": node}, "required": ["p"]}, dialect="openapi-3.0")
+    assert schema.cast({}) == {"p": 1}
+    assert not schema.is_valid({"p": 1})

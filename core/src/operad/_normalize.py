@@ -446,8 +446,10 @@ class _Keyword:
         exclusive = f"exclusive{self.key.capitalize()}"
         if self.scope.draft == 4 and self.node.get(exclusive) is True:
             self.out[exclusive] = value
-        else:
-            self.out[self.key] = value
+            if self.key == "maximum":
+                return
+        # `minimum` stays beside what excludes it: a zero value is made of it.
+        self.out[self.key] = value
 
     def count(self) -> None:
         value = self.value
