@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import attrs
 import pytest
@@ -31,6 +31,12 @@ class Options:
     auth: Auth | None = None
     fail: bool = False
     leak: bool = False
+    refused: bool = False
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
 
 
 async def load(config: Options, context: SourceContext) -> SourceSession:
@@ -42,6 +48,8 @@ async def load(config: Options, context: SourceContext) -> SourceSession:
             raise SourceError(f"cannot log in with {token}") from error
     if config.leak:
         raise ValueError(config.auth and config.auth.token)
+    if config.refused:
+        raise SourceError("refused", Address("127.0.0.1", 1))
 
     async def where(input: Any, context_: Any) -> str:
         return str(context.path(config.path))
@@ -185,6 +193,13 @@ def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> N
 
 async def test_a_source_whose_variable_is_not_set_does_not_keep_the_others_from_loading(tmp_path: Path) -> None:
     text = SOURCE + '[sources.b]\ntype = "folder"\npath = "${NOT_SET_ANYWHERE}"\n'
+    async with registry_of(written(tmp_path, text)) as registry:
+        assert [failure.name for failure in registry.failures] == ["b"]
+        assert "here.where" in registry
+
+
+async def test_an_error_that_holds_a_named_tuple_is_a_failure_of_its_source_alone(tmp_path: Path) -> None:
+    text = SOURCE + '[sources.b]\ntype = "folder"\nrefused = true\n'
     async with registry_of(written(tmp_path, text)) as registry:
         assert [failure.name for failure in registry.failures] == ["b"]
         assert "here.where" in registry

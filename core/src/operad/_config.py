@@ -151,8 +151,10 @@ class Variables:
             return value
         if isinstance(value, Mapping):
             return {self._redacted(key): self._redacted(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._redacted(item) for item in value)
+        if isinstance(value, list):
+            return [self._redacted(item) for item in value]
+        if isinstance(value, tuple):  # named ones become plain: their classes take fields, not an iterable
+            return tuple(self._redacted(item) for item in value)
         return value
 
 

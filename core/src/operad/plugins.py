@@ -171,7 +171,7 @@ class Plugins:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
         hint = self._missing_hint(table, _FIRST_PARTY[kind].get(name), name)
-        raise PluginError(f'there is no {word(kind)} "{name}"; {hint}. Known: {known}.')
+        raise PluginError(f'there is no {word(kind)} "{name}"; {hint} (known: {known})')
 
     def _missing_hint(self, table: Mapping[str, Any], distribution: str | None, name: str) -> str:
         absent = [record for record in self._records if record.status != "loaded"]
