@@ -87,6 +87,12 @@ def test_describe_shows_schemas(run: Run) -> None:
     assert json.loads(out)["inputSchema"]["properties"]["a"] == {"type": "integer"}
 
 
+def test_describe_shows_a_title_that_repeats_the_description_once(run: Run) -> None:
+    Path("ops/twice.py").write_text('spec = {"name": "twice", "title": "Say it", "description": "Say it"}')
+    _, out, _ = run("describe", "local.twice")
+    assert out.count("Say it") == 1
+
+
 def test_call_converts_key_value_as_the_schema_says(run: Run) -> None:
     code, out, _ = run("call", "math.add", "a=1", "b=2", "--json")
     assert code == 0
@@ -181,6 +187,29 @@ def test_a_source_that_fails_is_named_and_the_others_are_listed(run: Run, toml: 
     assert "math.add" in out
     assert err.startswith("error: source [sources.x] is not loaded: ")
     assert message in err
+
+
+def test_an_id_of_a_source_that_failed_is_answered_with_why(run: Run) -> None:
+    path = Path("operad.toml")
+    path.write_text(path.read_text() + '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\n')
+    _, _, err = run("call", "x.anything")
+    assert 'source [sources.x] is not loaded: there is no source "nothing"' in err
+    assert "sources.y" not in err
+
+
+def test_an_unknown_id_names_the_sources_that_failed(run: Run) -> None:
+    path = Path("operad.toml")
+    path.write_text(path.read_text() + '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\n')
+    _, _, err = run("call", "z.anything")
+    assert "these sources are not loaded, `operad list` says why: x, y" in err
+
+
+def test_the_plugins_that_the_configuration_disables_are_not_used(run: Run) -> None:
+    path = Path("operad.toml")
+    path.write_text(path.read_text() + '[plugins]\ndisable = ["scanner"]\n')
+    code, _, err = run("call", "math.add", "a=1")
+    assert code == 1
+    assert "is disabled" in err
 
 
 @pytest.mark.parametrize("toml", ["[soruces.x]\n", "not toml", '[sources.x]\npath = "y"\n'])

@@ -7,8 +7,8 @@ import importlib.metadata
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,15 +34,22 @@ def application() -> click.Group:
     return cli
 
 
-def load_plugins_quietly() -> Plugins:
-    """The installed plugins; `operad plugins` shows what is wrong with which."""
+@contextmanager
+def quiet_plugins() -> Iterator[None]:
+    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
     logger = logging.getLogger("operad")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        return load_plugins()
+        yield
     finally:
         logger.setLevel(level)
+
+
+def load_plugins_quietly() -> Plugins:
+    """The installed plugins."""
+    with quiet_plugins():
+        return load_plugins()
 
 
 def find_configuration(path: Path | None) -> Path | None:
@@ -67,7 +74,9 @@ async def open_registry(config: Path | None) -> AsyncIterator[OperationRegistry]
             "there is no operad.toml here or in a folder above; write one (the README shows how), "
             "or name it: --config PATH"
         )
-    async with OperationRegistry.from_config(path, load_plugins_quietly()) as registry:
+    with quiet_plugins():
+        registry = OperationRegistry.from_config(path)
+    async with registry:
         yield registry
 
 

@@ -75,8 +75,13 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
         message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
     elif ids:
         message += f"; `operad list` shows the {len(ids)} there are"
-    for failure in registry.failures:
-        message += f' (source "{failure.name}" is not loaded: {failure.error})'
+    failures = registry.failures
+    failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
+    if len(failures) == 1:
+        message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
+    elif failures:
+        names = ", ".join(failure.name for failure in failures)
+        message += f"; these sources are not loaded, `operad list` says why: {names}"
     return operation_not_found(operation_id, message)
 
 
@@ -144,9 +149,9 @@ def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
     out.print(f"[bold]{escape(spec.id)}[/]  [{_TYPE[str(spec.type)]}]{spec.type}[/]  [dim]{spec.version}[/]")
     if spec.deprecated:
         out.print("[yellow]deprecated[/]")
-    for text in (spec.title, spec.description):
-        if text:
-            out.print(escape(text.strip()))
+    # Many documents repeat one as the other.
+    for text in dict.fromkeys(text.strip() for text in (spec.title, spec.description) if text):
+        out.print(escape(text))
     wire = spec.to_wire()
     for title, key in (
         ("input", "inputSchema"),
