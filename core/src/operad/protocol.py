@@ -183,6 +183,11 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
     Raises:
         ProtocolError: the text is not JSON of the strict profile, or not an event.
     """
+    return decode_compared(data)[0]
+
+
+def decode_compared(data: bytes | bytearray | memoryview | str) -> tuple[Event, bytes | None]:
+    """As `decode`; and the text, if it is what `encode_checked` makes of the event, to be passed on as it is."""
     if isinstance(data, str):
         try:
             data = data.encode()
@@ -191,7 +196,9 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
     try:
         event = _decoder.decode(data)
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
-        if _encoder.encode(event) != data:
+        text: bytes | None = _encoder.encode(event)
+        if text != data:
+            text = None
             json.loads(bytes(data), object_pairs_hook=_unique)
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
@@ -199,7 +206,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
         raise
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ProtocolError(f"not JSON of the strict profile: {error}") from None
-    return checked(event)
+    return checked(event), text
 
 
 def decode_compact(data: bytes | str) -> Event:

@@ -47,11 +47,23 @@ class Peer:
 
     Args:
         deliver: takes an event, at once and without waiting; raises `PayloadTooLargeError`.
+        deliver_text: takes the JSON of one likewise; ``None``: events only.
         identity: whom the hub authenticated.
         trusted: whether it is part of the hub's own process, which may name the identity of a call.
     """
 
-    __slots__ = ("calls", "deliver", "ended", "identity", "inbox", "is_slow", "serving", "topics", "trusted")
+    __slots__ = (
+        "calls",
+        "deliver",
+        "deliver_text",
+        "ended",
+        "identity",
+        "inbox",
+        "is_slow",
+        "serving",
+        "topics",
+        "trusted",
+    )
 
     def __init__(
         self,
@@ -60,8 +72,10 @@ class Peer:
         *,
         trusted: bool = False,
         is_slow: Callable[[], bool] = lambda: False,
+        deliver_text: Callable[[bytes], None] | None = None,
     ) -> None:
         self.deliver = deliver
+        self.deliver_text = deliver_text
         self.identity = identity
         self.trusted = trusted
         self.is_slow = is_slow
@@ -121,7 +135,7 @@ class Switch:
         self._authorize = authorize
         self._topics: dict[str, deque[Peer]] = {}
         self._under_way: dict[str | None, int] = {}
-        self._routers: dict[str, Callable[[Peer, dict[str, Any], Event], None]] = {
+        self._routers: dict[str, Callable[[Peer, dict[str, Any], Event, bytes | None], None]] = {
             protocol.REQUESTED: self._on_request,
             protocol.RESPONDED: self._on_response,
             protocol.ERROR: self._on_response,
@@ -158,11 +172,17 @@ class Switch:
         for route in tuple(peer.serving.values()):
             self._drop_handler(route, peer)
 
-    def route(self, peer: Peer, event: Event) -> None:
-        """Pass on an event that a peer sent. Never raises."""
+    def route(self, peer: Peer, event: Event, text: bytes | None = None) -> None:
+        """Pass on an event that a peer sent. Never raises.
+
+        Args:
+            peer: who sent it.
+            event: what it sent.
+            text: its JSON, if `protocol.decode_compared` vouches for it: an answer goes on as it came, then.
+        """
         router = self._routers.get(event["type"])
         if router is not None:
-            router(peer, event["payload"], event)
+            router(peer, event["payload"], event, text)
         elif isinstance(to := event.get("to"), str) and to.startswith("all:") and _is_free(event["type"]):
             for member in tuple(self._topics.get(to, ())):
                 self._deliver(member, {"type": event["type"], "id": "", "payload": event["payload"]})
@@ -177,7 +197,7 @@ class Switch:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _on_request(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_request(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         request_id, operation_id = payload.get("requestId"), payload.get("operationId")
         if not _is_id(request_id) or not isinstance(operation_id, str):
             self._refuse(peer, "a request without requestId or operationId")
@@ -251,15 +271,17 @@ class Switch:
 
     # --- what follows a request --------------------------------------------------------------------
 
-    def _on_response(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_response(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         handler_id = payload.get("requestId")
         if not isinstance(handler_id, str) or (route := peer.serving.get(handler_id)) is None:
             self._on_stray(peer, handler_id, event["type"])
             return
         type_ = event["type"]
         caller = route.caller
-        payload["requestId"] = route.caller_id
-        payload.pop("replyTo", None)
+        if handler_id != route.caller_id or "replyTo" in payload or len(event) != 3 or event.get("id") != "":
+            text = None
+            payload["requestId"] = route.caller_id
+            payload.pop("replyTo", None)
         if type_ == protocol.RESPONDED:
             if not route.has_credit and "seq" in payload and caller.is_slow():
                 self._abort_handlers(route)
@@ -267,7 +289,10 @@ class Switch:
                 self._fail(route, CallError(ErrorCode.SLOW_CONSUMER, message))
                 return
             try:
-                caller.deliver({"type": type_, "id": "", "payload": payload})
+                if text is not None and caller.deliver_text is not None:
+                    caller.deliver_text(text)
+                else:
+                    caller.deliver({"type": type_, "id": "", "payload": payload})
             except PayloadTooLargeError as error:
                 self._abort_handlers(route)
                 self._fail(route, CallError(ErrorCode.PAYLOAD_TOO_LARGE, str(error)))
@@ -282,7 +307,7 @@ class Switch:
                 self._deliver(caller, {"type": protocol.ABORTED, "id": "", "payload": aborted})
         self._answered(route, peer, over=type_ != protocol.RESPONDED)
 
-    def _on_abort(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_abort(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         request_id = payload.get("requestId")
         if not isinstance(request_id, str):
             return
@@ -299,7 +324,7 @@ class Switch:
         elif request_id not in peer.ended:
             self._refuse(peer, "an abort of a request that is not its own")
 
-    def _on_credit(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_credit(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         request_id = payload.get("requestId")
         if not isinstance(request_id, str) or (route := peer.calls.get(request_id)) is None:
             return  # of a stream that has just ended
@@ -373,7 +398,7 @@ class Switch:
 
     # --- addresses -------------------------------------------------------------------------------
 
-    def _on_register(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_register(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         accepted, refused = [], []
         for topic in _topics(payload):
             reason = self._objection(peer, topic)
@@ -401,7 +426,7 @@ class Switch:
             return "it is served by another identity"
         return None
 
-    def _on_unregister(self, peer: Peer, payload: dict[str, Any], event: Event) -> None:
+    def _on_unregister(self, peer: Peer, payload: dict[str, Any], event: Event, text: bytes | None) -> None:
         topics = _topics(payload)
         self._unserve(peer, [topic for topic in topics if topic in peer.topics])
         answer: dict[str, Any] = {"topics": [], "refused": []}

@@ -37,6 +37,8 @@ HEADROOM = 64 * 2**10
 _SLOW = 1 * 2**20
 """Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""
 _SWEEP = 5.0
+ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
+"""What aiohttp says when a connection is over."""
 
 
 def bearer_tokens(tokens: Mapping[str, Identity]) -> Authenticator:
@@ -225,7 +227,7 @@ class _Connection:
         self, hub: Hub, request: web.Request, socket: web.WebSocketResponse, identity: Identity | None
     ) -> None:
         assert request.transport is not None
-        self.peer = Peer(self._deliver, identity, is_slow=self._is_slow)
+        self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, deliver_text=self._send)
         self._hub = hub
         self._socket = socket
         self._transport = Corked(request.transport)
@@ -235,11 +237,15 @@ class _Connection:
     async def run(self) -> None:
         """Take events until the connection ends."""
         switch, peer, limit = self._hub.switch, self.peer, self._hub._max_payload
-        async for message in self._socket:
-            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+        receive, route, decode = self._socket.receive, switch.route, protocol.decode_compared
+        while True:
+            message = await receive()
+            if message.type is not WSMsgType.BINARY and message.type is not WSMsgType.TEXT:
+                if message.type in ENDS:
+                    break
                 continue
             try:
-                event = protocol.decode(message.data)
+                event, text = decode(message.data)
             except protocol.ProtocolError as error:
                 switch.refused += 1
                 logger.warning("refused from %s: %s", peer.name, error)
@@ -248,12 +254,14 @@ class _Connection:
                 too_large = f"the event has {len(message.data)} bytes, the hub carries {limit}"
                 logger.warning("refused from %s: %s", peer.name, too_large)
                 continue
-            switch.route(peer, event)
+            route(peer, event, text)
         if self._closing is not None:
             await asyncio.wait({self._closing})
 
     def _deliver(self, event: Event) -> None:
-        data = protocol.encode_checked(event)
+        self._send(protocol.encode_checked(event))
+
+    def _send(self, data: bytes) -> None:
         size = len(data)
         if size > self._limit:
             raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._limit}")

@@ -33,7 +33,7 @@ from operad.transports import (
 from operad_websocket._corked import Corked
 from operad_websocket._local import Registration, capabilities, delivery_of
 from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER
-from operad_websocket.hub import HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
+from operad_websocket.hub import ENDS, HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
 
 logger = logging.getLogger("operad.spoke")
 
@@ -234,9 +234,12 @@ class SpokeLink:
 
     async def _receive(self) -> None:
         assert self._socket is not None
-        on_event = self._on_event
-        async for message in self._socket:
+        on_event, receive = self._on_event, self._socket.receive
+        while True:
+            message = await receive()
             if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
+                if message.type in ENDS:
+                    break
                 continue
             try:
                 event = protocol.decode_compact(message.data)  # the hub has checked and rewritten it
