@@ -28,6 +28,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What may follow a redirect to another origin: anything else could be a secret.
 _PUBLIC_HEADERS = ("Accept", "Content-Type")
 USER_AGENT = "operad-openapi"
+_NO_CREDENTIALS = Credentials()
 
 
 @attrs.define(eq=False)
@@ -108,7 +109,7 @@ class HTTPClient:
         refreshed = False
         started = asyncio.get_running_loop().time()
         while True:
-            credentials = Credentials() if request.authorize is None else await request.authorize()
+            credentials = _NO_CREDENTIALS if request.authorize is None else await request.authorize()
             try:
                 response = await self._follow(request, credentials)
             except CallError as error:
@@ -165,7 +166,7 @@ class HTTPClient:
                 kept = {name: request.headers[name] for name in _PUBLIC_HEADERS if name in request.headers}
                 headers = type(request.headers)(kept)
                 request = attrs.evolve(request, url=target, headers=headers, cookies=[], authorize=None)
-                credentials = Credentials()
+                credentials = _NO_CREDENTIALS
                 origin = origin_of(target)
             else:
                 request = attrs.evolve(request, url=target)

@@ -44,7 +44,7 @@ class DocumentOperation:
         is_twin: whether this is the streaming twin of an operation that answers JSON as well.
     """
 
-    __slots__ = ("_authorize", "_is_home", "_plan", "is_twin", "raw", "source", "stream_type")
+    __slots__ = ("_authorize", "_is_home", "_knows_authorize", "_plan", "is_twin", "raw", "source", "stream_type")
 
     def __init__(
         self, source: DocumentSource, raw: RawOperation, stream_type: str | None, *, is_twin: bool = False
@@ -56,6 +56,7 @@ class DocumentOperation:
         self._plan: Plan | None = None
         self._is_home: bool | None = None
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
+        self._knows_authorize = False
 
     @property
     def plan(self) -> Plan:
@@ -243,8 +244,8 @@ class DocumentOperation:
                 own = await _maybe_await(config.credentials_for(context))
                 request.authorize = self._authorizer(own or config.auth)
             else:
-                if self._authorize is None:
-                    self._authorize = self._authorizer(config.auth)
+                if not self._knows_authorize:
+                    self._authorize, self._knows_authorize = self._authorizer(config.auth), True
                 request.authorize = self._authorize
         except SerializationError as error:
             raise _invalid(self.raw, error) from error
@@ -253,9 +254,11 @@ class DocumentOperation:
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
         return request
 
-    def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]]:
-        """Makes the credentials of a request."""
+    def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]] | None:
+        """Makes the credentials of a request; ``None`` if it has none."""
         appliers = self.source.authenticator.plan(self.raw, self.plan.server, auth)
+        if not appliers:
+            return None
 
         async def authorize() -> Credentials:
             credentials = Credentials()

@@ -69,6 +69,8 @@ _encode_ascii_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).en
 
 def percent_encode(text: str) -> str:
     """``text`` with every byte outside RFC 3986's unreserved set as ``%XX``."""
+    if text.isascii() and text.isalnum():
+        return text
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:

@@ -82,6 +82,10 @@ class OpenAPIOperations(list[AnyOperation]):
     ) -> None:
         await self.aclose()
 
+    def __repr__(self) -> str:
+        # Not the operations: asyncio.run itself prints its result into a message that nobody sees.
+        return f"<OpenAPIOperations {self._source.config.namespace!r}: {len(self)}>"
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError("operations hold connections and cannot be pickled")
 
