@@ -2,8 +2,10 @@
 """The call map and the call handler: the holes of the original protocol that the conformance kit does not see."""
 
 import asyncio
+import gc
 import logging
 import time
+import weakref
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -297,24 +299,87 @@ async def test_the_number_of_requests_is_bounded():
         assert (await task).code == ErrorCode.ABORTED
 
 
+def later(name):
+    return OperationSpec(namespace="t", name=name, type="query")
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_what_is_registered_later_is_served():
-    """A handler follows its registry, in both directions."""
+    """A handler follows its registry at once, in both directions."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        registry.register(later("two"), echo)
+        registry.unregister("t.one")
+        await turns()
+        assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
+        assert (await error_of(calls.call("t.one"))).code == ErrorCode.OPERATION_NOT_FOUND
+        registry.register_spec(later("three"))
+        await turns()
+        assert (await error_of(calls.call("t.three"))).code == ErrorCode.OPERATION_NOT_FOUND
+        registry.register_handler("t.three", echo)
+        await turns()
+        assert (await calls.call("t.three", {"a": 3})).data == {"a": 3}
+
+
+async def test_what_is_registered_while_the_handler_follows_is_served():
+    """A change during the registration of another one is not overlooked."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        for number in range(8):
+            registry.register(later(f"n{number}"), echo)
+            await asyncio.sleep(0)
+        await turns()
+        for number in range(8):
+            assert (await calls.call(f"t.n{number}", {"n": number})).data == {"n": number}
+
+
+async def test_many_changes_in_one_turn_are_followed_together():
     transport = InProcessTransport()
     registry = registry_of(one=("query", echo))
     async with CallHandler(registry, transport) as handler, PendingRequestMap(transport) as calls:
-        registry.register(OperationSpec(namespace="t", name="two", type="query"), echo)
-        registry.unregister("t.one")
-        await handler.refresh()
+        for number in range(1_000):
+            registry.register(later(f"n{number}"), echo)
+        await asyncio.sleep(0)
+        assert len(handler._tasks) == 1
+        await turns()
+        assert (await calls.call("t.n999", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_registry_does_not_hold_the_handlers_that_follow_it():
+    """A closed handler is forgotten; so is one that was dropped."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport):
+        assert len(registry._catalogue._listeners) == 1
+    assert registry._catalogue._listeners == []
+    dropped = CallHandler(registry, transport)
+    registry._catalogue.listen(dropped._on_change)
+    reference = weakref.ref(dropped)
+    del dropped
+    gc.collect()
+    assert reference() is None
+    registry.register(later("two"), echo)
+
+
+async def test_a_handler_that_is_opened_again_serves_what_came_between():
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    handler = CallHandler(registry, transport)
+    async with handler:
+        pass
+    registry.register(later("two"), echo)
+    async with handler, PendingRequestMap(transport) as calls:
         assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
-        assert (await error_of(calls.call("t.one"))).code == ErrorCode.OPERATION_NOT_FOUND
-        registry.register(OperationSpec(namespace="t", name="three", type="query"), echo)
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    await calls.call("t.three")
-                    break
-                except CallError:
-                    await asyncio.sleep(0.05)
+        assert await calls.ask_all("operad.discover", "operad.discover") == [{"instance": handler.instance}]
+        registry.register(later("three"), echo)
+        await turns()
+        assert (await calls.call("t.three", {"a": 1})).data == {"a": 1}
 
 
 async def test_only_chosen_operations_are_served():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class Catalogue:
         """Handlers registered apart, whose spec is not here yet."""
         self._added = added
         self._removed = removed
+        self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
         self._sorted: tuple[OperationSpec, ...] | None = None
         self._index: SearchIndex | None = None
         self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
@@ -88,6 +90,7 @@ class Catalogue:
             self.handlers[operation_id] = handler, blocking
         else:
             self.entries[operation_id] = Entry(old.spec, handler, blocking, old.owner, old.pipeline)
+            self._tell()
 
     def remove(self, operation_id: str) -> None:
         """Remove an operation. Raises `RegistrationError` if there is none of that id."""
@@ -100,12 +103,30 @@ class Catalogue:
         self._sorted = None
         if self._index is not None and (changed := new or old) is not None:
             self._unindexed[changed.id] = new
+        self._tell()
         if not (self._added or self._removed) or _same(old, new):
             return
         if old is not None:
             _notify(self._removed, old)
         if new is not None:
             _notify(self._added, new)
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a bound method after each change, as long as its object lives; it must not raise."""
+        alive = [held for held in self._listeners if held() is not None]
+        self._listeners = [*alive, weakref.WeakMethod(listener)]
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no longer; idempotent."""
+        self._listeners = [held for held in self._listeners if held() not in (None, listener)]
+
+    def _tell(self) -> None:
+        for held in self._listeners:
+            listener = held()
+            if listener is not None:
+                listener()
 
     # --- finding ---------------------------------------------------------------------------------
 

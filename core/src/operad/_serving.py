@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -143,7 +144,10 @@ class CallHandler:
         self._announces = not capabilities.detects_peer_loss
         self._link: Link | None = None
         self._draining = False
-        self._known: object = None
+        self._announced = False
+        self._stale = False
+        """Whether the registry has changed since it was last read."""
+        self._refreshing = asyncio.Lock()
         self._drained = False
         self._registrations: dict[str, Registration] = {}
         self._registering: set[str] = set()
@@ -174,34 +178,57 @@ class CallHandler:
         if self._link is not None:
             raise RuntimeError("the call handler is open already")
         self._loop = asyncio.get_running_loop()
-        self._draining = self._drained = False
+        self._draining = self._drained = self._announced = False
+        self._refreshing = asyncio.Lock()  # one belongs to a loop
         self._link = await self._transport.open(self._on_event, self._on_link)
+        self._registry._catalogue.listen(self._on_change)
         try:
             await self.refresh()
         except BaseException:
+            self._registry._catalogue.unlisten(self._on_change)
             link, self._link = self._link, None
             await link.close()
             raise
         self._sweep = self._loop.call_later(self._period(), self._on_sweep)
 
     async def refresh(self) -> None:
-        """Serve what the registry holds now. Happens by itself within a second of a change."""
-        link = self._link
-        if link is None or self._draining:
-            return
-        first = self._known is None
-        self._known = specs = self._registry.specs()
-        wanted = {spec.id for spec in specs if self._is_served(spec)} | self._listing.own.keys()
-        gone = self._registrations.keys() - wanted
-        for operation_id in gone:
-            await self._registrations.pop(operation_id).unregister()
-        missing = sorted(wanted - self._registrations.keys())
-        for start in range(0, len(missing), _REGISTER_AT_ONCE):
-            await self._register(link, missing[start : start + _REGISTER_AT_ONCE])
-        if first:
-            await self._listing.announce(link)
-        if gone or missing:
-            await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
+        """Serve what the registry holds now. Happens by itself at once after a change."""
+        async with self._refreshing:
+            link = self._link
+            if link is None or self._draining:
+                return
+            self._stale = False
+            wanted = {
+                spec.id for spec in self._registry.specs() if self._is_served(spec)
+            } | self._listing.own.keys()
+            gone = self._registrations.keys() - wanted
+            for operation_id in gone:
+                await self._registrations.pop(operation_id).unregister()
+            missing = sorted(wanted - self._registrations.keys())
+            for start in range(0, len(missing), _REGISTER_AT_ONCE):
+                await self._register(link, missing[start : start + _REGISTER_AT_ONCE])
+            if not self._announced:
+                await self._listing.announce(link)
+                self._announced = True
+            if gone or missing:
+                await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
+
+    def _on_change(self) -> None:
+        """The registry has changed: follow, in a turn of its own, which many changes share."""
+        if not self._stale:
+            self._stale = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is served any more
+                self._loop.call_soon_threadsafe(self._follow_soon)
+
+    def _follow_soon(self) -> None:
+        if self._stale and self._link is not None and not self._draining:
+            self._spawn(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            await self.refresh()
+        except TransportError as error:
+            logger.warning("operations could not be registered, the next change tries again: %s", error)
 
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
         self._registering.update(operation_ids)  # requests may come before the transport answers
@@ -222,6 +249,7 @@ class CallHandler:
         if link is None or self._draining:
             return
         self._draining = True
+        self._registry._catalogue.unlisten(self._on_change)
         if self._sweep is not None:
             self._sweep.cancel()
         limit = self._loop.time() + self._drain_timeout
@@ -332,7 +360,9 @@ class CallHandler:
             self._spawn(self._send_error(key[0], key[1], error))
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
-        if state == "down" and self._transport.capabilities.detects_peer_loss:
+        if state == "up":
+            self._on_change()  # what could not be registered while it was down
+        elif self._transport.capabilities.detects_peer_loss:
             for request in list(self._active.values()):  # their callers have been told
                 self._cancel(request)
 
@@ -495,7 +525,7 @@ class CallHandler:
         return min(_NOTICE_AFTER if self._announces else 1.0, self._lease / 4)
 
     def _on_sweep(self) -> None:
-        """End streams whose consumer is gone, tell where slow requests are, follow the registry."""
+        """End streams whose consumer is gone, and tell where slow requests are."""
         now = time.monotonic()
         for request in list(self._active.values()):
             if request.total is not None and now - request.renewed > self._lease:
@@ -506,15 +536,7 @@ class CallHandler:
                 self._spawn(self._notice(request))
         if self._recent:
             self._forget()
-        if self._registry.specs() is not self._known:
-            self._spawn(self._follow())
         self._sweep = self._loop.call_later(self._period(), self._on_sweep)
-
-    async def _follow(self) -> None:
-        try:
-            await self.refresh()
-        except TransportError as error:  # the link registers again what it knows when it is up again
-            logger.warning("operations could not be registered: %s", error)
 
     def _forget(self) -> None:
         now = time.time() * 1000
