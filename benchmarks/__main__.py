@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-ORDER = ("core", "schemas", "loading", "calls", "brokers", "openapi", "mcp")
+ORDER = ("core", "schemas", "loading", "calls", "brokers", "openapi", "mcp_clients")
 
 
 def available() -> list[str]:
@@ -33,9 +33,7 @@ def main() -> int:
     for name in names:
         print(f"\n##### {name}", flush=True)
         started = time.monotonic()
-        # -P keeps this folder off the path, where mcp.py would stand for the library of that name.
-        path = ["-P"] if name == "mcp" else []
-        done = subprocess.run([sys.executable, *path, FOLDER / f"{name}.py"], check=False)
+        done = subprocess.run([sys.executable, FOLDER / f"{name}.py"], check=False)
         print(f"({time.monotonic() - started:.0f} s)", flush=True)
         if done.returncode:
             failed.append(name)
