@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Awaitable, Callable
 from time import time as _now
 from typing import Any
@@ -27,7 +28,14 @@ class _Expiry:
         self.task.cancel()
 
 
-_CONTEXT = contextvars.Context()  # the timer needs none, and copying the current one is not free
+class _Local(threading.local):
+    """Of each thread its own: two event loops cannot be in one context at the same time."""
+
+    def __init__(self) -> None:
+        self.context = contextvars.Context()  # the timer needs none, and copying the current one is not free
+
+
+_LOCAL = _Local()
 
 
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -47,7 +55,7 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
         raise RuntimeError("a deadline needs a running asyncio task")
     requested = task.cancelling()
     expiry = _Expiry(task)
-    timer = loop.call_at(loop.time() + delay, expiry, context=_CONTEXT)
+    timer = loop.call_at(loop.time() + delay, expiry, context=_LOCAL.context)
     try:
         result = await function(*args)
     except BaseException as error:
