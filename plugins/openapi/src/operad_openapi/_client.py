@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import random
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import attrs
 from operad.errors import CallError, ErrorCode
 from operad_openapi._bodies import EncodedBody
 from operad_openapi._security import Credentials
-from operad_openapi._urls import is_private_host, origin_of
+from operad_openapi._urls import origin_of
 from operad_openapi.config import HTTPOptions
 
 if TYPE_CHECKING:
@@ -65,6 +64,15 @@ class HTTPClient:
         self._trusted = trusted
         self._session: ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._namers: dict[str, str] = {}
+
+    def guard(self, host: str, namer: str) -> None:
+        """Refuse private addresses of ``host``, which ``namer`` named, unless ``namer`` has one itself.
+
+        Not with a session that the configuration brought: it resolves names itself.
+        """
+        if not self._trusted and host != namer:
+            self._namers[host] = namer
 
     async def aclose(self) -> None:
         """Close the session; idempotent. A session that the configuration brought stays open."""
@@ -80,7 +88,10 @@ class HTTPClient:
         if self._session is None or self._loop is not loop:
             import aiohttp
 
+            from operad_openapi._resolving import GuardedResolver
+
             connector = aiohttp.TCPConnector(
+                resolver=GuardedResolver(self._namers.get),
                 limit=self._options.limits.connections,
                 ssl=True if self._options.ssl is None else self._options.ssl,
             )
@@ -178,6 +189,8 @@ class HTTPClient:
         """Where a redirect may lead. Raises `CallError` for where it must not."""
         from yarl import URL
 
+        from operad_openapi._resolving import is_private
+
         def refuse(reason: str) -> CallError:
             response.close()
             message = f"{response.method} {_host(str(response.url))} answered {response.status}: {reason}"
@@ -195,9 +208,11 @@ class HTTPClient:
             raise refuse(f"a redirect to scheme {target.scheme!r} is not followed")
         if response.url.scheme == "https" and target.scheme == "http":
             raise refuse("a redirect from https to http is not followed")
-        inwards = target.host != response.url.host and not self._trusted and await _is_private(target.host)
-        if inwards and not await _is_private(response.url.host):
-            raise refuse(f"a redirect into the private address {target.host} is not followed")
+        source = response.url.host or ""
+        if target.host != source and not self._trusted:
+            if await is_private(target.host) and not await is_private(source):
+                raise refuse(f"a redirect into the private address {target.host} is not followed")
+            self.guard(target.host, source)
         return str(target.with_fragment(None))
 
     async def _once(self, request: Request, credentials: Credentials) -> ClientResponse:
@@ -246,17 +261,6 @@ class HTTPClient:
 
 def _fits(delay: float, deadline: float | None) -> bool:
     return deadline is None or asyncio.get_running_loop().time() + delay < deadline
-
-
-async def _is_private(host: str | None) -> bool:
-    """Whether ``host`` is, or resolves to, an address of a private network."""
-    if is_private_host(host):
-        return True
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False  # it will not connect either
-    return any(is_private_host(str(address[4][0])) for address in found)
 
 
 def retry_after(value: str | None) -> float | None:

@@ -7,6 +7,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
@@ -67,7 +68,17 @@ class DocumentOperation:
             except (NotUsableError, PointerError, SerializationError) as error:
                 message = f"{self.raw.pointer}: {error}"
                 raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+            self._guard(self._plan)
         return self._plan
+
+    def _guard(self, plan: Plan) -> None:
+        """Keep a document of the public network from pointing into a private one."""
+        document = urlsplit(self.source.document.base or "")
+        if document.scheme not in ("http", "https") or isinstance(plan.server_or_error, NotUsableError):
+            return
+        host, chosen = urlsplit(plan.server).hostname, urlsplit(self.source.config.base_url or "").hostname
+        if host and host != chosen:
+            self.source.client.guard(host, document.hostname or "")
 
     def input_schema(self) -> Schema:
         """The schema of the merged input."""

@@ -1,0 +1,54 @@
+"""Names to addresses, with a look at those that a document or a server chose: at the moment of connecting.
+
+A name can be public when it is checked and private when it is connected to (DNS rebinding), so what is connected
+to is what is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from operad_openapi._urls import is_private_host
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves as the system does, but never from the public network into a private one.
+
+    Args:
+        namer_of: the host that named a host, or ``None`` for one that may be anywhere.
+    """
+
+    def __init__(self, namer_of: Callable[[str], str | None]) -> None:
+        self._resolver = ThreadedResolver()  # it has nothing to close
+        self._namer_of = namer_of
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of ``host``. Raises `OSError`."""
+        found = await self._resolver.resolve(host, port, family)
+        namer = self._namer_of(host)
+        if namer is None or not any(is_private_host(address["host"]) for address in found):
+            return found
+        if await is_private(namer):
+            return found
+        raise OSError(f"{host}, which {namer} named, has a private address; trusted = true allows that")
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def is_private(host: str | None) -> bool:
+    """Whether ``host`` is, or resolves to, an address of a private network."""
+    if is_private_host(host):
+        return True
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False  # it will not connect either
+    return any(is_private_host(str(address[4][0])) for address in found)
