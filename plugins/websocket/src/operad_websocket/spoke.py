@@ -103,7 +103,8 @@ class WebSocketTransport:
         except WSServerHandshakeError as error:
             raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
-            raise LinkDownError(f"{self.url} cannot be reached: {error!r}") from None
+            reason = str(error) or f"no answer within {self._connect_timeout:g} s"
+            raise LinkDownError(f"{self.url} cannot be reached: {reason}") from None
 
 
 class SpokeLink:
