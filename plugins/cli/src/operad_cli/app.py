@@ -134,7 +134,10 @@ def cli() -> None:
 @cli.command()
 @output_options
 def plugins(as_json: bool) -> int:
-    """List the installed plugins, what each contributes, and what is wrong."""
+    """List plugins, and what is wrong with them.
+
+    All that are installed, and what each contributes.
+    """
     records = load_plugins_quietly().records
     if as_json:
         render.print_json([render.plugin_to_json(record) for record in records])
@@ -148,7 +151,10 @@ def plugins(as_json: bool) -> int:
 @config_option
 @output_options
 def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
-    """List the operations of all sources, or those whose id fits PATTERN."""
+    """List the operations of all sources.
+
+    With a PATTERN, such as "shop.*", those whose id fits it.
+    """
 
     async def command() -> int:
         async with open_registry(config) as registry:
@@ -164,7 +170,10 @@ def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
 @config_option
 @output_options
 def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: bool) -> int:
-    """Find operations by words of their id, title, description and tags."""
+    """Find operations by words.
+
+    Those of their id, title, description and tags.
+    """
 
     async def command() -> int:
         async with open_registry(config) as registry:
@@ -260,7 +269,10 @@ def subscribe(
 @click.option("--keep", is_flag=True, help="Leave the API up afterwards, until Ctrl-C.")
 @output_options
 def demo(keep: bool, as_json: bool) -> int:
-    """Show what operad is for, in seconds: three sources, one way to call."""
+    """Show what operad is for, in seconds.
+
+    An HTTP API, an MCP server and a folder of functions are called one way.
+    """
     from operad_cli.demo import run_demo
 
     return run(run_demo(keep=keep, as_json=as_json))
@@ -283,7 +295,10 @@ def _listen_address(context: click.Context, parameter: click.Parameter, value: s
 @config_option
 @debug_option
 def serve(url: str | None, identity: str | None, config: Path | None) -> int:
-    """Serve the operations of all sources to other processes, until Ctrl-C."""
+    """Serve the operations to other processes.
+
+    Those of all sources, until Ctrl-C; what is under way then is finished.
+    """
     from operad_cli import serving
 
     async def command() -> int:
@@ -299,7 +314,10 @@ def serve(url: str | None, identity: str | None, config: Path | None) -> int:
 )
 @debug_option
 def hub(listen: tuple[str, int]) -> int:
-    """Run a WebSocket hub, through which processes call one another, until Ctrl-C."""
+    """Run a WebSocket hub.
+
+    It routes calls between the processes that connect to it, until Ctrl-C.
+    """
     from operad_cli import serving
 
     return run(serving.hub(*listen))
