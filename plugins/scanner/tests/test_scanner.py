@@ -66,6 +66,15 @@ def test_an_invalid_spec_mapping_is_a_failure_that_names_the_file(tmp_path: Path
     assert "expected string" in str(failure)
 
 
+@pytest.mark.parametrize(("key", "meant"), [("typ", "type"), ("access_control", "accessControl")])
+def test_a_spec_with_an_unknown_key_is_reported_with_the_nearest_known_one(
+    tmp_path: Path, key: str, meant: str
+) -> None:
+    write(tmp_path, bad=f'spec = {{"name": "x", "{key}": "query"}}')
+    (failure,) = scan_operations(tmp_path).failures
+    assert f'unknown key "{key}"; did you mean "{meant}"?' in str(failure)
+
+
 @pytest.mark.parametrize("source", ["1/0", "def (", "raise SystemExit(3)", "import no_such_module_anywhere"])
 def test_a_file_that_fails_is_reported_and_the_others_are_collected(tmp_path: Path, source: str) -> None:
     write(tmp_path, a_bad=source, math=ADD)

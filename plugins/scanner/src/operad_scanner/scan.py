@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib.abc import SourceLoader
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +14,8 @@ from typing import Any
 
 import attrs
 
-from operad import Operation, OperationSpec
-from operad.operations import DEFAULT_NAMESPACE
+from operad import Operation, OperationSpec, RegistrationError
+from operad.operations import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
 from operad_scanner.fs import LocalFS, ScannerFS
 
 _PACKAGE = "_operad_scanned_"
@@ -153,8 +154,21 @@ def _collect(module: ModuleType, namespace: str | None) -> Iterator[Operation[..
         elif isinstance(value, OperationSpec):
             yield _with_handler(value, handler)
         elif name in ("spec", "operation") and isinstance(value, Mapping):
+            _check_keys(value)
             fields = {"namespace": namespace or DEFAULT_NAMESPACE, **value}
             yield _with_handler(OperationSpec.from_wire(fields), handler)
+
+
+def _check_keys(spec: Mapping[str, Any]) -> None:
+    """Refuse keys that a spec does not have: a misspelt ``accessControl`` must not open the operation."""
+    known = list(OPERATION_SPEC_SCHEMA["properties"])
+    for key in spec:
+        if key not in known:
+            # snake_case, as a Python author may write it, is near to what is meant
+            near = get_close_matches(str(key).replace("_", "").lower(), [name.lower() for name in known], 1)
+            meant = [name for name in known if name.lower() in near]
+            hint = f'; did you mean "{meant[0]}"?' if meant else f"; known are {', '.join(known)}"
+            raise RegistrationError(f'not an operation spec: unknown key "{key}"{hint}')
 
 
 def _placed(operation: Operation[..., Any], namespace: str | None) -> Operation[..., Any]:
