@@ -218,6 +218,14 @@ def test_headers_that_are_no_inputs(operations, api):
     assert set(found["properties"]) == {"X-Fine"}
 
 
+@pytest.mark.parametrize(("security", "expected"), [([{"key": []}], {"X-Fine"}), ([], {"X-Key", "X-Fine"})])
+def test_an_api_key_of_the_security_is_no_input(operations, api, security, expected):
+    schemes = {"key": {"type": "apiKey", "in": "header", "name": "x-key"}}
+    operation = {"parameters": [parameter("X-Key", "header"), parameter("X-Fine", "header")], "security": security}
+    found = inputs(operations, api, operation, components={"securitySchemes": schemes})
+    assert set(found["properties"]) == expected
+
+
 def test_an_operation_overrides_the_parameters_of_its_path(operations, api):
     document = api(
         {"get /x/{id}": {"operationId": "x", "parameters": [path_parameter("id", {"type": "integer"})]}}
@@ -502,6 +510,12 @@ async def test_servers_of_operation_path_and_root(operations, api):
     assert await url_of(operations, document, base) == "https://path.test/p"
 
 
+async def test_a_server_without_a_scheme_takes_that_of_the_base_or_https(operations, api):
+    document = api({"get /x": {"servers": [{"url": "//op.test/v1"}]}})
+    assert await url_of(operations, document) == "https://op.test/v1"
+    assert await url_of(operations, document, "http://127.0.0.1:1") == "http://op.test/v1"
+
+
 @pytest.mark.parametrize(
     ("servers", "reason"),
     [
@@ -526,6 +540,18 @@ async def test_without_a_usable_server_an_operation_is_listed_and_its_call_says_
 async def test_swagger_2_host(operations, api):
     document = api({"get /x": {}}, version="2.0", host="h.test", basePath="/v1", schemes=["http", "https"])
     assert await url_of(operations, document) == "https://h.test/v1"
+
+
+def test_a_defect_of_a_shared_schema_is_told_once(operations, api, caplog):
+    answer = {"200": {"description": "ok", "content": {JSON: {"schema": {"$ref": "#/components/schemas/A"}}}}}
+    document = api(
+        {f"get /{name}": {"operationId": name, "responses": answer} for name in "abc"},
+        components={"schemas": {"A": {"type": "object", "properties": {"x": {"minLength": "long"}}}}},
+    )
+    found = operations(document)
+    for name in "abc":
+        _ = found[name].spec.output_schema.validator
+    assert [record.getMessage().count("minLength") for record in caplog.records] == [1]
 
 
 # --- documents ---------------------------------------------------------------------------------------

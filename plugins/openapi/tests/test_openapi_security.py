@@ -198,6 +198,13 @@ async def test_a_client_secret_does_not_go_where_a_document_says(serve, operatio
         await found["get_x"].handler({}, None)
 
 
+async def test_a_client_secret_does_not_go_to_a_public_host_in_the_clear(operations, api):
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    found = operations(document, "http://api.example.com", auth=OAUTH)
+    with pytest.raises(CallError, match="is not https"):
+        await found["get_x"].handler({}, None)
+
+
 async def test_an_answer_without_a_token_is_an_error(serve, operations, api):
     async def handler(request):
         return web.json_response({"error": "invalid_client"})

@@ -20,6 +20,7 @@ from operad_openapi._normalize import (
     success_media,
 )
 from operad_openapi._schemas import SchemaView
+from operad_openapi._security import key_parameters
 from operad_openapi._serialize import Parameter, PathTemplate, SerializationError, essence, is_json
 from operad_openapi._urls import origin_of, server_url
 from operad_openapi.config import HTTPServiceConfig
@@ -125,6 +126,11 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
     parameters, swagger_body, _ = parameters_of(document, raw)
     template = PathTemplate(raw.path)
     declared = {parameter.name for parameter in parameters if parameter.location == "path"}
+    # A credential comes from the configuration, even where the document lists it among the parameters.
+    keys = key_parameters(document, raw)
+    parameters = [
+        p for p in parameters if (p.location, p.name.lower() if p.location == "header" else p.name) not in keys
+    ]
     # A path parameter without a placeholder has no place to go to.
     parameters = [p for p in parameters if p.location != "path" or p.name in template.names]
     parameters += [

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import attrs
 
@@ -18,7 +18,7 @@ from operad.errors import CallError, ErrorCode
 from operad_openapi._document import Document, Json, PointerError
 from operad_openapi._normalize import RawOperation
 from operad_openapi._serialize import check_cookie_text, check_header_value, percent_encode
-from operad_openapi._urls import origin_of
+from operad_openapi._urls import is_private_host, origin_of
 from operad_openapi.config import HTTPAuth, HTTPOptions
 
 
@@ -60,6 +60,19 @@ def scheme_of(document: Document, name: str) -> Json:
         urls = {key: scheme[key] for key in ("tokenUrl", "authorizationUrl", "scopes") if key in scheme}
         return {"type": "oauth2", "flows": {flow: urls}}
     return scheme
+
+
+def key_parameters(document: Document, operation: RawOperation) -> set[tuple[str, str]]:
+    """``(place, name)`` of the API keys that the operation's security asks for; headers in lower case."""
+    security = operation.node.get("security", document.root.get("security"))
+    found = set()
+    for alternative in security if isinstance(security, list) else ():
+        for name in alternative if isinstance(alternative, Mapping) else ():
+            scheme = scheme_of(document, name)
+            if scheme.get("type") == "apiKey":
+                place, key = str(scheme.get("in")), str(scheme.get("name"))
+                found.add((place, key.lower() if place == "header" else key))
+    return found
 
 
 class Authenticator:
@@ -160,6 +173,10 @@ class Authenticator:
                     "set token_url, or add the origin to origins"
                 )
                 return _refusing(refused)
+            if urlsplit(url).scheme != "https" and not is_private_host(urlsplit(url).hostname):
+                return _refusing(
+                    f"the document's token URL {origin_of(url)} is not https; set token_url to use it"
+                )
         key = (url, auth.client_id or "", " ".join(auth.scopes))
         token = self._tokens.setdefault(key, _Token(url, auth, self._fetch_token))
 

@@ -76,6 +76,8 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     try:
         if not urlsplit(url).scheme and urlsplit(base).scheme in ("http", "https"):
             url = urljoin(base, url)
+        elif url.startswith("//"):
+            url = f"https:{url}"
     except ValueError as error:
         raise NotUsableError(f'servers: "{url}" is not a URL: {error}') from error
     same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
