@@ -118,6 +118,7 @@ class Store:
         self.lock = threading.RLock()
         self.heavy: set[str] = set()
         self.recursive: set[str] = set()
+        self.warned: set[str] = set()
         self.casting: Any = None
         self._definitions: dict[str, Definition] = {}
         self._names: dict[Any, str] = {}

@@ -265,6 +265,9 @@ def _compiled(schema: Schema) -> Compiled:
         store = _store(document, dialect, schema._trusted)
     closure = closure_of(store, raw, schema._pointer, detached=document is not None and not schema._pointer)
     for warning in closure.warnings:
+        if warning in store.warned:  # by another schema of the document that reaches the same one
+            continue
+        store.warned.add(warning)
         logger.warning("schema%s: %s", f" {schema._pointer}" if schema._pointer else "", warning)
     if document is not None:
         key = (closure.key, schema._trusted)
