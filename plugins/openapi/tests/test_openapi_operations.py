@@ -9,6 +9,7 @@ from aiohttp import web
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 from operad.errors import ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file, from_openapi_url
+from operad_openapi._serialize import SerializationError
 
 SPECS = Path(__file__).parents[4] / "shared" / "data" / "specs"
 JSON = "application/json"
@@ -435,6 +436,18 @@ async def test_what_is_no_file_is_refused(sent, value):
     with pytest.raises(CallError) as caught:
         await sent(body(schema, media="multipart/form-data"), {"file": value})
     assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_a_part_is_what_its_encoding_says(api):
+    encoding = {"picture": {"contentType": "image/png"}, "note": {"contentType": "application/xml"}}
+    schema = {"type": "object", "properties": {"picture": {}, "note": {"type": "object"}}}
+    document = api({"post /x": body(schema, media="multipart/form-data", encoding=encoding)})
+    async with from_openapi(document, HTTPServiceConfig(namespace="a", base_url="http://127.0.0.1:1")) as found:
+        plan = found.built["post_x"].plan
+        sent = plan.request({"picture": {"base64": "aGk=", "filename": "p.png"}}).body.data
+        assert b'filename="p.png"\r\nContent-Type: image/png\r\n\r\nhi\r\n' in sent
+        with pytest.raises(SerializationError, match="application/xml: expected its text"):
+            plan.request({"note": {"a": 1}})
 
 
 async def test_files_of_the_machine_are_sent_from_the_upload_folder_only(sent, tmp_path):

@@ -434,17 +434,32 @@ class _Multipart:
 
     def _part(self, value: Any, schema: Any, content_type: str) -> _Content:
         is_file = is_binary(schema) or not isinstance(value, (str, int, float, Mapping, list, tuple))
-        if is_file:
+        if is_file or (_is_untyped(schema) and _is_binary_type(content_type)):
             content = self.files.content(value)
             chosen = content.content_type or _file_type(content_type, content.filename)
             return attrs.evolve(content, content_type=chosen, filename=content.filename or "file")
         kind = content_type if content_type and "," not in content_type and "*" not in content_type else ""
         if isinstance(value, (Mapping, list, tuple)) or is_json(essence(kind)):
+            if kind and not is_json(essence(kind)):
+                raise SerializationError(f"a part of {kind}: expected its text, got {type(value).__name__}")
             try:
                 return _Content(encode_json(value).encode(), content_type=kind or "application/json")
             except (TypeError, ValueError, RecursionError) as error:
                 raise SerializationError(f"a part has no JSON form: {error}") from error
         return _Content(text_of(value).encode(), content_type=kind or "text/plain; charset=utf-8")
+
+
+def _is_untyped(schema: Any) -> bool:
+    return not isinstance(schema, dict) or not schema.keys() & {"type", "properties", "items", "oneOf", "anyOf"}
+
+
+def _is_binary_type(declared: str) -> bool:
+    """Whether the content type of an encoding is neither text nor JSON: how OpenAPI 3.1 says "a file"."""
+    kinds = [essence(option) for option in declared.split(",") if option.strip()]
+    return bool(kinds) and not any(
+        kind.startswith("text/") or kind.endswith(("+xml", "/xml")) or is_json(kind) or kind == FORM
+        for kind in kinds
+    )
 
 
 def _file_type(declared: str, filename: str | None) -> str:
