@@ -52,6 +52,11 @@ class Request:
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 
+    @property
+    def where(self) -> str:
+        """Method and URL for a message, without the query."""
+        return f"{self.method} {self.url.partition('?')[0]}"
+
 
 class HTTPClient:
     """Sends the requests of one source.

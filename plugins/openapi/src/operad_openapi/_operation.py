@@ -105,17 +105,16 @@ class DocumentOperation:
         started = time.perf_counter()
         config = self.source.config
         request = await self._request(input, context)
-        where = f"{request.method} {request.url.partition('?')[0]}"
         response = await self.source.client.send(request)
         try:
             if not 200 <= response.status < 300:
-                raise await failure_of(response, config.limits.error_bytes, where)
+                raise await failure_of(response, config.limits.error_bytes, request.where)
             body = await read_body(response, config.limits.response_bytes, timeout=config.timeout)
         finally:
             response.release()
         headers, cookies = join_headers(response.headers.items())
         content_type = headers.get("content-type", "")
-        data = None if response.status in (204, 205) else decode_body(body, content_type, where)
+        data = None if response.status in (204, 205) else decode_body(body, content_type, request.where)
         url = request.redirected_to or request.url
         elapsed = round((time.perf_counter() - started) * 1000, 3)
         meta = HTTPResponseMeta(response.status, headers, content_type, url, request.method, elapsed, cookies)
@@ -174,7 +173,7 @@ class DocumentOperation:
 
     async def _open(self, request: Request) -> ClientResponse:
         """The head of a response that is a success."""
-        where = f"{request.method} {request.url.partition('?')[0]}"
+        where = request.where
         config = self.source.config
         try:
             async with asyncio.timeout(config.timeout):
@@ -190,7 +189,7 @@ class DocumentOperation:
 
     async def _open_stream(self, request: Request) -> ClientResponse:
         response = await self._open(request)
-        where = f"{request.method} {request.url.partition('?')[0]}"
+        where = request.where
         kind = essence(response.headers.get("Content-Type", ""))
         if response.status != 204 and kind not in STREAM_TYPES:
             response.close()
@@ -204,7 +203,7 @@ class DocumentOperation:
         headers, cookies = join_headers(response.headers.items())
         content_type = headers.get("content-type", "")
         kind = essence(content_type)
-        where = f"{request.method} {request.url.partition('?')[0]}"
+        where = request.where
         shared = (
             response.status,
             headers,

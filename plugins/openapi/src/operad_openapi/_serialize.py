@@ -158,6 +158,8 @@ def _pairs(
     name: str, value: Any, encode: Callable[[str], str], encode_name: Callable[[str], str] = percent_encode
 ) -> list[str]:
     """``name=value`` fragments of an exploded value."""
+    if isinstance(value, (str, int, float)):
+        return [f"{name}={encode(text_of(value))}"]
     if value is None:
         return []
     if _is_array(value):
@@ -441,8 +443,12 @@ class PathTemplate:
             if len(pieces) == 1:
                 segments.append(pieces[0])
                 continue
-            segment = "".join([values[piece] if index % 2 else piece for index, piece in enumerate(pieces)])
-            if segment.replace("%2E", ".").replace("%2e", ".") in ("", ".", ".."):
+            if len(pieces) == 3:
+                segment = pieces[0] + values[pieces[1]] + pieces[2]
+            else:
+                segment = "".join([values[piece] if index % 2 else piece for index, piece in enumerate(pieces)])
+            # "%2E%2E" is the longest text of dots.
+            if len(segment) <= 6 and segment.replace("%2E", ".").replace("%2e", ".") in ("", ".", ".."):
                 raise SerializationError(
                     f'the path segment {{{"}{".join(pieces[1::2])}}} would be "{segment}"; '
                     'expected a value that is not empty, "." or ".."'
