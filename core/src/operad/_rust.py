@@ -20,27 +20,59 @@ MAX_DEPTH = 100
 """The levels of a schema and of a value that it is given: it recurses on the stack, beyond Python's guard."""
 
 
+MAX_EXPANDED_IN_ALL = 50_000
+"""The same for all schemas of one document together, those that turned out to be unfit included."""
+
+
 class _UnfitError(Exception):
     """This schema is not for it."""
 
 
-def rust_check(
-    bodies: Mapping[str, Body], body: Body, interpret: Callable[[Any], bool]
-) -> Callable[[Any], bool] | None:
-    """The check of a schema by jsonschema-rs, or None; what it cannot answer is `interpret`'s."""
-    validator_class = _library()
-    if validator_class is None or isinstance(body, bool):
-        return None
-    try:
-        names: dict[str, tuple[int, int]] = {}
-        _measure(bodies, body, names)
-        schema = {**body, "$defs": {name: bodies[name] for name in names}}
-        is_valid = validator_class(schema, validate_formats=False, retriever=_refuse).is_valid
-    except BaseException as error:
-        if not _is_failure(error):
-            raise
-        return None
+class StandIns:
+    """The stand-ins of a document's schemas, as long as making them is bounded work."""
 
+    def __init__(self, bodies: Mapping[str, Body]) -> None:
+        self.bodies = bodies
+        self._left = MAX_EXPANDED_IN_ALL
+
+    def check(self, body: Body, interpret: Callable[[Any], bool]) -> Callable[[Any], bool] | None:
+        """The check of a schema by jsonschema-rs, or None; what it cannot answer is `interpret`'s."""
+        validator_class = _library()
+        if validator_class is None or isinstance(body, bool) or self._left <= 0:
+            return None
+        try:
+            names: dict[str, tuple[int, int]] = {}
+            self._left -= self._measure(body, names)[0]
+            schema = {**body, "$defs": {name: self.bodies[name] for name in names}}
+            is_valid = validator_class(schema, validate_formats=False, retriever=_refuse).is_valid
+        except BaseException as error:
+            if not _is_failure(error):
+                raise
+            return None
+        return _guarded(is_valid, interpret)
+
+    def _measure(self, body: Body, names: dict[str, tuple[int, int]]) -> tuple[int, int]:
+        """The subschemas of a schema with all that it refers to and their nesting; raises where it is unfit."""
+        self._left -= 1
+        count, depth = 1, 0
+        if isinstance(body, dict):
+            if "pattern" in body or "patternProperties" in body:
+                raise _UnfitError("a pattern")
+            below = [self._measure(node, names) for node in _subschemas(body)]
+            if "$ref" in body:
+                name = ref_name(body)
+                if name not in names:
+                    names[name] = MAX_EXPANDED, 0  # while it is being counted: a reference back is too much
+                    names[name] = self._measure(self.bodies[name], names)
+                below.append(names[name])
+            count += sum(one for one, _ in below)
+            depth = 1 + max((one for _, one in below), default=0)
+        if count > MAX_EXPANDED or depth > MAX_DEPTH or self._left <= 0:
+            raise _UnfitError("too many subschemas, or too deep")
+        return count, depth
+
+
+def _guarded(is_valid: Callable[[Any], bool], interpret: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def check(value: Any) -> bool:
         if not _is_plain(value):
             return interpret(value)
@@ -72,26 +104,6 @@ def _refuse(uri: str) -> Any:
 def _is_failure(error: BaseException) -> bool:
     # A panic of its code arrives as a BaseException whose class cannot be imported.
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def _measure(bodies: Mapping[str, Body], body: Body, names: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """The subschemas of a schema with all that it refers to and their nesting; raises where it is unfit."""
-    count, depth = 1, 0
-    if isinstance(body, dict):
-        if "pattern" in body or "patternProperties" in body:
-            raise _UnfitError("a pattern")
-        below = [_measure(bodies, node, names) for node in _subschemas(body)]
-        if "$ref" in body:
-            name = ref_name(body)
-            if name not in names:
-                names[name] = MAX_EXPANDED, 0  # while it is being counted: a reference back is too much
-                names[name] = _measure(bodies, bodies[name], names)
-            below.append(names[name])
-        count += sum(one for one, _ in below)
-        depth = 1 + max((one for _, one in below), default=0)
-    if count > MAX_EXPANDED or depth > MAX_DEPTH:
-        raise _UnfitError("too many subschemas, or too deep")
-    return count, depth
 
 
 def _subschemas(body: dict[str, Any]) -> Iterator[Body]:

@@ -17,7 +17,7 @@ from typing import Any
 from operad._generated import Generator, UnsupportedError
 from operad._interpreter import MAX_ERRORS, errors_of
 from operad._normalize import Body, children_of, in_place, ref_name
-from operad._rust import rust_check
+from operad._rust import StandIns
 from operad._values import ARRAY, CLASSES, CONTAINER, equal, is_type
 
 Check = Callable[[Any], bool]
@@ -41,6 +41,7 @@ class Checks:
         self.bodies = bodies
         self.heavy = heavy
         self._generator = Generator(bodies, heavy)
+        self._stand_ins = StandIns(bodies)
         self._known: dict[int, tuple[Body, Check]] = {}
         self._reasons: dict[int, str] = {}
         self._local = threading.local()
@@ -67,7 +68,7 @@ class Checks:
         def interpret(value: Any) -> bool:
             return self.interpret(value, body)
 
-        stand_in = rust_check(self.bodies, body, interpret)
+        stand_in = self._stand_ins.check(body, interpret)
         self._reasons[id(body)] = f"{'interpreted' if stand_in is None else 'rust'}: {why}"
         return stand_in or interpret
 
