@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,8 @@ from operad_mcp.config import MCPClientConfig, load_mcp_servers
 if TYPE_CHECKING:
     from operad_mcp.client import MCPClientWrapper
 
-# The client is imported where it is used: every application that finds this plugin imports this module.
+# The client and asyncio are imported where they are used: every application that finds this plugin imports
+# this module.
 
 
 def _source_config() -> type[Any]:
@@ -99,6 +99,8 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
             attrs.evolve(context, namespace=context.namespace or safe_namespace(config.name)),
         )
     loader = MCPClientLoader()
+    import asyncio
+
     groups = await asyncio.gather(
         *(
             loader.load(
@@ -137,4 +139,6 @@ class MCPSession(SourceSession):
 
     async def aclose(self) -> None:
         """Close all connections."""
+        import asyncio
+
         await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,6 +13,9 @@ from operad import Operation, SourceError
 from operad.plugin import SourceContext, SourceSession
 from operad_scanner.fs import ScannerFS
 from operad_scanner.scan import OperationManifest, scan_operations
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +35,8 @@ class ScannerConfig:
 async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
     """Scan the folder. Raises `SourceError` if it does not exist, or (``strict``) if a file fails."""
     path = context.path(config.path)
+    import asyncio  # 17 ms: finding plugins imports this module and runs nothing
+
     # In a thread: a file's import may be slow, and other sources load at the same time.
     manifest = await asyncio.to_thread(_scan, path, config, context)
     session = ScannerSession(_operations(manifest, config, context.logger))
@@ -65,6 +69,8 @@ class ScannerSession(SourceSession):
 
     def watch(self, path: Path, config: ScannerConfig, context: SourceContext) -> None:
         """Scan again whenever a file below ``path`` changes. Raises `SourceError` without watchfiles."""
+        import asyncio
+
         try:
             import watchfiles
         except ImportError:
@@ -85,6 +91,8 @@ class ScannerSession(SourceSession):
     async def aclose(self) -> None:
         """Stop watching."""
         if self._watcher is not None:
+            import asyncio
+
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
