@@ -116,6 +116,18 @@ async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) 
     await alice.until(lambda: len(alice.events) == 1)
 
 
+async def test_what_the_server_had_sent_before_an_address_was_given_up_is_delivered(join: Joiner) -> None:
+    for _ in range(20):
+        member = await join()
+        await member.link.register("op:test.op", "workers")
+        client = await join()
+        for i in range(100):
+            await client.link.send("op:test.op", request(i))
+        await client.link.drain(5)
+        await member.link.drain(5)
+        assert len(member.events) == 100
+
+
 async def test_one_member_of_a_group_gets_each_request(join: Joiner) -> None:
     members = [await join() for _ in range(3)]
     for member in members:

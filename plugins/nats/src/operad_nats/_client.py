@@ -97,5 +97,6 @@ class StrictClient(Client):
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
-        if sid in self._subs:
-            self._receive(subject, data, headers)
+        # Also for a subscription that is given up already: what the server had sent before it learnt of that
+        # nobody else gets.
+        self._receive(subject, data, headers)
