@@ -376,3 +376,15 @@ def test_an_operation_without_function_cannot_be_called_as_one() -> None:
     made: Operation[..., Any] = Operation(OperationSpec(namespace="a", name="b"), None)
     with pytest.raises(TypeError, match="through a registry"):
         made()
+
+
+def test_a_refusal_without_words_still_names_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(hint: object) -> None:
+        raise NotImplementedError  # as the library does for some types, with no message
+
+    monkeypatch.setattr("msgspec.json.schema", refuse)
+    with pytest.raises(RegistrationError, match=r"result: .*NotImplementedError"):
+
+        @operation
+        async def odd(a: int) -> None:
+            """Never made."""

@@ -48,7 +48,7 @@ def schema_of(hint: Any, at: str) -> dict[str, Any]:
         try:
             return msgspec.json.schema(_described(hint))
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            reason = str(error).splitlines()[-1]
+            reason = (str(error) or type(error).__name__).splitlines()[-1]
             raise RegistrationError(
                 f"{at}: no JSON Schema can be made of {hint!r} ({reason}); give the schema yourself "
                 "(input_schema=… or output_schema=…)"
