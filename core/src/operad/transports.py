@@ -105,7 +105,7 @@ class Link(Protocol):
         """Receive what is sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event; awaits the write buffer.
+        """Send an event, which is the link's from then on: it may change it. Awaits the write buffer.
 
         Answers where to send what follows a request (an abort, credit), if the transport knows: in process the
         inbox of the member that took it; on a hub, which finds it by the request's id, ``to`` itself. On a

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from operad import (
     AccessControl,
@@ -348,6 +349,82 @@ async def test_a_hub_that_restarts_gets_its_spokes_back():
         assert (await error_of(calls.call("bank.pay", retry=True))).code == ErrorCode.ACCESS_DENIED
         await calls.aclose()
         await handler.aclose()
+
+
+async def test_a_spoke_that_answers_no_ping_is_disconnected():
+    async with Hub(port=0, ping=0.1) as hub, aiohttp.ClientSession() as session:
+        quiet = await session.ws_connect(hub.url, autoping=False)
+        await until(lambda: hub.connections == 1)
+        assert (await quiet.receive(timeout=10)).type is aiohttp.WSMsgType.PING
+        await until(lambda: hub.connections == 0)
+        await quiet.close()
+
+
+async def test_a_spoke_that_only_answers_pings_stays_connected():
+    async with Hub(port=0, ping=0.1) as hub, aiohttp.ClientSession() as session:
+        quiet = await session.ws_connect(hub.url, autoping=False)
+        for _ in range(6):
+            assert (await quiet.receive(timeout=10)).type is aiohttp.WSMsgType.PING
+            await quiet.pong()
+        assert hub.connections == 1
+        await quiet.close()
+
+
+async def test_a_ping_of_a_client_is_answered():
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        client = await session.ws_connect(hub.url, autoping=False)
+        await client.ping(b"here?")
+        answer = await client.receive(timeout=10)
+        assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"here?")
+        await client.close()
+
+
+async def test_a_hub_that_answers_no_ping_is_left_and_looked_for_again():
+    sockets, pings = [], []
+
+    async def say_nothing(request):
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        sockets.append(socket)
+        pings.extend([message.type async for message in socket])
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", say_nothing)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"ws://127.0.0.1:{runner.addresses[0][1]}"
+    async with PendingRequestMap(WebSocketTransport(url, ping=0.1)) as calls:
+        call = asyncio.create_task(error_of(calls.call("bank.pay")))
+        assert (await call).code == ErrorCode.UNAVAILABLE
+        await until(lambda: len(sockets) == 2)
+    assert aiohttp.WSMsgType.PING in pings
+    await runner.cleanup()
+
+
+async def test_a_hub_that_pings_gets_its_answer():
+    pongs = []
+
+    async def ping(request):
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        await socket.ping(b"here?")
+        pongs.append(await socket.receive())
+        async for _ in socket:
+            pass
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", ping)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with PendingRequestMap(WebSocketTransport(f"ws://127.0.0.1:{runner.addresses[0][1]}")):
+        await until(lambda: pongs)
+    assert (pongs[0].type, pongs[0].data) == (aiohttp.WSMsgType.PONG, b"here?")
+    await runner.cleanup()
 
 
 async def test_a_hub_that_is_not_there_is_a_clear_error():

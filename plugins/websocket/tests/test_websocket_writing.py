@@ -1,9 +1,12 @@
 import asyncio
 
+import pytest
+from aiohttp import ClientSession, WSMessage, WSMsgType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import protocol
+from operad import CallHandler, Identity, OperationRegistry, OperationSpec, PendingRequestMap, protocol
+from operad_websocket import Hub, WebSocketTransport, _direct
 from operad_websocket._corked import Corked
 from operad_websocket._routing import Peer, Switch
 
@@ -79,6 +82,66 @@ async def test_nothing_is_written_to_a_transport_that_closes():
     assert wire.writes == []
 
 
+# --- messages taken as they are parsed ---------------------------------------------------------------
+
+
+async def test_this_aiohttp_lets_messages_be_taken_as_they_are_parsed():
+    """Where it does not, everything works as well, and more slowly."""
+    async with Hub(port=0) as hub, ClientSession() as session:
+        socket = await WebSocketTransport(hub.url).connect(session)
+        with _direct.taking(socket, lambda message: None) as directly:
+            assert directly
+        for connection in hub._connections:
+            assert isinstance(connection._socket._reader, _direct.DirectQueue)
+        await socket.close()
+
+
+async def test_an_aiohttp_with_other_insides_works_as_well(monkeypatch):
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="a", name="b", type="query"), echo)
+    monkeypatch.setattr(_direct, "Queue", None)
+    async with (
+        Hub(port=0) as hub,
+        CallHandler(registry, WebSocketTransport(hub.url)),
+        PendingRequestMap(WebSocketTransport(hub.url)) as calls,
+    ):
+        assert all(not isinstance(item._socket._reader, _direct.DirectQueue) for item in hub._connections)
+        assert (await calls.call("a.b", {"value": 1})).data == {"value": 1}
+
+
+async def echo(input, context):
+    return input
+
+
+async def test_messages_that_came_before_they_are_taken_come_first():
+    queue, taken = _direct.DirectQueue(Paused(), 2**16, loop=asyncio.get_running_loop()), []
+    for data in (b"1", b"2"):
+        queue.feed_data(WSMessage(WSMsgType.BINARY, data, None), 1)
+    queue.start(taken.append)
+    queue.feed_data(WSMessage(WSMsgType.TEXT, "3", None), 1)
+    assert taken == [b"1", b"2", "3"]
+
+
+async def test_a_message_that_cannot_be_taken_is_logged_and_the_next_one_comes(caplog):
+    queue, taken = _direct.DirectQueue(Paused(), 2**16, loop=asyncio.get_running_loop()), []
+
+    def take(data):
+        taken.append(data)
+        raise RuntimeError("no room")
+
+    queue.start(take)
+    for data in (b"1", b"2"):
+        queue.feed_data(WSMessage(WSMsgType.BINARY, data, None), 1)
+    assert taken == [b"1", b"2"]
+    assert "no room" in caplog.text
+
+
+class Paused:
+    """A protocol that never has to pause reading."""
+
+    _reading_paused = False
+
+
 # --- answers that the hub passes on as they came -----------------------------------------------------
 
 
@@ -99,6 +162,24 @@ def answered(*texts, caller_ids=("1",)):
     return events, given_texts
 
 
+ASKED = (
+    b'{"type":"call.requested","id":"","payload":{"requestId":"1","operationId":"t.x","input":{"a":1},'
+    b'"timeoutMs":1000}}'
+)
+
+
+def requested(text, identity=None):
+    """What the handler of a request gets as events and as text when a caller sends this."""
+    switch, events, texts = Switch(), [], []
+    caller, handler = Peer(lambda event: None, identity), Peer(events.append, deliver_text=texts.append)
+    for peer in (caller, handler):
+        switch.join(peer)
+    switch.route(handler, {"type": "link.register", "id": "", "payload": {"topics": ["op:t.x"]}})
+    events.clear()
+    switch.route(caller, *protocol.decode_compared(text))
+    return events, texts
+
+
 OUTPUT = b'"output":{"data":1,"meta":{"source":"local"}}'
 PLAIN = b'{"type":"call.responded","id":"","payload":{"requestId":"1",' + OUTPUT + b"}}"
 
@@ -111,6 +192,38 @@ def test_an_answer_that_another_writer_formatted_is_written_anew():
     events, texts = answered(PLAIN.replace(b",", b", "))
     assert texts == []
     assert events[0]["payload"]["output"]["data"] == 1
+
+
+@pytest.mark.parametrize("identity", [None, Identity("alice", ["kit"], {"doc": ["1"]})])
+def test_a_request_in_which_nothing_is_claimed_goes_on_as_it_came_with_the_hubs_stamp(identity):
+    events, texts = requested(ASKED, identity)
+    assert events == []
+    payload = protocol.decode(texts[0])["payload"]
+    inbox = payload.pop("replyTo")
+    assert inbox.startswith("inbox:")
+    assert payload.pop("identity", None) == (None if identity is None else identity.to_wire())
+    assert payload == protocol.decode(ASKED)["payload"]
+    assert texts[0].startswith(ASKED[:-2])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ASKED.replace(b"}}", b',"replyTo":"inbox:forged"}}'), id="an address"),
+        pytest.param(ASKED.replace(b"}}", b',"identity":{"id":"root","scopes":[]}}}'), id="an identity"),
+        pytest.param(ASKED.replace(b"}}", b'},"more":{"replyTo":"x"}}'), id="something behind the payload"),
+        pytest.param(ASKED.replace(b'"id":""', b'"id":"mine"'), id="an id of its own"),
+        pytest.param(ASKED.replace(b",", b", "), id="another writer"),
+    ],
+)
+def test_a_request_that_claims_something_is_written_anew(asked):
+    (event,), texts = requested(asked)
+    assert texts == []
+    payload = event["payload"]
+    assert payload["replyTo"] != "inbox:forged"
+    assert "identity" not in payload
+    assert payload["input"] == {"a": 1}
+    assert tuple(event) == ("type", "id", "payload")
 
 
 def test_an_answer_with_an_address_or_a_foreign_field_is_stripped_of_it():

@@ -26,6 +26,8 @@ _REMEMBERED = 1_024
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
 _MAX_TOPIC = 1_024
+_PLAIN = ("type", "id", "payload")
+"""The keys of an event that goes on as it came: none that is not the protocol's, the payload last."""
 _SHARED = frozenset({"op:operad.list", "op:operad.describe"})
 """What every handler offers to serve, and only those of one identity may: a refusal is no alarm."""
 
@@ -61,6 +63,7 @@ class Peer:
         "inbox",
         "is_slow",
         "serving",
+        "stamp",
         "topics",
         "trusted",
     )
@@ -80,6 +83,11 @@ class Peer:
         self.trusted = trusted
         self.is_slow = is_slow
         self.inbox = f"inbox:{secrets.token_hex(12)}"
+        stamped: dict[str, Any] = {"replyTo": self.inbox}
+        if identity is not None:
+            stamped["identity"] = identity.to_wire()
+        self.stamp = b"," + protocol.encode_checked(stamped)[1:] + b"}"
+        """What the hub writes on this peer's requests, as the end of their JSON."""
         self.calls: dict[str, Route] = {}
         """Requests that it made, by the id that it chose."""
         self.serving: dict[str, Route] = {}
@@ -178,7 +186,7 @@ class Switch:
         Args:
             peer: who sent it.
             event: what it sent.
-            text: its JSON, if `protocol.decode_compared` vouches for it: an answer goes on as it came, then.
+            text: its JSON, if `protocol.decode_compared` vouches for it: it goes on as it came, then.
         """
         router = self._routers.get(event["type"])
         if router is not None:
@@ -219,6 +227,17 @@ class Switch:
             self._deliver(peer, _error(request_id, CallError(ErrorCode.OVERLOADED, message, details)))
             return
         peer.calls[request_id] = route
+        if (
+            text is not None
+            and not peer.trusted
+            and "replyTo" not in payload
+            and "identity" not in payload
+            and tuple(event) == _PLAIN
+            and event["id"] == ""
+        ):
+            text = text[:-2] + peer.stamp
+        else:
+            text = None
         payload["replyTo"] = peer.inbox
         if not peer.trusted:
             if peer.identity is None:
@@ -228,9 +247,9 @@ class Switch:
         if topic is not None:
             self._put_to_all(route, payload, tuple(self._topics.get(topic, ())))
         else:
-            self._put_to_one(route, payload)
+            self._put_to_one(route, payload, text)
 
-    def _put_to_one(self, route: Route, payload: dict[str, Any]) -> None:
+    def _put_to_one(self, route: Route, payload: dict[str, Any], text: bytes | None) -> None:
         members = self._topics.get(f"op:{route.operation_id}")
         if not members:
             details = {"operationId": route.operation_id}
@@ -241,7 +260,7 @@ class Switch:
         if len(members) > 1:
             members.rotate(-1)
         try:
-            self._hand_over(route, payload, handler)
+            self._hand_over(route, payload, handler, text)
         except PayloadTooLargeError as error:
             self._fail(route, CallError(ErrorCode.PAYLOAD_TOO_LARGE, str(error)))
 
@@ -249,7 +268,7 @@ class Switch:
         count = 0
         for member in members:
             try:
-                self._hand_over(route, payload, member)
+                self._hand_over(route, payload, member, None)
             except PayloadTooLargeError:
                 continue
             count += 1
@@ -258,14 +277,20 @@ class Switch:
         if not route.handlers:
             self._end(route)
 
-    def _hand_over(self, route: Route, payload: dict[str, Any], handler: Peer) -> None:
-        """Give a request to a handler, under the caller's id if the handler knows no other one by it."""
+    def _hand_over(self, route: Route, payload: dict[str, Any], handler: Peer, text: bytes | None) -> None:
+        """Give a request to a handler, under the caller's id if the handler knows no other one by it.
+
+        ``text`` is its JSON under that id, if there is one already.
+        """
         handler_id = route.caller_id
         while handler_id in handler.serving or handler_id in handler.calls:
             handler_id = secrets.token_hex(12)
-        if handler_id != payload["requestId"]:
-            payload = {**payload, "requestId": handler_id}
-        handler.deliver({"type": protocol.REQUESTED, "id": "", "payload": payload})
+        if text is not None and handler_id == route.caller_id and handler.deliver_text is not None:
+            handler.deliver_text(text)
+        else:
+            if handler_id != route.caller_id:
+                payload = {**payload, "requestId": handler_id}
+            handler.deliver({"type": protocol.REQUESTED, "id": "", "payload": payload})
         handler.serving[handler_id] = route
         route.handlers[handler] = handler_id
 

@@ -20,6 +20,7 @@ from operad.access import Identity
 from operad.errors import ConfigError
 from operad.transports import Event, PayloadTooLargeError
 from operad_websocket._corked import Corked
+from operad_websocket._direct import DirectResponse, taking
 from operad_websocket._local import HubTransport
 from operad_websocket._routing import Limits, Peer, Switch
 
@@ -37,6 +38,8 @@ HEADROOM = 64 * 2**10
 _SLOW = 1 * 2**20
 """Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""
 _SWEEP = 5.0
+_PING = b"\x89\x00"
+"""RFC 6455, 5.5.2: a ping without data; a server does not mask."""
 ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
 """What aiohttp says when a connection is over."""
 
@@ -77,7 +80,7 @@ class Hub:
             may, but not what another identity serves.
         max_payload: the largest event, in bytes.
         max_buffer: bytes that may wait for one connection; above it, the connection is closed.
-        ping: seconds between pings; a connection that does not answer is closed.
+        ping: seconds within which a silent connection is pinged; one that stays silent is closed soon after.
         allowed_origins: web pages that may connect; browsers tell where a page comes from. None by default.
     """
 
@@ -111,6 +114,7 @@ class Hub:
         self._runner: web.AppRunner | None = None
         self._connections: set[_Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._check: asyncio.TimerHandle | None = None
         self.switch = Switch(limits, authorize)
         self.transport = HubTransport(self.switch, max_payload)
         """For parts of the hub's own process, which call and serve without a socket."""
@@ -154,15 +158,17 @@ class Hub:
             raise
         self._runner = runner
         self._port = runner.addresses[0][1]
-        self._sweep = asyncio.get_running_loop().call_later(_SWEEP, self._on_sweep)
+        self._on_sweep()
+        self._on_check()
 
     async def close(self) -> None:
         """Disconnect everybody and stop listening; idempotent."""
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._check):
+            if timer is not None:
+                timer.cancel()
         for site in list(runner.sites):
             await site.stop()
         await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
@@ -172,13 +178,18 @@ class Hub:
         self.switch.expire()
         self._sweep = asyncio.get_running_loop().call_later(_SWEEP, self._on_sweep)
 
+    def _on_check(self) -> None:
+        for connection in tuple(self._connections):
+            connection.check()
+        self._check = asyncio.get_running_loop().call_later(self._ping / 2, self._on_check)
+
     async def _on_request(self, request: web.Request) -> web.StreamResponse:
         identity = await self._admitted(request)
         if not self.switch.has_room(identity):
             raise web.HTTPTooManyRequests(text=f"more than {self.switch.limits.links} connections\n")
-        socket = web.WebSocketResponse(
+        socket = DirectResponse(
             protocols=(SUBPROTOCOL,),
-            heartbeat=self._ping,
+            autoping=False,  # see `_Connection.check`
             max_msg_size=self._max_payload + HEADROOM,
             compress=False,
         )
@@ -223,9 +234,7 @@ class _Connection:
     read only fills its own buffer.
     """
 
-    def __init__(
-        self, hub: Hub, request: web.Request, socket: web.WebSocketResponse, identity: Identity | None
-    ) -> None:
+    def __init__(self, hub: Hub, request: web.Request, socket: DirectResponse, identity: Identity | None) -> None:
         assert request.transport is not None
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, deliver_text=self._send)
         self._hub = hub
@@ -233,30 +242,47 @@ class _Connection:
         self._transport = Corked(request.transport)
         self._limit = hub._max_payload + HEADROOM
         self._closing: asyncio.Task[bool] | None = None
+        self._silent = 0
+        """For how many checks nothing has come."""
 
     async def run(self) -> None:
         """Take events until the connection ends."""
-        switch, peer, limit = self._hub.switch, self.peer, self._hub._max_payload
-        receive, route, decode = self._socket.receive, switch.route, protocol.decode_compared
-        while True:
-            message = await receive()
-            if message.type is not WSMsgType.BINARY and message.type is not WSMsgType.TEXT:
-                if message.type in ENDS:
+        with taking(self._socket, self._take):
+            while True:
+                message = await self._socket.receive()
+                self._silent = 0
+                if message.type is WSMsgType.BINARY or message.type is WSMsgType.TEXT:
+                    self._take(message.data)
+                elif message.type is WSMsgType.PING:
+                    await self._socket.pong(message.data)
+                elif message.type in ENDS:
                     break
-                continue
-            try:
-                event, text = decode(message.data)
-            except protocol.ProtocolError as error:
-                switch.refused += 1
-                logger.warning("refused from %s: %s", peer.name, error)
-                continue
-            if len(message.data) > limit and event["type"] == protocol.REQUESTED:
-                too_large = f"the event has {len(message.data)} bytes, the hub carries {limit}"
-                logger.warning("refused from %s: %s", peer.name, too_large)
-                continue
-            route(peer, event, text)
         if self._closing is not None:
             await asyncio.wait({self._closing})
+
+    def _take(self, data: bytes | str) -> None:
+        hub, peer = self._hub, self.peer
+        self._silent = 0
+        try:
+            event, text = protocol.decode_compared(data)
+        except protocol.ProtocolError as error:
+            hub.switch.refused += 1
+            logger.warning("refused from %s: %s", peer.name, error)
+            return
+        if len(data) > hub._max_payload and event["type"] == protocol.REQUESTED:
+            too_large = f"the event has {len(data)} bytes, the hub carries {hub._max_payload}"
+            logger.warning("refused from %s: %s", peer.name, too_large)
+            return
+        hub.switch.route(peer, event, text)
+
+    def check(self) -> None:
+        """Twice in the time between pings: ping a peer that is silent, and let go of one that stays so."""
+        self._silent += 1
+        if self._silent > 3:
+            logger.warning("%s does not answer: disconnected", self.peer.name)
+            self._transport.abort()
+        elif self._silent > 1 and not self._transport.is_closing():
+            self._transport.write(_PING)
 
     def _deliver(self, event: Event) -> None:
         self._send(protocol.encode_checked(event))

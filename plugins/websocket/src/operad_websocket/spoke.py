@@ -31,6 +31,7 @@ from operad.transports import (
     TransportError,
 )
 from operad_websocket._corked import Corked
+from operad_websocket._direct import make_direct, taking
 from operad_websocket._local import Registration, capabilities, delivery_of
 from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER
 from operad_websocket.hub import ENDS, HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
@@ -51,7 +52,7 @@ class WebSocketTransport:
         headers: sent with the connection request.
         ssl: for ``wss``, instead of the system's trust.
         max_payload: the largest event, in bytes; not more than the hub's.
-        ping: seconds between pings; a hub that does not answer counts as lost.
+        ping: seconds within which a silent hub is pinged; one that stays silent soon counts as lost.
         connect_timeout: seconds that one attempt to connect may take.
     """
 
@@ -72,7 +73,7 @@ class WebSocketTransport:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._ssl = ssl
-        self._ping = ping
+        self.ping = ping
         self._connect_timeout = connect_timeout
 
     def __repr__(self) -> str:
@@ -93,11 +94,12 @@ class WebSocketTransport:
                     self.url,
                     protocols=(SUBPROTOCOL,),
                     headers=self._headers,
-                    heartbeat=self._ping,
+                    autoping=False,  # see `SpokeLink._beat`
                     max_msg_size=self.capabilities.max_payload + HEADROOM,
                     ssl=True if self._ssl is None else self._ssl,
                     compress=0,
                 )
+                make_direct(socket, self.capabilities.max_payload + HEADROOM)
                 _cork(socket)
                 return socket
         except WSServerHandshakeError as error:
@@ -124,6 +126,8 @@ class SpokeLink:
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._counter = itertools.count(1)
         self._batch: _Batch | None = None
+        self._heard = False
+        """Whether something has come since the last look."""
 
     async def start(self) -> None:
         """Connect for the first time. Raises `TransportError`."""
@@ -184,9 +188,11 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`; the hub's own table knows where the event goes."""
+        """See `operad.transports.Link.send`; the hub's own table knows where the event goes, and its answer."""
         if to.startswith("all:"):
-            event = {**event, "to": to}
+            event["to"] = to
+        if event["payload"].get("replyTo") == self.inbox:
+            del event["payload"]["replyTo"]
         await self._write(protocol.encode(event))
         return to
 
@@ -234,23 +240,53 @@ class SpokeLink:
             await self._reconnect()
 
     async def _receive(self) -> None:
-        assert self._socket is not None
-        on_event, receive = self._on_event, self._socket.receive
+        """Take events until the connection ends, or the hub is silent."""
+        socket = self._socket
+        assert socket is not None
+        with contextlib.suppress(TimeoutError), taking(socket, self._take):
+            async with asyncio.timeout(None) as silence:
+                beating = asyncio.create_task(self._beat(socket, silence))
+                try:
+                    while True:
+                        message = await socket.receive()
+                        self._heard = True
+                        if message.type is WSMsgType.BINARY or message.type is WSMsgType.TEXT:
+                            self._take(message.data)
+                        elif message.type is WSMsgType.PING:
+                            await socket.pong(message.data)
+                        elif message.type in ENDS:
+                            break
+                finally:
+                    beating.cancel()
+                    await asyncio.wait({beating})
+
+    def _take(self, data: bytes | str) -> None:
+        self._heard = True
+        try:
+            event = protocol.decode_compact(data)  # the hub has checked and rewritten it
+        except protocol.ProtocolError as error:
+            logger.warning("dropped what %s sent: %s", self._transport.url, error)
+            return
+        if event["type"] == REGISTERED:
+            self._on_registered(event)
+        else:
+            self._on_event(event, delivery_of(event))
+
+    async def _beat(self, socket: ClientWebSocketResponse, silence: asyncio.Timeout) -> None:
+        """Ping a hub that is silent, and let go of one that stays so."""
+        loop, ping = asyncio.get_running_loop(), self._transport.ping
         while True:
-            message = await receive()
-            if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
-                if message.type in ENDS:
-                    break
+            self._heard = False
+            await asyncio.sleep(ping / 2)
+            if silence.expired():
+                return
+            if self._heard:
+                silence.reschedule(None)
                 continue
-            try:
-                event = protocol.decode_compact(message.data)  # the hub has checked and rewritten it
-            except protocol.ProtocolError as error:
-                logger.warning("dropped what %s sent: %s", self._transport.url, error)
-                continue
-            if event["type"] == REGISTERED:
-                self._on_registered(event)
-            else:
-                on_event(event, delivery_of(event))
+            if silence.when() is None:
+                silence.reschedule(loop.time() + ping)
+            with contextlib.suppress(ClientError, ConnectionError, RuntimeError):  # `receive` will say so
+                await socket.ping()
 
     def _on_registered(self, event: Event) -> None:
         asked = self._asked.get(event.get("id", ""))
