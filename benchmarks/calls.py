@@ -475,7 +475,8 @@ def peer(name: str, packages: list[str], script: str) -> dict[str, float] | str:
     try:
         uv = [sys.executable, "-m", "uv"] if shutil.which("uv") is None else ["uv"]
         python = str(folder / "env" / "bin" / "python")
-        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 240}
+        # In the repository, uv would apply its pins, and find a crossbar of years ago that fits them.
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 240, "cwd": folder}
         for command in (
             [*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")],
             [*uv, "pip", "install", "-q", "--python", python, *packages],
