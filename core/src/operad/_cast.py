@@ -14,7 +14,7 @@ from typing import Any
 
 from operad._fills import Fill, Zeros
 from operad._members import ABSENT, Call, Caster, Members, allowed_values, identity, node_types
-from operad._normalize import Body, ref_name
+from operad._normal_form import Body, ref_name
 from operad._scalars import EXACT, scalar_cast
 from operad._unions import Union
 from operad._validate import Checks

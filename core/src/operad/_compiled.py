@@ -10,7 +10,9 @@ from typing import Any
 from operad._cast import Casting
 from operad._explain import invented, readable, too_deep
 from operad._members import Call
-from operad._normalize import Closure, SchemaLimitError, Store, dialect_of, parse_pointer, ref_name, refs_of
+from operad._normal_form import ref_name, refs_of
+from operad._normalize import Closure, SchemaLimitError, Store
+from operad._references import dialect_of, parse_pointer
 from operad._validate import Checks
 from operad._values import MAX_DATA_DEPTH, is_deeper
 from operad.schemas import SchemaError

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from operad._members import ABSENT, Call, Members, allowed_values, node_types
-from operad._normalize import Body
+from operad._normal_form import Body
 
 if TYPE_CHECKING:
     from operad._cast import Casting

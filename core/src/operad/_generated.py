@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from operad._normalize import Body, ref_name
+from operad._normal_form import Body, ref_name
 
 MAX_GENERATED = 500
 """The most schemas that code is generated for at once: beyond them that takes longer than it saves."""

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from operad._normalize import Body
+from operad._normal_form import Body
 from operad._values import ARRAY, CLASSES, equal, is_type
 
 MAX_ERRORS = 20

@@ -14,13 +14,14 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from operad._patterns import UnsafePatternError, translate
-from operad._references import ONE, Location, References, Scope, Target, dialect_of, parse_pointer
+from operad._keywords import READ, Keyword
+from operad._normal_form import Body, components, in_place_refs, refs_of, without
+from operad._references import Location, References, Scope, Target
 
 MAX_BYTES = 1024 * 1024
 """`max_schema_bytes`: the size of a schema with all that it reaches, as JSON without annotations."""
@@ -28,16 +29,9 @@ MAX_NODES = 20_000
 """`max_schema_nodes`: the subschemas of a schema with all that it reaches."""
 MAX_DEPTH = 64
 """`max_schema_depth`: subschemas within subschemas, and levels of a `default`, `const` or `enum` value."""
-MAX_ENUM = 5_000
-"""`max_schema_enum`: the members of one `enum`."""
 MAX_IN_PLACE = 10_000
 """`max_schema_in_place`: the subschemas that apply to one and the same value."""
 
-TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-Body = dict[str, Any] | bool
-
-_COUNTS = tuple(f"{end}{what}" for end in ("min", "max") for what in ("Contains", "Items", "Length", "Properties"))
-_BOUNDS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
 _SINCE = {
     "const": 6,
     "contains": 6,
@@ -167,7 +161,7 @@ class Store:
         while queue:
             definition = self._definitions[queue.popleft()]
             if definition.name not in self.bodies:
-                _Reader(self, definition, MAX_NODES - nodes).read()
+                Reader(self, definition, MAX_NODES - nodes).read()
                 self.bodies[definition.name] = definition.body
             nodes += definition.nodes
             size += definition.size
@@ -197,7 +191,7 @@ class Store:
         for group in components(edges):
             for name in group:
                 if len(group) > 1 or name in edges[name]:
-                    self._replace(name, _without(self.bodies[name], group))
+                    self._replace(name, without(self.bodies[name], group))
                     warning = "it refers to itself in place: that reference is unknown"
                     self._definitions[name].warnings.append(f"{where(self._definitions[name].target)}: {warning}")
 
@@ -255,7 +249,7 @@ class _TrackDynamicError(Exception):
     pass
 
 
-class _Reader:
+class Reader:
     """Reads one schema of a document into one definition of the normal form."""
 
     def __init__(self, store: Store, definition: Definition, budget: int) -> None:
@@ -344,11 +338,11 @@ class _Reader:
         self, node: Mapping[str, Any], out: dict[str, Any], location: Location, scope: Scope, depth: int
     ) -> None:
         for key, value in node.items():
-            read = _READ.get(key)
+            read = READ.get(key)
             if read is not None:
                 if self.allowed(key, scope):
                     self.definition.size += len(key) + 4
-                    read(_Keyword(self, key, value, node, out, location, scope, depth))
+                    read(Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in _ANNOTATIONS:
                 size = self.definition.size
                 with suppress(ValueError):  # an example may be anything that a YAML parser makes, a date for one
@@ -377,235 +371,6 @@ class _Reader:
         raise ValueError(f"expected a JSON value, got {type(value).__name__}")
 
 
-@dataclass(slots=True)
-class _Keyword:
-    """One keyword of one schema, on its way into the normal form."""
-
-    reader: _Reader
-    key: str
-    value: Any
-    node: Mapping[str, Any]
-    out: dict[str, Any]
-    location: Location
-    scope: Scope
-    depth: int
-
-    def refuse(self, expected: str) -> None:
-        got = f"{type(self.value).__name__} {self.value!r:.60}"
-        self.reader.warn(self.location, f"{self.key}: expected {expected}, got {got}: it is ignored")
-
-    def sub(self, node: Any, *tokens: str) -> Body:
-        location = (*self.location, self.key, *tokens)
-        return self.reader.schema(node, location, self.scope, self.depth + 1)
-
-    def type(self) -> None:
-        types = [self.value] if isinstance(self.value, str) else self.value
-        if (
-            isinstance(types, list | tuple)
-            and types
-            and all(isinstance(name, str) and name in TYPES for name in types)
-        ):
-            unique = list(dict.fromkeys(types))
-            self.out["type"] = unique[0] if len(unique) == 1 else unique
-        else:
-            self.refuse("a type of JSON Schema or a list of them")
-
-    def values(self) -> None:
-        values = [self.value] if self.key == "const" else self.value
-        if not isinstance(values, list | tuple):
-            self.refuse("an array")
-            return
-        if len(values) > MAX_ENUM and not self.reader.store.trusted:
-            text = f"{len(values)} members, beyond max_schema_enum = {MAX_ENUM}: it is ignored"
-            self.reader.warn(self.location, text)
-            return
-        try:
-            copies = [self.reader.json(value) for value in values]
-        except ValueError as error:
-            self.reader.warn(self.location, f"{self.key}: {error}: it is ignored")
-            return
-        self.out[self.key] = copies[0] if self.key == "const" else copies
-
-    def default(self) -> None:
-        try:
-            self.out["default"] = self.reader.json(self.value)
-        except ValueError as error:
-            self.reader.warn(self.location, f"default: {error}: it is ignored")
-
-    def number(self) -> None:
-        value = self.value
-        if self.key.startswith("exclusive") and self.scope.draft == 4:
-            if not isinstance(value, bool):
-                self.refuse("a boolean")
-            return
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            self.refuse("a number")
-            return
-        if self.key == "multipleOf" and value <= 0:
-            self.refuse("a number above 0")
-            return
-        exclusive = f"exclusive{self.key.capitalize()}"
-        if self.scope.draft == 4 and self.node.get(exclusive) is True:
-            self.out[exclusive] = value
-            if self.key == "maximum":
-                return
-        # `minimum` stays beside what excludes it: a zero value is made of it.
-        self.out[self.key] = value
-
-    def count(self) -> None:
-        value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or value < 0:
-            self.refuse("a whole number of at least 0")
-            return
-        self.out[self.key] = int(value)
-
-    def unique(self) -> None:
-        if self.value is True:
-            self.out["uniqueItems"] = True
-        elif self.value is not False:
-            self.refuse("a boolean")
-
-    def pattern(self) -> None:
-        if not isinstance(self.value, str):
-            self.refuse("a string")
-            return
-        if self.reader.store.annotations:
-            self.out["pattern"] = self.value
-        elif (source := self.safe(self.value)) is not None:
-            self.out["pattern"] = source
-
-    def safe(self, pattern: str) -> str | None:
-        self.reader.definition.size += len(pattern)
-        try:
-            source = translate(pattern)
-        except UnsafePatternError as error:
-            self.reader.warn(self.location, f"{self.key} {pattern[:80]!r} is not checked: {error}")
-            return None
-        self.reader.store.patterns[source] = pattern
-        return source
-
-    def required(self) -> None:
-        if isinstance(self.value, bool) and self.reader.references.draft == 4:
-            return  # draft 3's spelling, left in many OpenAPI documents
-        if not isinstance(self.value, list | tuple) or not all(isinstance(name, str) for name in self.value):
-            self.refuse("an array of strings")
-            return
-        if self.value:
-            self.out["required"] = [self.reader.json(name) for name in dict.fromkeys(self.value)]
-
-    def one(self) -> None:
-        if self.key == "items" and isinstance(self.value, list | tuple):
-            self.positional()
-            return
-        if self.key in ("then", "else") and "if" not in self.node:
-            return
-        if self.key == "additionalItems":
-            if isinstance(self.node.get("items"), list | tuple):
-                self.out["items"] = self.sub(self.value)
-            return
-        self.out[self.key] = self.sub(self.value)
-
-    def positional(self) -> None:
-        # An array here is no 2020-12, yet its meaning is plain, and servers that name no draft send it.
-        if self.value:
-            self.out["prefixItems"] = [self.sub(node, str(i)) for i, node in enumerate(self.value)]
-
-    def several(self) -> None:
-        if not isinstance(self.value, list | tuple) or not self.value:
-            self.refuse("an array of schemas")
-            return
-        schemas = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
-        if self.key == "allOf":
-            schemas = self.out.get("allOf", []) + schemas
-        self.out[self.key] = schemas
-        if self.key in ("anyOf", "oneOf"):
-            self.discriminator(schemas)
-
-    def discriminator(self, branches: list[Body]) -> None:
-        """The branch of each tag, from the names of the branches and then from the mapping."""
-        given = self.node.get("discriminator")
-        if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
-            return
-        if self.reader.store.annotations:
-            self.out["discriminator"] = {"propertyName": name}
-            return
-        tags: dict[str, int] = {}
-        positions: dict[str, int] = {}
-        for position, (branch, node) in enumerate(zip(branches, self.value, strict=True)):
-            if isinstance(branch, dict) and "$ref" in branch and isinstance(node, Mapping):
-                ref = str(node.get("$ref"))
-                tags.setdefault(ref.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), position)
-                positions.setdefault(ref, position)
-                positions.setdefault(branch["$ref"], position)
-        mapping = given.get("mapping")
-        for tag, target in mapping.items() if isinstance(mapping, Mapping) else ():
-            found = positions.get(target, tags.get(target)) if isinstance(target, str) else None
-            if isinstance(tag, str) and found is not None:
-                tags[tag] = found
-        if tags and "discriminator" not in self.out:
-            self.out["discriminator"] = {"propertyName": name, "union": self.key, "tags": tags}
-
-    def named(self) -> None:
-        if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
-            self.refuse("an object of schemas")
-            return
-        self.out[self.key] = {self.reader.json(name): self.sub(node, name) for name, node in self.value.items()}
-
-    def patterned(self) -> None:
-        if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
-            self.refuse("an object of schemas")
-            return
-        if self.reader.store.annotations:
-            self.named()
-            return
-        found: dict[str, Body] = {}
-        for pattern, node in self.value.items():
-            source = self.safe(pattern)
-            if source is None:
-                # Which properties it would have claimed is not known, so none may be called undeclared.
-                self.out["$open"] = True
-            else:
-                found[source] = self.sub(node, pattern)
-        self.out["patternProperties"] = found
-
-    def dependencies(self) -> None:
-        if not isinstance(self.value, Mapping):
-            self.refuse("an object")
-            return
-        for name, needed in self.value.items():
-            if isinstance(needed, list | tuple) and self.key != "dependentSchemas":
-                if all(isinstance(other, str) for other in needed):
-                    self.out.setdefault("dependentRequired", {})[str(name)] = [str(other) for other in needed]
-            elif isinstance(needed, str) and self.key == "dependencies":
-                self.out.setdefault("dependentRequired", {})[str(name)] = [needed]
-            elif self.key != "dependentRequired":
-                self.out.setdefault("dependentSchemas", {})[str(name)] = self.sub(needed, str(name))
-
-
-_READ: dict[str, Callable[[_Keyword], None]] = {
-    "type": _Keyword.type,
-    "enum": _Keyword.values,
-    "const": _Keyword.values,
-    "default": _Keyword.default,
-    "multipleOf": _Keyword.number,
-    "uniqueItems": _Keyword.unique,
-    "pattern": _Keyword.pattern,
-    "required": _Keyword.required,
-    "properties": _Keyword.named,
-    "patternProperties": _Keyword.patterned,
-    "dependencies": _Keyword.dependencies,
-    "dependentRequired": _Keyword.dependencies,
-    "dependentSchemas": _Keyword.dependencies,
-    "prefixItems": _Keyword.several,
-    "allOf": _Keyword.several,
-    "anyOf": _Keyword.several,
-    "oneOf": _Keyword.several,
-    **dict.fromkeys(_COUNTS, _Keyword.count),
-    **dict.fromkeys(_BOUNDS, _Keyword.number),
-    **{key: _Keyword.one for key in ONE if key != "contentSchema"},
-}
-
-
 def _nullable(out: dict[str, Any]) -> dict[str, Any]:
     """The schema of OpenAPI 3.0's `nullable: true`: null, or what the schema says."""
     apart = {key: out.pop(key) for key in ("default", *_ANNOTATIONS) if key in out}
@@ -620,140 +385,3 @@ def _nullable(out: dict[str, Any]) -> dict[str, Any]:
     if "null" not in names:
         out["type"] = [*names, "null"]
     return out | apart
-
-
-# --- reading the normal form ---------------------------------------------------------------------------
-
-IN_PLACE_ONE = ("not", "if", "then", "else", "$siblings")
-IN_PLACE_LIST = ("allOf", "anyOf", "oneOf")
-
-
-def in_place(body: Body) -> Iterator[Body]:
-    """The subschemas of a normal form that apply to the same value as it does."""
-    if isinstance(body, dict):
-        for key in IN_PLACE_ONE:
-            if key in body:
-                yield body[key]
-        for key in IN_PLACE_LIST:
-            yield from body.get(key, ())
-        yield from body.get("dependentSchemas", {}).values()
-
-
-def in_place_refs(body: Body) -> list[str]:
-    """The names that a normal form refers to in place; one that it refers to twice is in it twice."""
-    found = []
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict) and "$ref" in node:
-            found.append(ref_name(node))
-        stack.extend(in_place(node))
-    return found
-
-
-def ref_name(body: Mapping[str, Any]) -> str:
-    """The name behind a `$ref` of the normal form."""
-    return str(body["$ref"])[8:]
-
-
-def refs_of(body: Body) -> list[str]:
-    """The names that a normal form refers to, wherever."""
-    found = []
-    stack: list[Any] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            if isinstance(node.get("$ref"), str):
-                found.append(ref_name(node))
-            stack.extend(child for child, _ in children_of(node))
-            stack.extend(in_place(node))
-            if "propertyNames" in node:
-                stack.append(node["propertyNames"])
-    return found
-
-
-def children_of(body: Mapping[str, Any]) -> Iterator[tuple[Body, str]]:
-    """The subschemas of parts of a value, each with the part: a property's name, `{}` or `[]`."""
-    for name, node in body.get("properties", {}).items():
-        yield node, "." + name
-    for node in body.get("patternProperties", {}).values():
-        yield node, "{}"
-    for key in ("additionalProperties", "unevaluatedProperties"):
-        if key in body:
-            yield body[key], "{}"
-    for node in body.get("prefixItems", ()):
-        yield node, "[]"
-    for key in ("items", "contains", "unevaluatedItems"):
-        if key in body:
-            yield body[key], "[]"
-
-
-def _without(body: Body, names: frozenset[str]) -> Body:
-    """A normal form whose in-place references to `names` are unknown."""
-    if not isinstance(body, dict):
-        return body
-    if "$ref" in body and ref_name(body) in names:
-        return True
-    out = dict(body)
-    for key in IN_PLACE_ONE:
-        if key in out:
-            out[key] = _without(out[key], names)
-    for key in IN_PLACE_LIST:
-        if key in out:
-            out[key] = [_without(node, names) for node in out[key]]
-    if "dependentSchemas" in out:
-        out["dependentSchemas"] = {key: _without(node, names) for key, node in out["dependentSchemas"].items()}
-    return out
-
-
-def components(edges: Mapping[str, list[str]]) -> Iterator[frozenset[str]]:
-    """The strongly connected groups of a graph, what is referred to first (Tarjan, without recursion)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    for start in edges:
-        if start in order:
-            continue
-        work = [(start, iter(edges[start]))]
-        order[start] = low[start] = len(order)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            name, rest = work[-1]
-            for ref in rest:
-                if ref not in edges:
-                    continue
-                if ref not in order:
-                    order[ref] = low[ref] = len(order)
-                    stack.append(ref)
-                    on_stack.add(ref)
-                    work.append((ref, iter(edges[ref])))
-                    break
-                if ref in on_stack:
-                    low[name] = min(low[name], order[ref])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
-                if low[name] == order[name]:
-                    group = set()
-                    while name not in group:
-                        group.add(stack.pop())
-                    on_stack -= group
-                    yield frozenset(group)
-
-
-__all__ = [
-    "Closure",
-    "SchemaLimitError",
-    "Store",
-    "children_of",
-    "components",
-    "dialect_of",
-    "in_place",
-    "in_place_refs",
-    "parse_pointer",
-    "ref_name",
-    "refs_of",
-]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from operad._normalize import Body, children_of, in_place, ref_name
+from operad._normal_form import Body, children_of, in_place, ref_name
 
 MAX_EXPANDED = 10_000
 """The most subschemas, each counted wherever it is referred to: it may compile them as often as that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from operad._members import ABSENT, Call, Caster, Members, allowed_values, both, node_types
-from operad._normalize import Body
+from operad._normal_form import Body
 from operad._validate import Check
 from operad._values import equal, is_type
 

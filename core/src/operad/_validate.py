@@ -16,7 +16,7 @@ from typing import Any
 
 from operad._generated import Generator, UnsupportedError
 from operad._interpreter import MAX_ERRORS, errors_of
-from operad._normalize import Body, children_of, in_place, ref_name
+from operad._normal_form import Body, children_of, in_place, ref_name
 from operad._rust import StandIns
 from operad._values import ARRAY, CLASSES, CONTAINER, equal, is_type
 
