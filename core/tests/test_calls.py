@@ -480,6 +480,15 @@ def test_no_event_of_a_peer_breaks_either_side(events):
     asyncio.run(body())
 
 
+async def test_a_handler_says_how_many_operations_it_serves():
+    """What has no handler is not served, nor counted; nor are the handler's own operations."""
+    registry = registry_of(echo=("query", echo))
+    registry.register_spec(OperationSpec(namespace="t", name="bare", type="query"))
+    async with CallHandler(registry, InProcessTransport()) as handler:
+        assert handler.serving == 1
+    assert handler.serving == 0
+
+
 # --- serving by hand -------------------------------------------------------------------------------------
 
 

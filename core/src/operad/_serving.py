@@ -164,6 +164,11 @@ class CallHandler:
         """How many requests are under way."""
         return len(self._active)
 
+    @property
+    def serving(self) -> int:
+        """How many operations of the registry are served."""
+        return len(self._registrations.keys() - self._listing.own.keys())
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self

@@ -43,9 +43,9 @@ async def serve(registry: OperationRegistry, url: str | None, identity: str | No
     options.pop("url", None)
     transport = registry.plugins.transport(url, **options)
     with until_stopped() as stopped:
-        async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors):  # type: ignore[arg-type]  # click checked the choice
+        async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors) as handler:  # type: ignore[arg-type]  # click checked the choice
             where = without_password(url)
-            render.error_console().print(f"serving {len(registry)} operations on {where}; Ctrl-C ends it")
+            render.error_console().print(f"serving {handler.serving} operations on {where}; Ctrl-C ends it")
             await stopped.wait()
             render.error_console().print("draining")
     return render.report_failures(registry)

@@ -49,7 +49,8 @@ def _scan(path: Path, config: ScannerConfig, context: SourceContext) -> Operatio
     try:
         return scan_operations(path, config.fs, namespace=context.namespace)
     except OSError as error:
-        raise SourceError(f"scanner: {path} cannot be read: {error}") from error
+        where = "" if str(path) in str(error) else f"{path}: "
+        raise SourceError(f"scanner: {where}{error}") from error
 
 
 def _operations(
