@@ -67,7 +67,7 @@ def contributing_all() -> ModuleType:
 
 
 def assert_pristine(plugins: Plugins) -> None:
-    assert not plugins.sources
+    assert list(plugins.sources) == ["remote"]
     assert not plugins.servers
     assert not plugins.transports
     assert plugins.envelope_kinds.sources == ("local",)
@@ -322,6 +322,14 @@ def test_the_envelope_kind_of_the_core_cannot_be_claimed() -> None:
     plugins = Plugins()
     error = refusal(plugins, plugin(operad_envelope_kinds=lambda: [EnvelopeKind("local", LocalResponseMeta)]))
     assert "belongs to the core" in error
+
+
+def test_the_source_of_the_core_cannot_be_claimed() -> None:
+    plugins = Plugins()
+    remote = plugins.source("remote")
+    claim = Source("remote", remote.load, remote.config_type)
+    assert "belongs to the core" in refusal(plugins, plugin(operad_sources=lambda: [claim]))
+    assert plugins.source("remote") is remote
 
 
 def test_the_same_plugin_twice_is_a_conflict() -> None:

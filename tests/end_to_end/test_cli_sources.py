@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from operad import CallHandler, OperationRegistry, operation
+from operad_websocket import Hub, WebSocketTransport
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OPERAD = Path(sys.executable).with_name("operad")
@@ -91,6 +94,36 @@ async def test_a_dead_mcp_server_is_one_paragraph_that_names_it(tmp_path: Path) 
     (tmp_path / "operad.toml").write_text('[sources.x]\ntype = "mcp"\ncommand = "operad-no-such-command"\n')
     error = await operad(tmp_path, "list", code=1)
     assert "operad-no-such-command" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+async def test_what_another_process_serves_is_listed_described_and_called(tmp_path: Path) -> None:
+    """A hub in the configuration: its peers' schemas are asked for where they are shown or needed."""
+
+    @operation(namespace="math", type="query")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @operation(namespace="math")
+    async def count(to: int) -> AsyncIterator[int]:
+        for number in range(to):
+            yield number
+
+    served = OperationRegistry()
+    served.register(add)
+    served.register(count)
+    async with Hub(port=0) as hub, CallHandler(served, WebSocketTransport(hub.url)):
+        (tmp_path / "operad.toml").write_text(f'[sources.far]\ntype = "remote"\nurl = "{hub.url}"\n')
+        listed = json.loads(await operad(tmp_path, "list", "--json"))
+        assert [spec["id"] for spec in listed] == ["far.math.add", "far.math.count"]
+        described = json.loads(await operad(tmp_path, "describe", "far.math.add", "--json"))
+        assert described["inputSchema"]["required"] == ["a", "b"]
+        for arguments in (("a=1", "b=2", "--json"), ("--json", '{"a": 1, "b": 2}')):
+            assert json.loads(await operad(tmp_path, "call", "far.math.add", *arguments))["data"] == 3
+        lines = await operad(tmp_path, "subscribe", "far.math.count", "to=3", "--json")
+        assert [json.loads(line)["data"] for line in lines.splitlines()] == [0, 1, 2]
+    error = await operad(tmp_path, "list", code=1)
+    assert hub.url in error
     assert len(error.strip().splitlines()) == 1
 
 

@@ -158,22 +158,22 @@ class RemoteSession(SourceSession):
         retry = spec.type is OperationType.QUERY
 
         async def call(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-            await self._describe(spec.id)
+            await self.describe(spec.id)
             return await self._calls.call(remote_id, input, retry=retry, **_options(context))
 
         return call
 
     def _streaming(self, operation_id: str, remote_id: str) -> Any:
         async def stream(input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[Any]]:
-            await self._describe(operation_id)
+            await self.describe(operation_id)
             async with self._calls.subscribe(remote_id, input, **_options(context)) as items:
                 async for envelope in items:
                     yield envelope
 
         return stream
 
-    async def _describe(self, operation_id: str) -> None:
-        """Learn the schemas of an operation, once."""
+    async def describe(self, operation_id: str) -> None:
+        """Learn the schemas of an operation, once; a peer that does not tell them is logged."""
         remote = self._remotes.get(operation_id)
         if remote is None or remote.described:
             return

@@ -124,6 +124,13 @@ class LoadedSources:
             if not quiet:
                 logger.warning("source %s is not loaded: %s", name, error)
 
+    async def describe(self, operation_id: str) -> None:
+        """Let the source of an operation complete its spec."""
+        for loaded in self._loaded:
+            describe = getattr(loaded.session, "describe", None)  # a session need not be a SourceSession
+            if describe is not None and loaded.offers(operation_id):
+                await describe(operation_id)
+
     async def aclose(self) -> None:
         """Close the sources, the last one first, and remove their operations; one that fails is logged."""
         cancelled: BaseException | None = None
@@ -183,6 +190,10 @@ class _LoadedSource:
                 logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
             elif held is None or held.spec is not entry.spec or held.handler is not entry.handler:
                 self._add(entry)
+
+    def offers(self, operation_id: str) -> bool:
+        """Whether the operation of that id is this source's."""
+        return operation_id in self._ids
 
     async def aclose(self) -> None:
         """Close the session and remove the operations."""

@@ -26,6 +26,7 @@ from operad._contributions import (
     other_hooks,
     word,
 )
+from operad._remote import REMOTE_SOURCE
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, PluginError
 from operad.observers import Observers
@@ -99,7 +100,7 @@ class Plugins:
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, Source] = {REMOTE_SOURCE.name: REMOTE_SOURCE}
         self._servers: dict[str, Server] = {}
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
@@ -314,6 +315,8 @@ class Plugins:
                     )
                 if kind == "envelope_kinds" and name in self.envelope_kinds:
                     raise Refused("conflict", f'envelope kind "{name}" belongs to the core; choose another source')
+                if kind == "sources" and name in self._sources:
+                    raise Refused("conflict", f'source "{name}" belongs to the core; choose another name')
 
 
 def _switches(*records: PluginRecord) -> str:

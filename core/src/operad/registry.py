@@ -216,6 +216,11 @@ class OperationRegistry:
         entry = self._entries.get(operation_id)
         return None if entry is None else entry.spec
 
+    async def describe(self, operation_id: str) -> OperationSpec | None:
+        """As `get_spec`, complete: a source may leave schemas out until an operation is used (``remote`` does)."""
+        await self._sources.describe(operation_id)
+        return self.get_spec(operation_id)
+
     def get_handler(self, operation_id: str) -> Handler | None:
         """The handler of an operation, or ``None``."""
         return self._catalogue.handler(operation_id)

@@ -64,6 +64,9 @@ class SourceSession:
         for callback in self._callbacks:
             callback(self._operations)
 
+    async def describe(self, operation_id: str) -> None:
+        """Learn what was left out of an operation's spec, and tell by `changed`. Does nothing by default."""
+
     async def aclose(self) -> None:
         """Close what the source opened; idempotent."""
 

@@ -192,7 +192,7 @@ def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
 
     async def command() -> int:
         async with open_registry(config) as registry:
-            spec = registry.get_spec(operation_id)
+            spec = await registry.describe(operation_id)
             if spec is None:
                 raise render.not_found(registry, operation_id)
             render.print_spec(spec, as_json=as_json)
@@ -220,7 +220,7 @@ def call(
 
     async def command() -> int:
         async with open_registry(config) as registry:
-            value = _input(registry, operation_id, fields, text)
+            value = await _input(registry, operation_id, fields, text)
             # Whoever runs the command owns the configuration: the access check would protect nobody.
             context = OperationContext(trusted=True)
             envelope = await registry.execute(operation_id, value, context, timeout=timeout)
@@ -251,7 +251,7 @@ def subscribe(
 
     async def command() -> int:
         async with open_registry(config) as registry:
-            value = _input(registry, operation_id, fields, text)
+            value = await _input(registry, operation_id, fields, text)
             context = OperationContext(trusted=True)
             count = 0
             async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
@@ -326,8 +326,9 @@ def hub(listen: tuple[str, int]) -> int:
 cli.add_command(debug_option(new_plugin))
 
 
-def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:
-    spec = registry.get_spec(operation_id)
+async def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:
+    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
+    spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
     if spec is None:
         raise render.not_found(registry, operation_id)
     if text is None:

@@ -1,0 +1,71 @@
+"""The source `remote` of the core against the conformance kit, over a real hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from operad import CallError, CallHandler, Identity, OperationRegistry, operation
+from operad.testing import Example, SourceCapabilities, SourceConformance
+from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+
+TOKENS = {"t0ken-of-the-worker": Identity("worker"), "t0ken-of-the-gateway": Identity("gateway")}
+
+
+@operation(namespace="shop", type="query")
+async def add(a: int, b: int) -> int:
+    """The sum of two integers."""
+    return a + b
+
+
+@operation(namespace="shop")
+async def fail() -> None:
+    raise CallError("SOLD_OUT", "there are none left")
+
+
+@operation(namespace="shop")
+async def sleep() -> None:
+    await asyncio.sleep(60)
+
+
+@operation(namespace="shop")
+async def count(to: int) -> AsyncIterator[int]:
+    for number in range(to):
+        yield number
+
+
+class TestRemote(SourceConformance):
+    source = "remote"
+    capabilities = SourceCapabilities(subscriptions=True, changes=True)
+    example = Example("shop.add", {"a": 1, "b": 2}, data=3)
+    invalid = Example("shop.add", {"a": "one", "b": 2})
+    stream = Example("shop.count", {"to": 3}, data=[0, 1, 2])
+    failing = Example("shop.fail", error="SOLD_OUT")
+    slow = Example("shop.sleep")
+    broken = (
+        {"url": "127.0.0.1:8765"},
+        {"url": "pigeon://loft"},
+        {"url": "ws://127.0.0.1:1"},
+        {"url": 3},
+        {"options": {"token": "of-nobody"}},
+        {"options": {"tokn": "x"}},
+        {"wait": -1},
+        {"timeout": 0},
+    )
+    secrets = ("t0ken-of-the-gateway",)
+    served: OperationRegistry
+
+    @asynccontextmanager
+    async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
+        self.served = OperationRegistry()
+        for item in (add, fail, sleep, count):
+            self.served.register(item)
+        async with Hub(bearer_tokens(TOKENS), port=0) as hub:
+            async with CallHandler(self.served, WebSocketTransport(hub.url, token="t0ken-of-the-worker")):
+                yield {"url": hub.url, "options": {"token": "t0ken-of-the-gateway"}}
+            assert hub.pending == 0
+
+    async def change(self, registry: OperationRegistry) -> None:
+        self.served.unregister("shop.fail")
