@@ -79,12 +79,35 @@ async def test_a_call_without_a_timeout_has_the_maps():
     """Nothing waits for ever: the map's own timeout bounds every single call."""
     transport = InProcessTransport()
     async with CallHandler(registry_of(wait=("query", waiting)), transport):
-        async with PendingRequestMap(transport, timeout=0.05) as calls:
+        async with PendingRequestMap(transport, timeout=0.05) as calls, asyncio.timeout(5):
             assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
             soon = time.time() * 1000 + 50
             assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
             past = await error_of(calls.call("t.wait", deadline=1.0))
             assert (past.code, past.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+
+
+async def test_the_bounds_that_a_map_has_by_default():
+    """A call has 30 s, a stream 64 items on their way; 10,000 calls may wait."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op")), asyncio.create_task(anext(calls.subscribe("t.op")))]
+        single, stream = await server.wait_for("call.requested", 2)
+        assert 20_000 < single["timeoutMs"] <= 30_000
+        assert abs(single["deadline"] - time.time() * 1000 - single["timeoutMs"]) < 5_000
+        assert stream["credit"] == 64
+        assert "timeoutMs" not in stream
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        waiting = [asyncio.create_task(calls.call("t.op")) for _ in range(10_000)]
+        await asyncio.sleep(0)
+        assert calls.pending == 10_000
+        assert (await error_of(calls.call("t.op"))).code == ErrorCode.OVERLOADED
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 async def test_late_answers_are_counted_and_dropped():
@@ -540,6 +563,23 @@ async def test_requests_can_be_served_by_hand():
             with pytest.raises(LookupError):  # the caller has left
                 await server.respond(request.request_id, local_envelope(2, "t.op"))
         await registration.unregister()
+
+
+async def test_requests_of_one_id_that_are_served_by_hand_are_kept_apart():
+    """Two callers chose the same id: each gets its own answer, under the id that it chose."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as one, Participant.open(transport) as two:
+            await one.request("t.op", "the id", "of one")
+            await two.request("t.op", "the id", "of two")
+            assert [request.input for request in requests] == ["of one", "of two"]
+            for request in requests:
+                await server.respond(request.request_id, local_envelope(request.input, "t.op"))
+            for peer, expected in ((one, "of one"), (two, "of two")):
+                (answer,) = await peer.wait_for("call.responded")
+                assert (answer["requestId"], answer["output"]["data"]) == ("the id", expected)
 
 
 async def test_what_cannot_be_sent_by_hand_ends_the_request():

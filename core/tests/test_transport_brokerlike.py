@@ -3,12 +3,13 @@
 
 import asyncio
 import logging
+import time
 from contextlib import asynccontextmanager
 
 import attrs
 import pytest
 
-from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap
+from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap, _serving
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
 from operad.transports import Capabilities, Delivery, InProcessTransport
@@ -141,6 +142,41 @@ async def test_a_redelivered_request_runs_again_only_if_it_reads():
         assert done.count == 4
         await asyncio.sleep(0)
         assert ran == ["1", "3"]
+
+
+async def read(input, context):
+    return 1
+
+
+def asked_of(handler, caller, request_id, **fields):
+    payload = {"requestId": request_id, "operationId": "t.read", "input": {}, "replyTo": caller.link.inbox}
+    handler._on_event({"type": "call.requested", "id": "", "payload": {**payload, **fields}}, Delivery())
+
+
+async def test_the_requests_that_are_remembered_are_bounded(monkeypatch):
+    """A flood of requests does not fill the memory; the last ones are known still."""
+    monkeypatch.setattr(_serving, "_MAX_RECENT", 3)
+    transport = BrokerLike(redelivers=True)
+    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            for number in range(6):
+                asked_of(handler, caller, str(number))
+            await caller.wait_for("call.responded", 6)
+            assert [request_id for _, request_id in handler._recent] == ["3", "4", "5"]
+
+
+async def test_a_request_is_remembered_until_its_deadline():
+    """After it a repetition would be refused for its lateness anyway."""
+    transport = BrokerLike(redelivers=True)
+    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            asked_of(handler, caller, "soon", deadline=time.time() * 1000 + 200)
+            asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
+            await caller.wait_for("call.responded", 2)
+            async with asyncio.timeout(5):
+                while len(handler._recent) == 2:
+                    await asyncio.sleep(0.01)
+            assert [request_id for _, request_id in handler._recent] == ["later"]
 
 
 async def test_a_request_that_cannot_be_answered_is_dropped(caplog):

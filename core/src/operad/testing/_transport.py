@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import combinations
 from typing import Any
 
 import attrs
@@ -395,6 +396,17 @@ class TransportConformance:
 
         self._run(body)
 
+    def test_an_inbox_cannot_be_guessed(self) -> None:
+        """Whoever knows the addresses of some links knows nothing of another one's."""
+
+        async def body(kit: _Kit) -> None:
+            async with kit.participant() as one, kit.participant() as two, kit.participant() as three:
+                inboxes = [peer.link.inbox for peer in (one, two, three)]
+                assert all(inbox.startswith("inbox:") for inbox in inboxes), f"got {inboxes}"
+                _unguessable(inboxes)
+
+        self._run(body)
+
     # --- deadlines and cancellation ------------------------------------------------------------------
 
     def test_a_call_ends_at_its_deadline_on_both_sides(self) -> None:
@@ -681,6 +693,23 @@ class TransportConformance:
 
         self._run(body)
 
+    def test_a_request_cannot_be_guessed(self) -> None:
+        """Where the sender of an answer is not known, the request's id protects it: it tells no other one."""
+
+        async def body(kit: _Kit) -> None:
+            if kit.authenticating:
+                skip("the transport knows who sends an answer")
+            async with kit.participant() as server, kit.calling() as calls:
+                await server.link.register("op:kit.served", "operad")
+                tasks = [asyncio.create_task(calls.call("kit.served")) for _ in range(3)]
+                requests = await server.wait_for(protocol.REQUESTED, len(tasks))
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+                _unguessable([request["requestId"] for request in requests])
+
+        self._run(body)
+
     # --- what cannot be carried ------------------------------------------------------------------------
 
     def test_what_has_no_json_form_is_an_error(self) -> None:
@@ -891,6 +920,13 @@ def _data(responded: dict[str, Any]) -> Any:
     """The data of an answer, handed over as an object or as JSON."""
     output = responded["output"]
     return output.data if isinstance(output, ResponseEnvelope) else output["data"]
+
+
+def _unguessable(names: list[str]) -> None:
+    """Fails where names differ by so little that one tells the others, as with a prefix and a counter."""
+    for one, two in combinations(names, 2):
+        differing = sum(a != b for a, b in zip(one, two, strict=False))
+        assert differing >= 12, f"one of these can be guessed from the other: {one}, {two}"
 
 
 async def _whatever(awaitable: Any) -> None:
