@@ -51,7 +51,8 @@ def registry_of(**handlers):
 
 async def error_of(awaitable):
     with pytest.raises(CallError) as caught:
-        await awaitable
+        async with asyncio.timeout(10):  # what waits for ever is a failure, too
+            await awaitable
     return caught.value
 
 
@@ -79,7 +80,7 @@ async def test_a_call_without_a_timeout_has_the_maps():
     """Nothing waits for ever: the map's own timeout bounds every single call."""
     transport = InProcessTransport()
     async with CallHandler(registry_of(wait=("query", waiting)), transport):
-        async with PendingRequestMap(transport, timeout=0.05) as calls, asyncio.timeout(5):
+        async with PendingRequestMap(transport, timeout=0.05) as calls:
             assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
             soon = time.time() * 1000 + 50
             assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
