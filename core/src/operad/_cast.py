@@ -252,7 +252,8 @@ class ObjectShape:
 
     def _extras(self) -> Callable[[Any, Any, Call], Any] | None:
         """What becomes of a property that is not declared; None when every one is dropped."""
-        patterns, kept, kept_patterns = self.patterns, self.kept, self.kept_patterns
+        patterns, kept_patterns = self.patterns, self.kept_patterns
+        kept = self.kept - self.properties.keys()
         keep_all = not self.properties and not patterns and not self.closed
         rest = None
         if self.rest:
@@ -370,11 +371,13 @@ def _items(casting: Casting, members: Members) -> Caster | None:
         return _copy_array if any("type" in member for member in members) else None
     limit = min((start for start, schema in rests if schema is False), default=None)
     schemas: list[Body] = [schema for _, schema in rests if schema is not False]
-    further = [_unless_true(casting, schemas)]
+    inner, impossible = casting.flatten(schemas)
+    exact, scalar = (_NONE, None) if impossible else _leaf(inner)
+    further = [scalar or _unless_true(casting, schemas)]
     if isinstance(further[0], _Lazy):
         further[0].put = lambda real: further.__setitem__(0, real)
     if not length:
-        return _all_items(further, closed=limit is not None)
+        return _all_items(further, exact, closed=limit is not None)
     positions = [casting.lazy(_position(members, index)) for index in range(length)]
     least = min(max(member.get("minItems", 0) for member in members), length)
     fills = [casting.position_fill(_position(members, index)) for index in range(least)]
@@ -398,10 +401,10 @@ def _copy_array(value: Any, _call: Call) -> Any:
     return list(value)
 
 
-def _all_items(further: list[Caster], *, closed: bool) -> Caster:
+def _all_items(further: list[Caster], exact: frozenset[type], *, closed: bool) -> Caster:
     def cast(value: Any, call: Call) -> Any:
         rest = further[0]
-        return [] if closed else [rest(item, call) for item in value]
+        return [] if closed else [item if item.__class__ in exact else rest(item, call) for item in value]
 
     return cast
 

@@ -208,13 +208,15 @@ class Checks:
         exact, check = _exact(item), self.lazy(item)
         least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
         start = len(prefix)
+        is_bounded = least > 0 or most != math.inf
 
         def check_array(value: Any) -> bool:
-            if not least <= len(value) <= most:
+            if is_bounded and not least <= len(value) <= most:
                 return False
-            for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
-                if not one(part):
-                    return False
+            if start:
+                for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
+                    if not one(part):
+                        return False
             if item is not True:
                 for part in value[start:] if start else value:
                     if part.__class__ not in exact and not check(part):
