@@ -203,8 +203,11 @@ def serve(ready):
     asyncio.run(main())
 
 
+ROUNDS = 60
+
+
 async def timed(call, count, width):
-    """Seconds of this process's processor time per call, ``width`` at a time."""
+    """Processor and wall time of this process per call in s, ``width`` calls at a time."""
     left = count
 
     async def worker():
@@ -213,12 +216,17 @@ async def timed(call, count, width):
             left -= 1
             await call()
 
-    started = time.process_time()
+    gc.collect()
+    wall, processor = time.perf_counter(), time.process_time()
     await asyncio.gather(*(worker() for _ in range(width)))
-    return (time.process_time() - started) / count
+    return (time.process_time() - processor) / count, (time.perf_counter() - wall) / count
 
 
 async def bench_calls(port):
+    """The three in turn, in many short rounds: what else the machine does meets all of them.
+
+    A ratio is the median of the rounds' own ratios. Processor time decides; wall time stands beside it.
+    """
     import aiohttp
 
     from operad import OperationRegistry, load_plugins
@@ -240,16 +248,28 @@ async def bench_calls(port):
             return await registry.execute("api.get", {"id": 7, "limit": 5})
 
         assert await raw() == (await ours()).data
-        for width, count in ((1, 1500), (64, 6000)):
-            rounds = {function: [] for function in (raw, handler, ours)}
-            for _ in range(9):  # in turn, so that a slow moment of the machine meets all of them
-                for function, times in rounds.items():
-                    times.append(await timed(function, count, width))
-            floor, alone, full = (statistics.median(times) for times in rounds.values())
-            ratios = sorted(b / a for a, b in zip(rounds[raw], rounds[ours], strict=True))
+        functions = [raw, handler, ours]
+        for width, count in ((1, 200), (64, 960)):
+            for function in functions:  # connections, caches, and the interpreter's own adaptation
+                await timed(function, count, width)
+            rounds = {function: [] for function in functions}
+            for number in range(ROUNDS):
+                turn = number % len(functions)
+                for function in functions[turn:] + functions[:turn]:
+                    rounds[function].append(await timed(function, count, width))
+
+            def median(function, kind, rounds=rounds):
+                return statistics.median(times[kind] for times in rounds[function]) * 1e6
+
+            def ratio(function, kind, rounds=rounds):
+                pairs = zip(rounds[raw], rounds[function], strict=True)
+                return statistics.median(own[kind] / floor[kind] for floor, own in pairs)
+
             print(
-                f"call, {width:2} at a time: aiohttp {floor * 1e6:.0f} us, handler alone {alone * 1e6:.0f} us, "
-                f"through the registry {full * 1e6:.0f} us, ratio {statistics.median(ratios):.2f} (at most 1.25)"
+                f"call, {width:2} at a time: aiohttp {median(raw, 0):.0f} us, handler alone "
+                f"{median(handler, 0):.0f} us ({ratio(handler, 0):.2f}), through the registry "
+                f"{median(ours, 0):.0f} us: ratio {ratio(ours, 0):.2f} (at most 1.25); "
+                f"by the clock {median(raw, 1):.0f} and {median(ours, 1):.0f} us, {ratio(ours, 1):.2f}"
             )
 
 

@@ -7,7 +7,8 @@ import email.utils
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -20,6 +21,7 @@ from operad_openapi.config import HTTPOptions
 if TYPE_CHECKING:
     # aiohttp costs 114 ms to import: only what sends a request pays for it.
     from aiohttp import ClientResponse, ClientSession, ClientTimeout
+    from yarl import URL
 
 _RETRIED_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
@@ -52,8 +54,7 @@ class Request:
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 
-    @property
-    def where(self) -> str:
+    def __str__(self) -> str:
         """Method and URL for a message, without the query."""
         return f"{self.method} {self.url.partition('?')[0]}"
 
@@ -68,6 +69,8 @@ class HTTPClient:
         self._options = options
         self._trusted = trusted
         self._session: ClientSession | None = None
+        self._encoded_url: Callable[[str], URL]
+        """Takes a URL as it is; there once the session is."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._namers: dict[str, str] = {}
 
@@ -82,34 +85,34 @@ class HTTPClient:
     async def aclose(self) -> None:
         """Close the session; idempotent. A session that the configuration brought stays open."""
         session, self._session = self._session, None
-        if session is not None:
+        if session is not None and session is not self._options.session:
             await session.close()
 
-    async def _get_session(self) -> ClientSession:
+    def _open_session(self, loop: asyncio.AbstractEventLoop) -> ClientSession:
+        """The session for calls in ``loop``, kept for the next ones."""
+        from yarl import URL
+
+        self._loop = loop
+        self._encoded_url = partial(URL, encoded=True)
         if self._options.session is not None:
-            given: ClientSession = self._options.session
+            self._session = given = cast("ClientSession", self._options.session)
             return given
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            import aiohttp
+        import aiohttp
 
-            from operad_openapi._resolving import GuardedResolver
+        from operad_openapi._resolving import GuardedResolver
 
-            connector = aiohttp.TCPConnector(
-                resolver=GuardedResolver(self._namers.get),
-                limit=self._options.limits.connections,
-                ssl=True if self._options.ssl is None else self._options.ssl,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
-                headers={"User-Agent": USER_AGENT},
-                timeout=aiohttp.ClientTimeout(
-                    total=self._options.timeout, sock_connect=self._options.connect_timeout
-                ),
-            )
-            self._loop = loop
-        return self._session
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._namers.get),
+            limit=self._options.limits.connections,
+            ssl=True if self._options.ssl is None else self._options.ssl,
+        )
+        self._session = made = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
+            headers={"User-Agent": USER_AGENT},
+            timeout=aiohttp.ClientTimeout(total=self._options.timeout, sock_connect=self._options.connect_timeout),
+        )
+        return made
 
     async def send(self, request: Request) -> ClientResponse:
         """The head of the response, after retries and redirects; the caller reads or closes it.
@@ -117,63 +120,79 @@ class HTTPClient:
         Raises:
             CallError: ``UNAVAILABLE``, ``TIMEOUT`` or ``EXECUTION_ERROR``; the message names the server.
         """
-        policy = self._options.retries
-        may_retry = request.method in _RETRIED_METHODS or "Idempotency-Key" in request.headers
-        replayable = request.body is None or request.body.replayable
-        may_retry = may_retry and replayable
         attempt = 0
         refreshed = False
-        started = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         while True:
             credentials = _NO_CREDENTIALS if request.authorize is None else await request.authorize()
             try:
-                response = await self._follow(request, credentials)
-            except CallError as error:
-                if error.code != ErrorCode.UNAVAILABLE or not may_retry or attempt >= policy.attempts:
+                # Awaited here, not in a coroutine of its own: most requests need nothing but this.
+                response = await self._sending(request, credentials, loop)
+                if response.status >= 300:
+                    response = await self._follow(request, credentials, response, started)
+            except Exception as error:
+                failure = network_failure(error, request.method, request.url, self._options.timeout)
+                if failure is None:
                     raise
                 self._limit(request, started)
-                delay = random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # jitter is no secret
-                if not _fits(delay, request.deadline):
-                    raise
+                delay = self._jitter(attempt)
+                is_lost = failure.code == ErrorCode.UNAVAILABLE and self._may_repeat(request, attempt)
+                if not is_lost or not _fits(delay, request.deadline):
+                    if failure is error:
+                        raise
+                    raise failure from error
             else:
                 if response.status < 300:
                     return response
                 self._limit(request, started)
-                can_refresh = credentials.refresh if replayable and not refreshed else None
+                can_refresh = None if refreshed or not _is_replayable(request) else credentials.refresh
                 if response.status == 401 and can_refresh is not None:
                     refreshed = True
                     can_refresh()
                     response.close()
                     continue
-                if response.status not in _RETRIED_STATUSES or not may_retry or attempt >= policy.attempts:
+                if response.status not in _RETRIED_STATUSES or not self._may_repeat(request, attempt):
                     return response
                 wished = retry_after(response.headers.get("Retry-After"))
-                if wished is None:
-                    wished = random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # as above
-                delay = wished
-                if delay > policy.max_delay or not _fits(delay, request.deadline):
+                delay = self._jitter(attempt) if wished is None else wished
+                if delay > self._options.retries.max_delay or not _fits(delay, request.deadline):
                     return response
                 response.close()
             attempt += 1
             await asyncio.sleep(delay)
+
+    def _jitter(self, attempt: int) -> float:
+        """Seconds to wait before sending again: at random, so that many callers do not come back together."""
+        policy = self._options.retries
+        return random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # no secret
+
+    def _may_repeat(self, request: Request, attempt: int) -> bool:
+        """Whether sending the request once more does no more than sending it once, and was asked for."""
+        return (
+            attempt < self._options.retries.attempts
+            and (request.method in _RETRIED_METHODS or "Idempotency-Key" in request.headers)
+            and _is_replayable(request)
+        )
 
     def _limit(self, request: Request, started: float) -> None:
         """Make the attempts to come share the time of the first."""
         if self._options.timeout is not None:
             request.deadline = started + self._options.timeout
 
-    async def _follow(self, request: Request, credentials: Credentials) -> ClientResponse:
-        response = await self._once(request, credentials)
+    async def _follow(
+        self, request: Request, credentials: Credentials, response: ClientResponse, started: float
+    ) -> ClientResponse:
+        """The response that a redirect leads to; any other one as it is."""
         if response.status not in _REDIRECTS or "Location" not in response.headers:
             return response
         left = self._options.limits.redirects
         origin, first = origin_of(request.url), request
-        self._limit(request, asyncio.get_running_loop().time())
+        self._limit(request, started)
         while response.status in _REDIRECTS and (location := response.headers.get("Location")):
-            if request.method not in ("GET", "HEAD"):
-                replayable = request.body is None or request.body.replayable
-                if response.status not in (307, 308) or not replayable:
-                    return response
+            repeats = response.status in (307, 308) and _is_replayable(request)
+            if request.method not in ("GET", "HEAD") and not repeats:
+                return response
             target = await self._target(response, location, left)
             response.close()
             left -= 1
@@ -221,10 +240,21 @@ class HTTPClient:
         return str(target.with_fragment(None))
 
     async def _once(self, request: Request, credentials: Credentials) -> ClientResponse:
-        import aiohttp
-        from yarl import URL
+        try:
+            return await self._sending(request, credentials, asyncio.get_running_loop())
+        except Exception as error:
+            failure = network_failure(error, request.method, request.url, self._options.timeout)
+            if failure is None:
+                raise
+            raise failure from error
 
-        session = await self._get_session()
+    def _sending(
+        self, request: Request, credentials: Credentials, loop: asyncio.AbstractEventLoop
+    ) -> Awaitable[ClientResponse]:
+        """What sends the request, once, when it is awaited. Raises what aiohttp raises."""
+        session = self._session if self._loop is loop else None
+        if session is None:
+            session = self._open_session(loop)
         url = request.url
         for pair in credentials.query:
             if pair not in url:  # the Location of a redirect may repeat it
@@ -246,12 +276,9 @@ class HTTPClient:
             options["data"] = body.data if body.stream is None else body.stream()
         if request.is_stream or request.deadline is not None or self._options.session is not None:
             options["timeout"] = self._timeout(request)
-        try:
-            return await session.request(
-                request.method, URL(url, encoded=True), headers=headers, allow_redirects=False, **options
-            )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise network_error(error, request.method, request.url, self._options.timeout) from error
+        return session.request(
+            request.method, self._encoded_url(url), headers=headers, allow_redirects=False, **options
+        )
 
     def _timeout(self, request: Request) -> ClientTimeout:
         from aiohttp import ClientTimeout
@@ -262,6 +289,11 @@ class HTTPClient:
             total = max(0.001, request.deadline - asyncio.get_running_loop().time())
         connect = self._options.connect_timeout
         return ClientTimeout(total=total, sock_connect=connect, sock_read=request.idle_timeout)
+
+
+def _is_replayable(request: Request) -> bool:
+    """Whether the body, if there is one, can be sent again."""
+    return request.body is None or request.body.replayable
 
 
 def _fits(delay: float, deadline: float | None) -> bool:
@@ -283,6 +315,17 @@ def retry_after(value: str | None) -> float | None:
 
 def _host(url: str) -> str:
     return origin_of(url) or "the server"
+
+
+def network_failure(error: Exception, method: str, url: str, timeout: float | None = None) -> CallError | None:
+    """The `CallError` for what sending or reading raised; ``None`` for what has to do with neither."""
+    import aiohttp
+
+    if isinstance(error, CallError):
+        return error
+    if isinstance(error, (aiohttp.ClientError, OSError, ValueError)):
+        return network_error(error, method, url, timeout)
+    return None
 
 
 def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
@@ -335,15 +378,15 @@ async def read_body(
     response: ClientResponse, limit: int, name: str = "response_bytes", timeout: float | None = None
 ) -> bytes:
     """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, decompressed or not."""
-    import aiohttp
-
     length = response.content_length
     if length is not None and length > limit:
         response.close()
         raise _too_large(response, limit, name)
     try:
         if length is not None and "Content-Encoding" not in response.headers:
-            return await response.read()
+            content = response.content
+            # A small body is there with the head already: three coroutines less than reading it.
+            return content.read_nowait() if content.is_eof() else await response.read()
         pieces: list[bytes] = []
         size = 0
         async for chunk in response.content.iter_any():
@@ -352,9 +395,12 @@ async def read_body(
                 response.close()
                 raise _too_large(response, limit, name)
             pieces.append(chunk)
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+    except Exception as error:
         response.close()
-        raise network_error(error, response.method, str(response.url), timeout) from error
+        failure = network_failure(error, response.method, str(response.url), timeout)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -21,13 +21,14 @@ _MAX_DEPTH = 16
 MISSING: Any = object()
 
 
-@attrs.frozen(eq=False)
-class Slot:
-    """A parameter, the key of the input that holds it, and its encoder."""
+class Slot(NamedTuple):
+    """Where a parameter goes, the key of the input that holds it, and its encoder."""
 
     key: str
-    parameter: Parameter
+    name: str
+    location: str
     encode: Encoder
+    is_required: bool
 
 
 @attrs.frozen(eq=False)
@@ -85,7 +86,8 @@ def plan_inputs(parameters: list[Parameter], body: BodyPlan | None, view: Schema
         properties[key] = _parameter_schema(parameter, view)
         if parameter.required:
             required.append(key)
-        slots.append(Slot(key, parameter, compile_parameter(parameter)))
+        encode = compile_parameter(parameter)
+        slots.append(Slot(key, parameter.name, parameter.location, encode, parameter.required))
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required

@@ -45,7 +45,17 @@ class DocumentOperation:
         is_twin: whether this is the streaming twin of an operation that answers JSON as well.
     """
 
-    __slots__ = ("_authorize", "_is_home", "_knows_authorize", "_plan", "is_twin", "raw", "source", "stream_type")
+    __slots__ = (
+        "_authorize",
+        "_headers",
+        "_is_home",
+        "_is_personal",
+        "_plan",
+        "is_twin",
+        "raw",
+        "source",
+        "stream_type",
+    )
 
     def __init__(
         self, source: DocumentSource, raw: RawOperation, stream_type: str | None, *, is_twin: bool = False
@@ -56,8 +66,9 @@ class DocumentOperation:
         self.is_twin = is_twin
         self._plan: Plan | None = None
         self._is_home: bool | None = None
+        self._is_personal = False
+        self._headers: Mapping[str, str] = {}
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
-        self._knows_authorize = False
 
     @property
     def plan(self) -> Plan:
@@ -103,26 +114,32 @@ class DocumentOperation:
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
         """Send the request; the answer is an envelope of kind ``http``. Raises `CallError`."""
         started = time.perf_counter()
-        config = self.source.config
-        request = await self._request(input, context)
-        response = await self.source.client.send(request)
+        source = self.source
+        config = source.config
+        request = self._request(input)
+        if self._is_personal:
+            await self._personalize(request, context)
+        response = await source.client.send(request)
+        status = response.status
         try:
-            if not 200 <= response.status < 300:
-                raise await failure_of(response, config.limits.error_bytes, request.where)
+            if not 200 <= status < 300:
+                raise await failure_of(response, config.limits.error_bytes, request)
             body = await read_body(response, config.limits.response_bytes, timeout=config.timeout)
         finally:
-            response.release()
+            if not response.closed:
+                response.release()
         headers, cookies = join_headers(response.headers.items())
         content_type = headers.get("content-type", "")
-        data = None if response.status in (204, 205) else decode_body(body, content_type, request.where)
+        data = None if status in (204, 205) else decode_body(body, content_type, request)
         url = request.redirected_to or request.url
         elapsed = round((time.perf_counter() - started) * 1000, 3)
-        meta = HTTPResponseMeta(response.status, headers, content_type, url, request.method, elapsed, cookies)
-        return ResponseEnvelope(data, meta)
+        return ResponseEnvelope(
+            data, HTTPResponseMeta(status, headers, content_type, url, request.method, elapsed, cookies)
+        )
 
     async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
         """Send the request and yield the body's bytes as they come. Raises `CallError`."""
-        request = await self._request(input, context)
+        request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request)
         try:
@@ -140,7 +157,7 @@ class DocumentOperation:
         is_text = is_text_item(self.output_schema().raw, self.source.output_view)
         failures = 0
         while True:
-            request = await self._request(input, context)
+            request = await self._requested(input, context)
             request.is_stream, request.idle_timeout = True, config.idle_timeout
             if last_event_id:
                 request.headers["Last-Event-ID"] = last_event_id
@@ -173,7 +190,7 @@ class DocumentOperation:
 
     async def _open(self, request: Request) -> ClientResponse:
         """The head of a response that is a success."""
-        where = request.where
+        where = str(request)
         config = self.source.config
         try:
             async with asyncio.timeout(config.timeout):
@@ -189,7 +206,7 @@ class DocumentOperation:
 
     async def _open_stream(self, request: Request) -> ClientResponse:
         response = await self._open(request)
-        where = request.where
+        where = str(request)
         kind = essence(response.headers.get("Content-Type", ""))
         if response.status != 204 and kind not in STREAM_TYPES:
             response.close()
@@ -203,7 +220,7 @@ class DocumentOperation:
         headers, cookies = join_headers(response.headers.items())
         content_type = headers.get("content-type", "")
         kind = essence(content_type)
-        where = request.where
+        where = str(request)
         shared = (
             response.status,
             headers,
@@ -234,35 +251,57 @@ class DocumentOperation:
                     _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
                 )
 
-    async def _request(self, input: Any, context: OperationContext | None) -> Request:
-        """The request for an input. Raises `CallError`."""
-        config = self.source.config
+    async def _requested(self, input: Any, context: OperationContext | None) -> Request:
+        """The request for an input and its caller. Raises `CallError`."""
+        request = self._request(input)
+        if self._is_personal:
+            await self._personalize(request, context)
+        return request
+
+    def _request(self, input: Any) -> Request:
+        """The request for an input, but for what only its caller decides. Raises `CallError`."""
         try:
-            plan = self.plan
+            plan = self._plan or self.plan
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
                 input = plan.with_stream(input)
             request = plan.request(input, self.stream_type)
             if self._is_home is None:
-                self._is_home = origin_of(plan.server) in {plan.home, *self.source.origins}
-            if not self._is_home:
-                return request  # to another origin go neither headers nor credentials
-            if config.headers:
-                request.headers.update(config.headers)
+                self._settle(plan)
+            if self._headers:
+                request.headers.update(self._headers)
+            request.authorize = self._authorize
+        except (SerializationError, NotUsableError) as error:
+            raise self._refused(error) from error
+        return request
+
+    def _settle(self, plan: Plan) -> None:
+        """Find out, once, what every request carries: to another origin go neither headers nor credentials."""
+        config = self.source.config
+        is_home = origin_of(plan.server) in {plan.home, *self.source.origins}
+        if is_home:
+            self._headers = config.headers
+            self._is_personal = config.request_headers is not None or config.credentials_for is not None
+            if config.credentials_for is None:
+                self._authorize = self._authorizer(config.auth)
+        self._is_home = is_home
+
+    async def _personalize(self, request: Request, context: OperationContext | None) -> None:
+        """Add the headers and credentials of the caller. Raises `CallError`."""
+        config = self.source.config
+        try:
             if config.request_headers is not None:
                 request.headers.update(await _maybe_await(config.request_headers(context)))
             if config.credentials_for is not None:
                 own = await _maybe_await(config.credentials_for(context))
                 request.authorize = self._authorizer(own or config.auth)
-            else:
-                if not self._knows_authorize:
-                    self._authorize, self._knows_authorize = self._authorizer(config.auth), True
-                request.authorize = self._authorize
-        except SerializationError as error:
-            raise _invalid(self.raw, error) from error
-        except NotUsableError as error:
-            message = f"{self.raw.pointer}: {error}"
-            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
-        return request
+        except (SerializationError, NotUsableError) as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: SerializationError | NotUsableError) -> CallError:
+        if isinstance(error, SerializationError):
+            return _invalid(self.raw, error)
+        message = f"{self.raw.pointer}: {error}"
+        return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
     def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]] | None:
         """Makes the credentials of a request; ``None`` if it has none."""

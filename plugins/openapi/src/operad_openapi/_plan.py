@@ -37,7 +37,8 @@ class Plan:
     inputs: Inputs
     template: PathTemplate
     body: BodyPlan | None
-    accept: str
+    headers: CIMultiDict[str]
+    """What every request starts with: what it accepts."""
     server_or_error: str | NotUsableError
     home: str
     """The origin of the API, which credentials are for."""
@@ -47,9 +48,10 @@ class Plan:
     @property
     def server(self) -> str:
         """The base URL. Raises `NotUsableError` where the document has none: without it, schemas still work."""
-        if isinstance(self.server_or_error, NotUsableError):
-            raise NotUsableError(str(self.server_or_error))
-        return self.server_or_error
+        server = self.server_or_error
+        if isinstance(server, str):
+            return server
+        raise NotUsableError(str(server))
 
     def with_stream(self, input: Mapping[str, Any]) -> Mapping[str, Any]:
         """``input`` that asks for a stream."""
@@ -66,46 +68,45 @@ class Plan:
         Raises:
             SerializationError: the input has no request; the message names the field.
         """
-        from multidict import CIMultiDict
-
-        if not isinstance(input, Mapping):
+        # Asking for the class first spares a dict the far slower question whether it is a Mapping.
+        if input.__class__ is not dict and not isinstance(input, Mapping):
             raise SerializationError(f"expected an object of parameters, got {type(input).__name__}")
-        if not input.keys() <= self.inputs.keys:
-            unknown = input.keys() - self.inputs.keys
-            known = ", ".join(sorted(self.inputs.keys)) or "none"
+        inputs, template = self.inputs, self.template
+        if not input.keys() <= inputs.keys:
+            unknown = input.keys() - inputs.keys
+            known = ", ".join(sorted(inputs.keys)) or "none"
             raise SerializationError(f"unknown parameter {', '.join(sorted(map(repr, unknown)))}; known: {known}")
         paths: dict[str, str] = {}
-        query = [self.template.query] if self.template.query else []
-        headers: CIMultiDict[str] = CIMultiDict()
+        query = template.query
+        headers = self.headers.copy()
         cookies: list[str] = []
-        for slot in self.inputs.slots:
-            value = input.get(slot.key)
+        for key, name, location, encode, is_required in inputs.slots:
+            value = input.get(key)
             try:
-                text = None if value is None else slot.encode(value)
+                text = None if value is None else encode(value)
             except SerializationError as error:
-                raise SerializationError(f"{slot.key}: {error}") from error
-            parameter = slot.parameter
+                raise SerializationError(f"{key}: {error}") from error
             if text is None:
-                if parameter.required:
-                    raise SerializationError(f"{slot.key}: a value is required, and null and empty ones are none")
-            elif parameter.location == "path":
-                paths[parameter.name] = text
-            elif parameter.location == "header":
-                headers[parameter.name] = text
-            elif parameter.location == "cookie":
+                if is_required:
+                    raise SerializationError(f"{key}: a value is required, and null and empty ones are none")
+            elif location == "path":
+                paths[name] = text
+            elif location == "header":
+                headers[name] = text
+            elif location == "cookie":
                 cookies.append(text)
             else:
-                query.append(text)
-        url = self.server + self.template.fill(paths)
+                query = f"{query}&{text}" if query else text
+        url = self.server + template.fill(paths)
         if query:
-            url += "?" + "&".join(query)
-        headers["Accept"] = stream_type or self.accept
-        return Request(self.method, url, headers, cookies, self._body(input))
+            url = f"{url}?{query}"
+        if stream_type is not None:
+            headers["Accept"] = stream_type
+        return Request(self.method, url, headers, cookies, None if self.body is None else self._body(input))
 
     def _body(self, input: Mapping[str, Any]) -> EncodedBody | None:
         plan = self.body
-        if plan is None:
-            return None
+        assert plan is not None
         value = self.inputs.body(input)
         if value is MISSING:
             if not plan.required:
@@ -121,6 +122,7 @@ class Plan:
 
 def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig, view: SchemaView) -> Plan:
     """The plan of an operation. Raises `NotUsableError`, `PointerError`, `SerializationError`."""
+    from multidict import CIMultiDict
     from yarl import URL
 
     parameters, swagger_body, _ = parameters_of(document, raw)
@@ -156,7 +158,7 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
         inputs,
         template,
         body_plan,
-        _accept(document, raw),
+        CIMultiDict({"Accept": _accept(document, raw)}),
         server,
         home,
         _stream_field(body_plan, inputs, view),

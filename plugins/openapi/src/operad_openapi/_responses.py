@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXCERPT = 500
 
 
-def decode_body(body: bytes, content_type: str, where: str) -> Any:
+def decode_body(body: bytes, content_type: str, where: object) -> Any:
     """The value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
 
     Raises:
@@ -46,7 +46,7 @@ def _text(body: bytes, content_type: str) -> str:
         return body.decode("utf-8", "replace")
 
 
-def _decode_json(body: bytes, content_type: str, where: str) -> Any:
+def _decode_json(body: bytes, content_type: str, where: object) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -69,7 +69,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-async def failure_of(response: ClientResponse, limit: int, where: str) -> CallError:
+async def failure_of(response: ClientResponse, limit: int, where: object) -> CallError:
     """The error for a response that is not 2xx; reads at most ``limit`` bytes of its body."""
     raw = await read_head(response, limit)
     headers, _ = join_headers(response.headers.items())

@@ -140,6 +140,8 @@ def _items(value: Sequence[Any]) -> list[Any]:
 
 def _flat(value: Any, encode: Callable[[str], str], delimiter: str, pair: str | None) -> str | None:
     """One string for ``value``; ``pair`` joins name and value of a member, ``None`` lists them in turn."""
+    if isinstance(value, (str, int)):
+        return encode(text_of(value))
     if value is None:
         return None
     if _is_array(value):
@@ -261,7 +263,13 @@ def _query_encoder(parameter: Parameter, style: str, explode: bool) -> Encoder:
     if style == "deepObject":
         return lambda value: _join(deep_pairs(name, value, encode))
     if explode:
-        return lambda value: _join(_pairs(name, value, encode))
+
+        def exploded(value: Any) -> str | None:
+            if isinstance(value, (str, int)):
+                return f"{name}={encode(text_of(value))}"
+            return _join(_pairs(name, value, encode))
+
+        return exploded
     delimiter = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}[style]
 
     def delimited(value: Any) -> str | None:
@@ -415,20 +423,29 @@ class PathTemplate:
         query: the fixed query, encoded, or ``""``.
     """
 
-    __slots__ = ("_segments", "names", "query")
+    __slots__ = ("_pieces", "_rest", "names", "query")
 
     def __init__(self, template: str) -> None:
         path, _, _ = template.partition("#")
         path, _, query = path.partition("?")
         self.query = quote(query, safe="%" + _RESERVED)
-        # Per segment: fixed texts at even places, names of placeholders at odd ones.
-        self._segments: list[list[str]] = []
+        # Per segment with placeholders: the fixed segments before it; then its own parts, fixed texts at even
+        # places, names of placeholders at odd ones.
+        self._pieces: list[tuple[str, list[str]]] = []
         names: list[str] = []
-        for segment in path.split("/"):
-            pieces = _PLACEHOLDER.split(segment)
-            pieces[::2] = [quote(piece, safe="%:@!$&'()*+,;=") for piece in pieces[::2]]
-            names += pieces[1::2]
-            self._segments.append(pieces)
+        fixed = ""
+        for number, segment in enumerate(path.split("/")):
+            parts = _PLACEHOLDER.split(segment)
+            parts[::2] = [quote(part, safe="%:@!$&'()*+,;=") for part in parts[::2]]
+            if number:
+                fixed += "/"
+            if len(parts) == 1:
+                fixed += parts[0]
+                continue
+            names += parts[1::2]
+            self._pieces.append((fixed, parts))
+            fixed = ""
+        self._rest = fixed
         self.names = tuple(dict.fromkeys(names))
 
     def fill(self, values: Mapping[str, str]) -> str:
@@ -438,20 +455,22 @@ class PathTemplate:
             SerializationError: a segment would be empty, ``.`` or ``..``, by which a value could reach
                 another resource than the one that the document describes.
         """
-        segments: list[str] = []
-        for pieces in self._segments:
-            if len(pieces) == 1:
-                segments.append(pieces[0])
-                continue
-            if len(pieces) == 3:
-                segment = pieces[0] + values[pieces[1]] + pieces[2]
+        path = ""
+        for fixed, parts in self._pieces:
+            if len(parts) == 3:
+                segment = parts[0] + values[parts[1]] + parts[2]
             else:
-                segment = "".join([values[piece] if index % 2 else piece for index, piece in enumerate(pieces)])
+                segment = "".join([values[part] if index % 2 else part for index, part in enumerate(parts)])
             # "%2E%2E" is the longest text of dots.
-            if len(segment) <= 6 and segment.replace("%2E", ".").replace("%2e", ".") in ("", ".", ".."):
-                raise SerializationError(
-                    f'the path segment {{{"}{".join(pieces[1::2])}}} would be "{segment}"; '
-                    'expected a value that is not empty, "." or ".."'
-                )
-            segments.append(segment)
-        return "/".join(segments)
+            if len(segment) <= 6 and segment.strip("%2Ee.") == "":
+                self._refuse_dots(segment, parts)
+            path += fixed + segment
+        return path + self._rest
+
+    @staticmethod
+    def _refuse_dots(segment: str, parts: list[str]) -> None:
+        if segment.replace("%2E", ".").replace("%2e", ".") in ("", ".", ".."):
+            raise SerializationError(
+                f'the path segment {{{"}{".join(parts[1::2])}}} would be "{segment}"; '
+                'expected a value that is not empty, "." or ".."'
+            )
