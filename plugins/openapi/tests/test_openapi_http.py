@@ -1,17 +1,21 @@
 """Calls against real servers that behave, and that do not: each failure has its own error, nothing stays open."""
 
 import asyncio
-import gzip
+import email.utils
 import json
 import resource
 import socket
 import zlib
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
 
-from operad import CallError, ErrorCode
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad_openapi._client import retry_after
 
+ENCODINGS = ["gzip", "deflate", "br", "zstd"]
+"""The last two where aiohttp finds the packages that unpack them."""
 GET = {"get /x": {"operationId": "x"}}
 POST = {
     "post /x": {
@@ -19,6 +23,26 @@ POST = {
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "array"}}}},
     }
 }
+
+
+UPLOAD = {
+    "post /x": {
+        "operationId": "x",
+        "requestBody": {"required": True, "content": {"application/octet-stream": {}}},
+    }
+}
+
+
+def packed(data, encoding, times=1):
+    """``times`` times ``data``, compressed."""
+    if encoding == "br":
+        packer = pytest.importorskip("brotli").Compressor()
+        return b"".join(packer.process(data) for _ in range(times)) + packer.finish()
+    if encoding == "zstd":
+        packer = pytest.importorskip("backports.zstd").ZstdCompressor()
+    else:
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    return b"".join(packer.compress(data) for _ in range(times)) + packer.flush()
 
 
 async def failure(call) -> CallError:
@@ -72,6 +96,10 @@ async def test_the_envelope_tells_where_the_answer_came_from(serve, operations, 
         ("image/png", b"\x89PNG", b"\x89PNG"),
         ("", b"\x00", b"\x00"),
         ("application/json", b"", None),
+        ("APPLICATION/JSON ; charset=utf-8", b"[1]", [1]),
+        ("application/json-seq", b"\x1e[1]\n", b"\x1e[1]\n"),
+        ("application/jsonl", b"[1]\n", b"[1]\n"),
+        ("text/json", b"[1]", [1]),
     ],
 )
 async def test_bodies_by_content_type(serve, operations, api, content_type, body, expected):
@@ -98,10 +126,70 @@ async def test_head_is_none(serve, operations, api):
     assert (await found["x"].handler({}, None)).data is None
 
 
-async def test_compressed_answers_are_unpacked(serve, operations, api):
+async def test_bytes_are_base64_on_the_wire_beside_their_content_type(serve, operations, api):
     async def handler(request):
-        body = gzip.compress(b'{"a": 1}')
-        return web.Response(body=body, headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
+        return web.Response(body=b"\x89PNG", content_type="image/png")
+
+    wire = (await operations(api(GET), await serve(handler))["x"].handler({}, None)).to_wire()
+    assert wire["data"] == "iVBORw=="
+    assert (wire["meta"]["encoding"], wire["meta"]["contentType"]) == ("base64", "image/png")
+
+
+async def test_the_metadata_keep_what_pages_are_told_by(serve, operations, api):
+    async def handler(request):
+        return web.json_response([], headers={"Link": '</x?page=2>; rel="next"', "X-Next-Cursor": "c"})
+
+    headers = (await operations(api(GET), await serve(handler))["x"].handler({}, None)).meta.headers
+    assert headers["link"] == '</x?page=2>; rel="next"'
+    assert headers["x-next-cursor"] == "c"
+
+
+async def test_a_body_in_pieces_is_put_together(serve, operations, api):
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "6"})
+        await response.prepare(request)
+        for piece in (b"[1", b",2", b"2]"):
+            await asyncio.sleep(0.01)  # so that the head is read before the body is there
+            await response.write(piece)
+        return response
+
+    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == [1, 22]
+
+
+async def test_a_chunked_body_is_put_together(serve, operations, api):
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for piece in (b"[1", b",2]"):
+            await response.write(piece)
+            await asyncio.sleep(0.01)
+        return response
+
+    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == [1, 2]
+
+
+async def test_a_connection_serves_one_call_after_another(serve, operations, api):
+    peers = set()
+
+    async def handler(request):
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.json_response(1)
+
+    call = operations(api(GET), await serve(handler))["x"].handler
+    for _ in range(5):
+        assert (await call({}, None)).data == 1
+    assert len(peers) == 1
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+async def test_compressed_answers_are_unpacked(serve, operations, api, encoding):
+    body = packed(b'{"a": 1}', encoding)
+
+    async def handler(request):
+        assert encoding in request.headers["Accept-Encoding"]
+        headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+        return web.Response(body=body, headers=headers)
 
     assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == {"a": 1}
 
@@ -149,6 +237,29 @@ async def test_the_body_of_an_error_is_capped(serve, operations, api):
     found = operations(api(GET), await serve(handler), limits={"error_bytes": 1000})
     error = await failure(found["x"].handler({}, None))
     assert len(error.details["body"]) == 1000
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+async def test_the_compressed_body_of_an_error_is_capped(serve, operations, api, encoding):
+    body = packed(b"x" * 20_000_000, encoding)
+
+    async def handler(request):
+        headers = {"Content-Encoding": encoding, "Content-Type": "text/plain"}
+        return web.Response(status=500, body=body, headers=headers)
+
+    found = operations(api(GET), await serve(handler), limits={"error_bytes": 1000})
+    assert (await failure(found["x"].handler({}, None))).details["body"] == "x" * 1000
+
+
+async def test_a_redirect_that_is_not_followed_is_an_error_with_its_headers(serve, operations, api):
+    async def handler(request):
+        return web.Response(status=303, headers={"Location": "/y?token=secret", "X-A": "1"})
+
+    error = await failure(operations(api(POST), await serve(handler))["x"].handler({"body": []}, None))
+    assert error.code == ErrorCode.EXECUTION_ERROR
+    assert (error.details["statusCode"], error.details["headers"]["x-a"]) == (303, "1")
+    assert "a redirect to /y that is not followed" in error.message
+    assert "secret" not in error.message
 
 
 async def test_an_error_whose_body_breaks_off_keeps_its_status(serve_raw, operations, api):
@@ -219,6 +330,30 @@ async def test_a_dead_host_ends_with_the_connect_timeout(operations, api):
     finally:
         for opened in (*clients, listener):
             opened.close()
+
+
+async def test_a_server_that_never_answers_ends_with_the_timeout(serve_raw, operations, api):
+    async def talk(reader, writer):
+        await asyncio.sleep(30)
+
+    found = operations(api(GET), await serve_raw(talk), timeout=0.2)
+    error = await failure(found["x"].handler({}, None))
+    assert error.code == ErrorCode.TIMEOUT
+    assert "0.2 s" in error.message
+
+
+async def test_the_deadline_of_a_call_ends_it_before_the_timeout(serve_raw, api):
+    gone = asyncio.Event()
+
+    async def talk(reader, writer):
+        assert await reader.read() == b""
+        gone.set()
+
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        await registry.load("openapi", namespace="api", spec=api(GET), base_url=await serve_raw(talk))
+        error = await failure(registry.execute("api.x", timeout=0.2))
+        assert error.code == ErrorCode.TIMEOUT
+        await asyncio.wait_for(gone.wait(), 5)  # the connection is closed, not left to its 30 s
 
 
 async def test_slow_loris_ends_with_the_timeout(serve_raw, operations, api):
@@ -296,10 +431,9 @@ async def test_a_large_body_of_unknown_length_is_refused_on_its_way(serve, opera
     assert (await failure(found["x"].handler({}, None))).details["limit"] == "response_bytes"
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_a_compression_bomb_is_refused_before_it_fills_memory(serve, operations, api, encoding):
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
-    bomb = b"".join(packer.compress(b"\0" * 1_000_000) for _ in range(1000)) + packer.flush()
+    bomb = packed(b"\0" * 1_000_000, encoding, 1000)
     assert len(bomb) < 2_000_000
 
     async def handler(request):
@@ -310,6 +444,15 @@ async def test_a_compression_bomb_is_refused_before_it_fills_memory(serve, opera
     error = await failure(found["x"].handler({}, None))
     assert error.details["limit"] == "response_bytes"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB; the bomb holds 1 GB
+
+
+async def test_an_encoding_that_was_not_asked_for_is_bytes_not_a_value(serve, operations, api):
+    async def handler(request):
+        headers = {"Content-Type": "application/json", "Content-Encoding": "unheard-of"}
+        return web.Response(body=b"\x01\x02", headers=headers)
+
+    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+    assert error.code == ErrorCode.EXECUTION_ERROR
 
 
 async def test_a_body_that_is_not_what_its_encoding_says(serve_raw, operations, api):
@@ -387,7 +530,8 @@ async def test_a_redirect_is_followed_with_credentials_within_its_origin(serve, 
 async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, operations, api):
     async def other(request):
         return web.json_response({name: request.headers.get(name) for name in
-                                  ("Authorization", "Cookie", "X-Api-Key", "X-Config", "X-Param", "Accept")})  # fmt: skip
+                                  ("Authorization", "Cookie", "X-Api-Key", "X-Config", "Proxy-Authorization", "X-Param",
+                                   "Accept")})  # fmt: skip
 
     elsewhere = await serve(other)
 
@@ -412,12 +556,70 @@ async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, ope
         document,
         await serve(handler),
         credentials={"b": {"type": "bearer", "token": "t"}, "k": {"type": "apiKey", "token": "k"}},
-        headers={"X-Config": "secret"},
+        headers={"X-Config": "secret", "Proxy-Authorization": "secret"},
     )
     envelope = await found["x"].handler({"X-Param": "p", "c": "v"}, None)
     assert envelope.data == {"Authorization": None, "Cookie": None, "X-Api-Key": None, "X-Config": None,
-                             "X-Param": None, "Accept": "application/json"}  # fmt: skip
+                             "Proxy-Authorization": None, "X-Param": None, "Accept": "application/json"}  # fmt: skip
     assert envelope.meta.url == f"{elsewhere}/y"
+
+
+@pytest.mark.parametrize("method", ["get", "head"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_get_and_head_follow_every_redirect(serve, operations, api, method, status):
+    seen = []
+
+    async def handler(request):
+        seen.append((request.method, request.path))
+        if request.path == "/x":
+            return web.Response(status=status, headers={"Location": "/y"})
+        return web.json_response(1)
+
+    base = await serve(handler)
+    envelope = await operations(api({f"{method} /x": {"operationId": "x"}}), base)["x"].handler({}, None)
+    assert seen == [(method.upper(), "/x"), (method.upper(), "/y")]
+    assert envelope.meta.url == f"{base}/y"
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+@pytest.mark.parametrize(("status", "expected"), [(301, 301), (302, 302), (303, 303), (307, 200), (308, 200)])
+async def test_other_methods_follow_307_and_308_only(serve, operations, api, method, status, expected):
+    async def handler(request):
+        if request.path == "/x":
+            return web.Response(status=status, headers={"Location": "/y"})
+        return web.json_response(request.method)
+
+    call = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))["x"].handler({}, None)
+    if expected == 200:
+        assert (await call).data == method.upper()
+    else:
+        assert (await failure(call)).details["statusCode"] == expected
+
+
+async def test_a_body_that_can_be_read_once_is_not_sent_after_a_redirect(serve, operations, api):
+    seen = []
+
+    async def handler(request):
+        seen.append(await request.read())
+        return web.Response(status=307, headers={"Location": "/y"})
+
+    async def content():
+        yield b"once"
+
+    call = operations(api(UPLOAD), await serve(handler))["x"].handler({"body": {"stream": content()}}, None)
+    assert (await failure(call)).details["statusCode"] == 307
+    assert seen == [b"once"]
+
+
+async def test_redirects_share_the_time_of_the_call(serve, operations, api):
+    async def handler(request):
+        await asyncio.sleep(0.6)
+        if request.path == "/x":
+            raise web.HTTPFound("/y")
+        return web.json_response(1)
+
+    found = operations(api(GET), await serve(handler), timeout=1)
+    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.TIMEOUT
 
 
 async def test_redirects_end(serve, operations, api):
@@ -460,7 +662,8 @@ async def test_a_redirect_to_no_http_is_refused(serve, operations, api, location
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-async def test_a_get_is_tried_again_after_a_passing_failure(serve, operations, api, status):
+@pytest.mark.parametrize("method", ["get", "put", "delete"])
+async def test_what_may_be_repeated_is_tried_again_after_a_passing_failure(serve, operations, api, method, status):
     count = 0
 
     async def handler(request):
@@ -470,10 +673,25 @@ async def test_a_get_is_tried_again_after_a_passing_failure(serve, operations, a
             return web.Response(status=status, headers={"Retry-After": "0"})
         return web.json_response(count)
 
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == 3
+    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
+    assert (await found["x"].handler({}, None)).data == 3
 
 
-async def test_a_post_is_not_tried_again(serve, operations, api):
+async def test_head_is_tried_again(serve, operations, api):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        return web.Response(status=503 if count < 2 else 200, headers={"Retry-After": "0"})
+
+    found = operations(api({"head /x": {"operationId": "x"}}), await serve(handler))
+    assert (await found["x"].handler({}, None)).meta.status_code == 200
+    assert count == 2
+
+
+@pytest.mark.parametrize("method", ["post", "patch", "options"])
+async def test_other_methods_are_not_tried_again(serve, operations, api, method):
     count = 0
 
     async def handler(request):
@@ -481,8 +699,99 @@ async def test_a_post_is_not_tried_again(serve, operations, api):
         count += 1
         return web.Response(status=503, headers={"Retry-After": "0"})
 
-    await failure(operations(api(POST), await serve(handler))["x"].handler({"body": []}, None))
+    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
+    await failure(found["x"].handler({}, None))
     assert count == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 500, 501])
+async def test_other_statuses_are_not_tried_again(serve, operations, api, status):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        return web.Response(status=status, headers={"Retry-After": "0"})
+
+    await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+    assert count == 1
+
+
+async def test_a_lost_connection_is_tried_again(serve_raw, operations, api):
+    count = 0
+
+    async def talk(reader, writer):
+        nonlocal count
+        count += 1
+        if count > 2:  # aiohttp's own second try, on a connection that was open, is not enough
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n1")
+            await writer.drain()
+
+    found = operations(api(GET), await serve_raw(talk), retries={"attempts": 2, "backoff": 0})
+    assert (await found["x"].handler({}, None)).data == 1
+
+
+async def test_a_put_whose_body_can_be_read_once_is_not_tried_again(serve, operations, api):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        await request.read()
+        return web.Response(status=503, headers={"Retry-After": "0"})
+
+    async def content():
+        yield b"once"
+
+    document = api({"put /x": UPLOAD["post /x"]})
+    call = operations(document, await serve(handler))["x"].handler({"body": {"stream": content()}}, None)
+    await failure(call)
+    assert count == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("0", 0), (" 120 ", 120), ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("-1", None), ("1.5", None), ("soon", None),
+     ("9" * 20, None), ("", None), (None, None)],
+)  # fmt: skip
+def test_retry_after_is_seconds_or_a_date(value, seconds):
+    assert retry_after(value) == seconds
+
+
+def test_a_date_to_come_is_the_seconds_until_then():
+    date = email.utils.format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert 3590 < retry_after(date) <= 3600
+
+
+async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, api, monkeypatch):
+    bounds = []
+
+    def uniform(low, high):
+        bounds.append((low, high))
+        return low
+
+    monkeypatch.setattr("operad_openapi._client.random.uniform", uniform)
+
+    async def handler(request):
+        return web.Response(status=503)
+
+    policy = {"attempts": 4, "backoff": 0.25, "max_delay": 1.5}
+    await failure(operations(api(GET), await serve(handler), retries=policy)["x"].handler({}, None))
+    assert bounds == [(0, 0.25), (0, 0.5), (0, 1), (0, 1.5)]
+
+
+@pytest.mark.parametrize("bound", ["timeout of the source", "deadline of the call"])
+async def test_a_wait_beyond_the_deadline_is_not_begun(serve, api, bound):
+    async def handler(request):
+        return web.Response(status=503, headers={"Retry-After": "8"})
+
+    of_source = bound == "timeout of the source"
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        timeout = 5 if of_source else None
+        base = await serve(handler)
+        await registry.load("openapi", namespace="api", spec=api(GET), base_url=base, timeout=timeout)
+        error = await failure(registry.execute("api.x", timeout=None if of_source else 5))
+    assert (error.details["statusCode"], error.details["retryAfter"]) == (503, 8)
 
 
 async def test_a_post_with_an_idempotency_key_is(serve, operations, api):

@@ -292,6 +292,12 @@ def test_swagger_2_body_and_form(operations, api):
         ({"200": {"application/pdf": {"schema": {"type": "string"}}}}, True),
         ({"default": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
         ({}, True),
+        ({"default": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
+        (
+            {"2XX": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        ),
+        ({"200": {"application/json-seq": {}, JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
         ({"200": {JSON: {"schema": {"type": "integer"}}}, "201": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
     ],
 )  # fmt: skip
@@ -307,12 +313,15 @@ def test_errors_are_declared_with_their_status(operations, api):
         "200": {"description": ""},
         "404": {"$ref": "#/components/responses/P"},
         "5XX": {"description": ""},
+        "default": {"description": "else"},
     }
     document = api({"get /x": {"responses": responses}}, components={"responses": {"P": problem}})
-    missing, broken = operations(document)["get_x"].spec.error_schemas
+    missing, broken, rest = operations(document)["get_x"].spec.error_schemas
     assert (missing.code, missing.http_status, missing.description) == ("EXECUTION_ERROR", 404, "HTTP 404: no")
     assert missing.schema.raw["properties"] == {"statusCode": {"const": 404}, "body": {"type": "object"}}
     assert broken.http_status is None
+    assert (rest.http_status, rest.description) == (None, "HTTP default: else")
+    assert rest.schema.raw["properties"] == {"statusCode": {"type": "integer"}}
 
 
 # --- bodies on the wire ------------------------------------------------------------------------------

@@ -196,6 +196,26 @@ async def test_a_silent_stream_ends_with_the_idle_timeout(serve, operations, api
     assert (await failure(found["x"])).code == ErrorCode.TIMEOUT
 
 
+async def test_a_stream_may_outlive_the_timeout_of_calls(serve, operations, api):
+    async def handler(request):
+        response = await send(request)
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            await response.write(b"data: {}\n\n")
+        return response
+
+    found = operations(api(streaming(EVENTS)), await serve(handler), timeout=0.3)
+    assert len(await collect(found["x"])) == 6
+
+
+async def test_a_stream_that_does_not_begin_ends_with_the_timeout(serve, operations, api):
+    async def handler(request):
+        await asyncio.sleep(30)
+
+    found = operations(api(streaming(EVENTS)), await serve(handler, handler_cancellation=True), timeout=0.2)
+    assert (await failure(found["x"])).code == ErrorCode.TIMEOUT
+
+
 async def test_leaving_the_loop_closes_the_connection(serve, operations, api):
     gone = asyncio.Event()
 

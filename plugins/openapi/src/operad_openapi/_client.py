@@ -51,6 +51,8 @@ class Request:
     """Seconds between two reads of a stream."""
     deadline: float | None = None
     """Of the event loop's clock, in s; set when a request is sent again."""
+    expires: float | None = None
+    """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 
@@ -176,9 +178,13 @@ class HTTPClient:
         )
 
     def _limit(self, request: Request, started: float) -> None:
-        """Make the attempts to come share the time of the first."""
+        """Make the attempts to come share the time of the first, and end with the call."""
+        ends = []
         if self._options.timeout is not None:
-            request.deadline = started + self._options.timeout
+            ends.append(started + self._options.timeout)
+        if request.expires is not None:
+            ends.append(asyncio.get_running_loop().time() + request.expires / 1000 - time.time())
+        request.deadline = min(ends, default=None)
 
     async def _follow(
         self, request: Request, credentials: Credentials, response: ClientResponse, started: float

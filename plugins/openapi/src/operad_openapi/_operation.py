@@ -119,6 +119,8 @@ class DocumentOperation:
         request = self._request(input)
         if self._is_personal:
             await self._personalize(request, context)
+        if context is not None:
+            request.expires = context.deadline
         response = await source.client.send(request)
         status = response.status
         try:
@@ -256,6 +258,8 @@ class DocumentOperation:
         request = self._request(input)
         if self._is_personal:
             await self._personalize(request, context)
+        if context is not None:
+            request.expires = context.deadline
         return request
 
     def _request(self, input: Any) -> Request:
