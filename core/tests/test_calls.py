@@ -323,6 +323,25 @@ async def test_the_number_of_requests_is_bounded():
         assert (await task).code == ErrorCode.ABORTED
 
 
+async def test_on_a_live_link_the_duration_counts_and_not_the_callers_clock():
+    """A caller whose clock is wrong is served; a deadline alone has to do where there is no duration."""
+    transport = InProcessTransport()
+    ran = []
+
+    async def note(input, context):
+        ran.append(input)
+        return input
+
+    async with CallHandler(registry_of(note=("query", note)), transport), Participant.open(transport) as peer:
+        await peer.request("t.note", "1", "in time", timeoutMs=20_000, deadline=1.0)
+        assert (await peer.wait_for("call.responded"))[0]["requestId"] == "1"
+        late = {"operationId": "t.note", "input": "late", "replyTo": peer.link.inbox, "deadline": 1.0}
+        await peer.send("op:t.note", "call.requested", requestId="2", **late)
+        (error,) = await peer.wait_for("call.error")
+        assert (error["code"], error["details"]) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+        assert ran == ["in time"]
+
+
 def later(name):
     return OperationSpec(namespace="t", name=name, type="query")
 

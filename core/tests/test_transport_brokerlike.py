@@ -179,6 +179,18 @@ async def test_a_request_is_remembered_until_its_deadline():
             assert [request_id for _, request_id in handler._recent] == ["later"]
 
 
+async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_duration():
+    """How long it lay there is in the deadline alone; one that comes too late does not run."""
+    transport = BrokerLike(redelivers=True)
+    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            asked_of(handler, caller, "stored", timeoutMs=20_000, deadline=1.0)
+            assert handler.active == 0
+            assert (await caller.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+            asked_of(handler, caller, "quick", timeoutMs=0, deadline=time.time() * 1000 + 60_000)
+            assert (await caller.wait_for("call.responded"))[0]["requestId"] == "quick"
+
+
 async def test_a_request_that_cannot_be_answered_is_dropped(caplog):
     """Without an address for the answer nothing runs, and the request is acknowledged."""
     done = Acknowledged()
