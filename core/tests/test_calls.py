@@ -289,6 +289,27 @@ async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
         assert len(await server.wait_for("call.aborted")) == 1
 
 
+async def test_credit_is_renewed_when_half_of_it_is_used():
+    """Neither for each item, nor so late that the producer has to wait."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        stream = calls.subscribe("t.op", credit=8)
+        reading = asyncio.create_task(anext(stream))
+        (request,) = await server.wait_for("call.requested")
+        for seq in range(8):
+            fields = {"requestId": request["requestId"], "output": ANSWER, "seq": seq}
+            await server.send(request["replyTo"], "call.responded", **fields)
+        await reading
+        totals = [len(server.of("call.credit"))]
+        for _ in range(7):
+            await anext(stream)
+            totals.append(len(server.of("call.credit")))
+        assert totals == [0, 0, 0, 1, 1, 1, 1, 2]
+        assert [credit["total"] for credit in server.of("call.credit")] == [12, 16]
+        await stream.aclose()
+
+
 async def test_the_timeout_of_a_subscription_bounds_the_silence():
     """Each wait for an item has its own bound; the whole has none."""
     transport = InProcessTransport()

@@ -9,7 +9,16 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 
-from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap, _serving
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    _serving,
+    _upkeep,
+)
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
 from operad.transports import Capabilities, Delivery, InProcessTransport
@@ -70,6 +79,20 @@ async def test_an_abort_waits_for_the_handlers_address():
             async with asyncio.timeout(5):
                 while handler.active:
                     await asyncio.sleep(0.01)
+
+
+async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
+    """A caller that gives up on requests nobody ever answers does not remember all of them."""
+    monkeypatch.setattr(_upkeep, "_MAX_ORPHANS", 3)
+    transport = BrokerLike()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op")) for _ in range(6)]
+        requests = await server.wait_for("call.requested", 6)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert list(calls._orphans) == [request["requestId"] for request in requests[3:]]
 
 
 async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():

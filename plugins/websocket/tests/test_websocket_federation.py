@@ -147,6 +147,38 @@ async def test_what_came_from_a_peer_is_not_served_on():
                 assert "math.add" in third._registrations
 
 
+@pytest.mark.parametrize("type_", ["query", "mutation"])
+async def test_only_a_query_goes_to_another_peer_when_its_own_is_lost(type_):
+    """What was sent may have run: a mutation fails, and a query is asked again."""
+    transport = InProcessTransport()
+
+    async def wait(input, context):
+        await asyncio.sleep(60)
+
+    async def answer(input, context):
+        return "from the second"
+
+    first, second = OperationRegistry(), OperationRegistry()
+    for registry, handler in ((first, wait), (second, answer)):
+        registry.register(OperationSpec(namespace="t", name="op", type=type_), handler)
+    one = CallHandler(first, transport)
+    await one.open()
+    async with await from_remote(transport) as session:
+        here = here_of(session)
+        task = asyncio.create_task(here.execute("t.op"))
+        await until(lambda: one.active)
+        async with CallHandler(second, transport):
+            await one._link.close()
+            if type_ == "query":
+                assert (await task).data == "from the second"
+            else:
+                with pytest.raises(CallError) as caught:
+                    await task
+                assert caught.value.code == ErrorCode.UNAVAILABLE
+                assert caught.value.details["sent"] is True
+    await one.aclose()
+
+
 async def test_a_peer_that_lists_nonsense_is_left_out(caplog):
     """What cannot be used is reported; the rest of the peers count."""
     transport = InProcessTransport()
