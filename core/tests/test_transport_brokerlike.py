@@ -109,10 +109,13 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         stream = calls.subscribe("t.quiet")
         assert (await anext(stream)).data == 1
         handler._announces = False  # as good as dead: it renews nothing, and says so to nobody
-        with pytest.raises(CallError) as caught:
-            await anext(stream)
-        assert caught.value.code == ErrorCode.UNAVAILABLE
-        await handler.aclose()
+        try:
+            with pytest.raises(CallError) as caught:
+                async with asyncio.timeout(10):
+                    await anext(stream)
+            assert caught.value.code == ErrorCode.UNAVAILABLE
+        finally:
+            await handler.aclose()
 
 
 async def test_renewing_a_stream_that_is_not_there_is_answered():
