@@ -236,7 +236,8 @@ async def stream_of(server, calls, items, *ending, **options):
         )
     for type_, fields in ending:
         await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
-    return await reading
+    async with asyncio.timeout(10):
+        return await reading
 
 
 async def collect(subscription):

@@ -297,7 +297,8 @@ async def test_a_bad_frame_harms_nobody(frame):
 
 
 async def test_a_spoke_that_does_not_read_only_harms_itself():
-    """A stream without credit to a slow peer ends with ``SLOW_CONSUMER``; other spokes do not notice."""
+    """A stream without credit to a slow peer ends with ``SLOW_CONSUMER``, and costs it that stream alone; other
+    spokes do not notice."""
     async with Hub(port=0) as hub, CallHandler(bank(), WebSocketTransport(hub.url)) as handler:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(hub.url.rsplit(":", 1)[1]))
         key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13"
@@ -306,12 +307,20 @@ async def test_a_spoke_that_does_not_read_only_harms_itself():
         )
         await reader.readuntil(b"\r\n\r\n")
         text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"bank.count","input":{}}}'
-        writer.write(bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text)  # masked with zeros, and never read again
+        writer.write(
+            bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text
+        )  # masked with zeros, and not read for long
         await until(lambda: hub.pending == 1)
         async with PendingRequestMap(WebSocketTransport(hub.url)) as other:
             await until(lambda: hub.pending == 0)
             assert (await error_of(other.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
         await until(lambda: handler.active == 0)
+        last = b""
+        async with asyncio.timeout(10):
+            while b"SLOW_CONSUMER" not in last:  # it reads at last: its connection is there still
+                chunk = await reader.read(65_536)
+                assert chunk
+                last = (last + chunk)[-100_000:]
         writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
