@@ -2,20 +2,24 @@
 
     python benchmarks/openapi.py [load] [call] [sse]
 
-Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, where installed:
-FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents, where they are: Stripe's from
-../shared/data/specs and GitHub's from npm ``@octokit/openapi`` (package.json of tests/peers/prism).
+Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, each in an environment
+of its own that uv makes: FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents, where they are:
+Stripe's from ../shared/data/specs and GitHub's from npm ``@octokit/openapi`` (package.json of tests/peers/prism).
 """
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import json
 import logging
 import multiprocessing
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from pathlib import Path
@@ -112,44 +116,124 @@ def bench_loading():
             f"{statistics.median(times) * 1e3:.1f} ms, worst {max(times) * 1e3:.1f} ms, "
             f"{sum(t < 0.02 for t in times)} of {len(times)} under 20 ms"
         )
-        for peer in ("fastmcp", "utcp_http"):
-            print(f"{name:8} {peer}: {peer_load(peer, path)}")
+    compare_loading()
 
 
-PEERS = {
-    "fastmcp": """
-import httpx
-from fastmcp import FastMCP
-client = httpx.AsyncClient(base_url="http://127.0.0.1:9")
-started = time.perf_counter()
-document = json.loads(open(path, "rb").read())
-result = FastMCP.from_openapi(openapi_spec=document, client=client)
+LOADERS = {
+    "operad-openapi": """
+import asyncio
+from operad_openapi import HTTPServiceConfig, from_openapi_file
+def load(path):
+    config = HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:9")
+    return asyncio.run(from_openapi_file(path, config))
 """,
-    "utcp_http": """
+    "operad-openapi, every schema used": """
+import asyncio
+from operad_openapi import HTTPServiceConfig, from_openapi_file
+def load(path):
+    config = HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:9")
+    operations = asyncio.run(from_openapi_file(path, config))
+    for operation in operations:
+        _ = operation.spec.input_schema.validator, operation.spec.output_schema.validator
+    return operations
+""",
+    "FastMCP from_openapi": """
+from fastmcp import FastMCP
+try:
+    import httpx2 as httpx
+except ImportError:
+    import httpx
+def load(path):
+    client = httpx.AsyncClient(base_url="http://127.0.0.1:9")
+    document = json.loads(open(path, "rb").read())
+    return FastMCP.from_openapi(openapi_spec=document, client=client)
+""",
+    "UTCP OpenApiConverter": """
 from utcp_http.openapi_converter import OpenApiConverter
-started = time.perf_counter()
-document = json.loads(open(path, "rb").read())
-result = OpenApiConverter(document).convert()
+def load(path):
+    return OpenApiConverter(json.loads(open(path, "rb").read())).convert()
 """,
 }
+"""What defines ``load``, which is given the path of a document; run in a process of its own."""
+PACKAGES = {"FastMCP from_openapi": ["fastmcp"], "UTCP OpenApiConverter": ["utcp-http", "httpx"]}
+MEASURE = """
+def peak():
+    # Not ru_maxrss: a process begins with that of the one which started it.
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+    except OSError:
+        return math.nan
+before, started = peak(), time.process_time()
+result = load(sys.argv[1])
+spent = time.process_time() - started
+print(json.dumps([spent, peak() - before]))
+"""
 
 
-def peer_load(peer, path):
-    """Load a document with a peer, in a process of its own, bounded in time."""
-    if importlib.util.find_spec(peer) is None:
-        return "not installed"
-    code = f"import json, resource, time\npath = {str(path)!r}\n" + PEERS[peer] + (
-        "seconds = time.perf_counter() - started\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3\n"
-        'print(f"{seconds * 1e3:.0f} ms, peak {peak:.0f} MB")'
-    )  # fmt: skip
+def compare_loading(rounds=3):
+    """Processor time and growth of memory of a load: the best of rounds that run all of them in turn."""
+    with contextlib.ExitStack() as stack:
+        pythons = {}
+        for name in LOADERS:
+            python = stack.enter_context(environment(PACKAGES[name])) if name in PACKAGES else sys.executable
+            if python.startswith("/"):
+                pythons[name] = python
+            else:
+                print(f"load     {name}: {python}")
+        for document, path in (("GitHub", GITHUB), ("Stripe", STRIPE)):
+            if not path.exists():
+                continue
+            best_of = {}
+            for _ in range(rounds):
+                for name, python in list(pythons.items()):
+                    found = loaded(python, LOADERS[name], path)
+                    if isinstance(found, str):
+                        print(f"{document:8} {name}: {found}")
+                        del pythons[name]
+                        continue
+                    best_of[name] = [min(pair) for pair in zip(best_of.get(name, found), found, strict=True)]
+            reference = best_of["operad-openapi"][0]
+            for name, (spent, grown) in best_of.items():
+                print(
+                    f"{document:8} {name:34} {spent * 1e3:6.0f} ms, {spent / reference:5.1f} times ours; "
+                    f"{grown:4.0f} MB more at the peak"
+                )
+
+
+def loaded(python, loader, path):
+    """What `MEASURE` prints, or why it does not."""
+    code = f"import json, math, sys, time\n{loader}{MEASURE}"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+            [python, "-P", "-c", code, str(path)], capture_output=True, text=True, timeout=300, check=False
         )
     except subprocess.TimeoutExpired:
         return "more than 300 s"
-    return done.stdout.strip() or f"failed: {done.stderr.strip().splitlines()[-1:]}"
+    if done.returncode:
+        return f"failed: {done.stderr.strip().splitlines()[-1:]}"
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@contextlib.contextmanager
+def environment(packages):
+    """The interpreter of an environment of its own that uv makes for peers, or why there is none."""
+    uv = shutil.which("uv")
+    if uv is None:
+        yield "left out: there is no uv to install it"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        python = f"{folder}/env/bin/python"
+        for step in (
+            ["venv", "-q", "-p", sys.executable, f"{folder}/env"],
+            ["pip", "install", "-q", "--python", python, *packages],
+        ):
+            # In the repository, uv would apply its pins to the peers.
+            done = subprocess.run([uv, *step], cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                yield f"left out: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+                return
+        yield python
 
 
 # --- calling -----------------------------------------------------------------------------------------
@@ -293,6 +377,16 @@ def chunks(event, count, size):
 
 
 def bench_sse():
+    """In an environment with httpx-sse: both parse the same chunks in turn, in one process."""
+    with environment(["httpx", "httpx-sse", "msgspec"]) as python:
+        if not python.startswith("/"):
+            print(f"SSE      httpx-sse: {python}")
+            python = sys.executable
+        source = {**os.environ, "PYTHONPATH": str(ROOT / "plugins/openapi/src")}
+        subprocess.run([python, "-P", __file__, "sse-here"], env=source, check=True)
+
+
+def bench_sse_here():
     from operad_openapi.sse import SSEParser
 
     def ours(pieces):
@@ -327,20 +421,27 @@ def bench_sse():
         "4 KB, small chunks": chunks(b"data: " + b"x" * 4096 + b"\n\n", 4_000, 1_024),
     }
     for name, pieces in cases.items():
-        count, mine = ours(pieces), best(lambda pieces=pieces: ours(pieces), 9)
-        line = f"SSE {name:20} ours {mine / count * 1e6:.2f} us per event"
-        if theirs is not None:
-            peer = best(lambda pieces=pieces: theirs(pieces), 9)
-            line += f", httpx-sse {peer / count * 1e6:.2f} us: {peer / mine:.2f} times as fast"
-        print(line)
+        count = ours(pieces)
+        if theirs is None:
+            mine = best(lambda pieces=pieces: ours(pieces), 9)
+            print(f"SSE {name:20} ours {mine / count * 1e6:.2f} us per event")
+            continue
+        assert theirs(pieces) == count
+        mine, peer, ratio = interleaved(lambda pieces=pieces: ours(pieces), lambda pieces=pieces: theirs(pieces))
+        least = 1 if name.startswith("4 KB") else 2
+        print(
+            f"SSE {name:20} ours {mine / count * 1e6:.2f} us per event, httpx-sse {peer / count * 1e6:.2f} us: "
+            f"{ratio:.1f} times as fast (at least {least})"
+        )
+
+
+BENCHES = {"load": bench_loading, "call": bench_calling, "sse": bench_sse, "sse-here": bench_sse_here}
 
 
 def main():
     logging.disable(logging.CRITICAL)
-    wanted = sys.argv[1:] or ["load", "call", "sse"]
-    for name, bench in (("load", bench_loading), ("call", bench_calling), ("sse", bench_sse)):
-        if name in wanted:
-            bench()
+    for name in sys.argv[1:] or ["load", "call", "sse"]:
+        BENCHES[name]()
 
 
 if __name__ == "__main__":

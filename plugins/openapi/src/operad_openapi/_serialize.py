@@ -140,7 +140,9 @@ def _items(value: Sequence[Any]) -> list[Any]:
 
 def _flat(value: Any, encode: Callable[[str], str], delimiter: str, pair: str | None) -> str | None:
     """One string for ``value``; ``pair`` joins name and value of a member, ``None`` lists them in turn."""
-    if isinstance(value, (str, int)):
+    if value.__class__ is int:
+        return _integer_text(value)  # nothing in it that needs encoding
+    if isinstance(value, str):
         return encode(text_of(value))
     if value is None:
         return None
@@ -265,7 +267,9 @@ def _query_encoder(parameter: Parameter, style: str, explode: bool) -> Encoder:
     if explode:
 
         def exploded(value: Any) -> str | None:
-            if isinstance(value, (str, int)):
+            if value.__class__ is int:
+                return f"{name}={_integer_text(value)}"  # nothing in it that needs encoding
+            if isinstance(value, str):
                 return f"{name}={encode(text_of(value))}"
             return _join(_pairs(name, value, encode))
 

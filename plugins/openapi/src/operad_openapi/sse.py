@@ -135,24 +135,31 @@ class SSEParser:
                 event = ""
             elif line.startswith("event: "):
                 event = line[7:]
+            elif line.startswith("id: "):
+                self._set("id", line[4:])
             else:
                 name, _, value = line.partition(":")
                 if value.startswith(" "):  # one space after the colon is not part of the value
                     value = value[1:]
-                if name == "id":
-                    if "\0" not in value:
-                        self._id = value
-                elif name == "data":
+                if name == "data":
                     data.append(value)
                     size += len(line)
                     if size > limit:
                         raise self._too_large()
                 elif name == "event":
                     event = value
-                elif name == "retry" and _is_digits(value):
-                    self._retry = self.retry = int(value)
+                else:
+                    self._set(name, value)
         self._event, self._size = event, size
         return events
+
+    def _set(self, name: str, value: str) -> None:
+        """Take a field that is no part of the event itself; an unknown one says nothing."""
+        if name == "id":
+            if "\0" not in value:
+                self._id = value
+        elif name == "retry" and _is_digits(value):
+            self._retry = self.retry = int(value)
 
     def _too_large(self) -> SSEEventTooLargeError:
         return SSEEventTooLargeError(
