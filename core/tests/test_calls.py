@@ -311,6 +311,39 @@ async def test_credit_is_renewed_when_half_of_it_is_used():
         await stream.aclose()
 
 
+async def test_the_one_answer_of_a_peer_that_knows_the_original_events_is_the_end():
+    """It numbers nothing and completes nothing: an answer that stays alone for a lease was all."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
+        (request,) = await server.wait_for("call.requested")
+        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
+        async with asyncio.timeout(5):
+            assert await reading == [1]
+        assert len(await server.wait_for("call.aborted")) == 1  # were it a stream after all, it would go on
+        assert calls.pending == 0
+
+
+async def test_a_stream_of_a_peer_that_knows_the_original_events_may_be_silent():
+    """From its second item on it is known for a stream, which ends with an abort and has no lease."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
+        (request,) = await server.wait_for("call.requested")
+        to, request_id = request["replyTo"], request["requestId"]
+        for number in range(2):
+            output = {**ANSWER, "data": number}
+            await server.send(to, "call.responded", requestId=request_id, output=output)
+        beats = len(server.of("call.credit"))
+        await server.wait_for("call.credit", beats + 6)  # two leases
+        assert not reading.done()
+        await server.send(to, "call.responded", requestId=request_id, output={**ANSWER, "data": 2})
+        await server.send(to, "call.aborted", requestId=request_id)
+        assert await reading == [0, 1, 2]
+
+
 async def test_the_timeout_of_a_subscription_bounds_the_silence():
     """Each wait for an item has its own bound; the whole has none."""
     transport = InProcessTransport()
@@ -552,6 +585,18 @@ async def test_a_handler_says_how_many_operations_it_serves():
     async with CallHandler(registry, InProcessTransport()) as handler:
         assert handler.serving == 1
     assert handler.serving == 0
+
+
+async def test_an_error_that_has_no_wire_form_still_ends_its_call():
+    """What of it cannot be said is left out; its code arrives, and nobody waits."""
+    transport = InProcessTransport(strict=True)
+
+    async def fail(input, context):
+        raise CallError("GARBLED", "half a character: \ud800", {"so": "are the details: \ud800"})
+
+    async with CallHandler(registry_of(fail=("query", fail)), transport), PendingRequestMap(transport) as calls:
+        assert (await error_of(calls.call("t.fail"))).code == "GARBLED"
+        assert (await error_of(anext(calls.subscribe("t.fail")))).code == "GARBLED"
 
 
 # --- serving by hand -------------------------------------------------------------------------------------

@@ -28,7 +28,19 @@ _MIN_BUFFER = 1_024
 class Stream(Pending):
     """A subscription: items, then an end."""
 
-    __slots__ = ("bound", "end", "heard", "items", "next_seq", "taken", "top_up", "waiter", "window")
+    __slots__ = (
+        "bound",
+        "end",
+        "heard",
+        "items",
+        "lone",
+        "next_seq",
+        "taken",
+        "top_up",
+        "unnumbered",
+        "waiter",
+        "window",
+    )
 
     def __init__(self, operation_id: str, window: int) -> None:
         super().__init__(operation_id)
@@ -44,6 +56,10 @@ class Stream(Pending):
         self.waiter: asyncio.Future[None] | None = None
         self.heard: float | None = None
         """When the handler last gave a sign of life (`time.monotonic`); ``None``: it never promised any."""
+        self.unnumbered = False
+        """Whether an item without a number came: from a peer that knows only the original events."""
+        self.lone: float | None = None
+        """When such an item came, if it is the only one: it may be all that there will be."""
 
     @property
     def total(self) -> int:
@@ -189,6 +205,9 @@ class Streams(Upkeep):
                 self._break(request_id, stream, _data_loss(stream, seq))
                 return
             stream.next_seq += 1
+        else:
+            stream.lone = None if stream.unnumbered else time.monotonic()
+            stream.unnumbered = True
         if len(stream.items) >= stream.bound:
             message = f'"{stream.operation_id}" sent {stream.bound} items that were not read'
             error = CallError(ErrorCode.SLOW_CONSUMER, message, {"limit": stream.bound})
@@ -203,10 +222,10 @@ class Streams(Upkeep):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _break(self, request_id: str, stream: Stream, error: CallError) -> None:
+    def _break(self, request_id: str, stream: Stream, end: CallError | bool) -> None:
         """End a stream from this side."""
         del self._pending[request_id]
-        stream.finish(error)
+        stream.finish(end)
         if self._link is not None:
             self._abort(request_id, stream, self._link)
 
@@ -226,7 +245,7 @@ class Streams(Upkeep):
             self._beat = self._loop.call_later(self._lease / 3, self._on_beat)
 
     def _on_beat(self) -> None:
-        """Renew the credit of all streams, which keeps them alive, and end those whose handler is silent."""
+        """Renew the credit of all streams, which keeps them alive, and end those that nothing else will end."""
         self._beat = None
         streams = [(key, item) for key, item in self._pending.items() if isinstance(item, Stream)]
         if not streams or self._link is None:
@@ -236,6 +255,10 @@ class Streams(Upkeep):
             if stream.heard is not None and stream.heard < silent:
                 message = f"its handler gave no sign of life for {self._lease:g} s"
                 self._break(request_id, stream, lost(stream.operation_id, message))
+            elif stream.lone is not None and stream.lone < silent:
+                # A peer that knows only the original events does not number what it sends, and the one answer of
+                # a query or mutation is its end. A stream of such a peer looks the same until its second item.
+                self._break(request_id, stream, True)
         if not self._beating:
             self._beating = True
             self._spawn(self._renew(streams, self._link))
