@@ -249,7 +249,15 @@ class NATSLink:
         await self._client.barrier()
 
     async def unregister(self, registration: _Registration) -> None:
-        """Serve an address no longer."""
+        """Serve an address no longer; in force on the server when it returns."""
+        if registration in self._registrations:
+            await self._unsubscribe(registration)
+            try:
+                await self._flushed()
+            except (errors.Error, OSError) as error:
+                logger.debug("unregistering: %r", error)
+
+    async def _unsubscribe(self, registration: _Registration) -> None:
         self._registrations.discard(registration)
         try:
             await registration.subscription.unsubscribe()
@@ -259,7 +267,7 @@ class NATSLink:
     async def drain(self, timeout: float) -> None:
         """Serve no address any more; what the server had sent already has been delivered when it returns."""
         for registration in list(self._registrations):
-            await self.unregister(registration)
+            await self._unsubscribe(registration)
         if self._is_up:
             try:
                 async with asyncio.timeout(timeout):
