@@ -146,7 +146,9 @@ class PendingRequestMap(SingleCalls, Streams, Questions):
             self._stray(type_, payload, delivery)
             return
         assert type(request_id) is str
-        if isinstance(pending, Asked):
+        if type_ == protocol.STORED:
+            pending.stored = self._transport.capabilities.stores
+        elif isinstance(pending, Asked):
             self._on_asked(pending, type_, payload)
         elif delivery.peer is not None and pending.target is not None and delivery.peer != pending.target:
             logger.warning("dropped a %s for a request that %s does not serve", type_, delivery.peer)

@@ -14,12 +14,14 @@ from operad.transports import Event
 class Pending:
     """A request that waits for its end."""
 
-    __slots__ = ("operation_id", "target")
+    __slots__ = ("operation_id", "stored", "target")
 
     def __init__(self, operation_id: str) -> None:
         self.operation_id = operation_id
         self.target: str | None = None
         """Where an abort or credit goes; ``None``: not known yet."""
+        self.stored = False
+        """Whether the broker keeps the request, so that it outlives the connection."""
 
     def notice(self, reply_to: str) -> None:
         """Its handler says where it is."""

@@ -149,7 +149,7 @@ class CallHandler:
         """Whether the registry has changed since it was last read."""
         self._refreshing = asyncio.Lock()
         self._drained = False
-        self._registrations: dict[str, Registration] = {}
+        self._registrations: dict[str, list[Registration]] = {}
         self._registering: set[str] = set()
         self._active: dict[tuple[str, str], _Request] = {}
         self._recent: dict[tuple[str, str], float] = {}
@@ -208,7 +208,8 @@ class CallHandler:
             } | self._listing.own.keys()
             gone = self._registrations.keys() - wanted
             for operation_id in gone:
-                await self._registrations.pop(operation_id).unregister()
+                for registration in self._registrations.pop(operation_id):
+                    await registration.unregister()
             missing = sorted(wanted - self._registrations.keys())
             for start in range(0, len(missing), _REGISTER_AT_ONCE):
                 await self._register(link, missing[start : start + _REGISTER_AT_ONCE])
@@ -238,10 +239,22 @@ class CallHandler:
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
         self._registering.update(operation_ids)  # requests may come before the transport answers
         try:
-            made = await asyncio.gather(*(link.register(f"op:{id}", GROUP) for id in operation_ids))
-            self._registrations.update(zip(operation_ids, made, strict=True))
+            addresses = [self._addresses(id) for id in operation_ids]
+            made = iter(await asyncio.gather(*(link.register(to, GROUP) for at in addresses for to in at)))
+            self._registrations.update(
+                (id, [next(made) for _ in at]) for id, at in zip(operation_ids, addresses, strict=True)
+            )
         finally:
             self._registering.difference_update(operation_ids)
+
+    def _addresses(self, operation_id: str) -> tuple[str, ...]:
+        """Where requests for an operation come in."""
+        if self._transport.capabilities.stores:
+            spec = self._registry.get_spec(operation_id)
+            # A query is not worth storing: whoever asked it asks again.
+            if spec is not None and spec.type is OperationType.MUTATION and spec.is_repeatable:
+                return f"op:{operation_id}", f"queue:{operation_id}"
+        return (f"op:{operation_id}",)
 
     def _is_served(self, spec: OperationSpec) -> bool:
         if self._registry.get_handler(spec.id) is None or (REMOTE in spec.metadata and not self._reexport):
@@ -266,6 +279,10 @@ class CallHandler:
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - self._loop.time()))
             for request in list(self._active.values()):
+                if self._goes_on(request):
+                    request.done = None  # closing the link gives it to another handler
+                    self._cancel(request)
+                    continue
                 self._cancel(request)
                 error = CallError(ErrorCode.UNAVAILABLE, f'"{request.operation_id}": the handler was shut down')
                 await self._send_error(request.reply_to, request.request_id, error)
@@ -336,10 +353,15 @@ class CallHandler:
             return CallError(ErrorCode.TIMEOUT, message, {"deadline": request.deadline})
         if delivery.redelivered:
             spec = self._registry.get_spec(operation_id)
-            if spec is None or spec.type is not OperationType.QUERY:
+            if spec is None or not spec.is_repeatable:
                 message = f'"{operation_id}": the handler that had the request was lost; it may have run'
                 return CallError(ErrorCode.UNAVAILABLE, message, {"operationId": operation_id, "sent": True})
         return None
+
+    def _goes_on(self, request: _Request) -> bool:
+        """Whether what is not finished here may run again elsewhere: the transport keeps it until it is done."""
+        spec = self._registry.get_spec(request.operation_id)
+        return request.done is not None and spec is not None and spec.is_repeatable
 
     def _deadline(self, payload: dict[str, Any], now: float) -> float | None:
         """When the request has to be over here, in epoch ms. A duration needs no common clock, but a live link."""

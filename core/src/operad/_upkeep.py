@@ -99,7 +99,10 @@ class Upkeep:
         self._up.clear()
         if self._incoming is not None:
             self._incoming.clear()
-        pending, self._pending = self._pending, {}
+        pending = self._pending
+        self._pending = {key: item for key, item in pending.items() if item.stored}
+        for key in self._pending:
+            del pending[key]
         for item in pending.values():
             item.fail(lost(item.operation_id, "the connection was lost during the call"))
 

@@ -26,7 +26,7 @@ class OperationType(StrEnum):
     QUERY = "query"
     """Reads. May be called again after a failure."""
     MUTATION = "mutation"
-    """Changes something. Never called twice."""
+    """Changes something. Never called twice, unless it is declared idempotent."""
     SUBSCRIPTION = "subscription"
     """Yields a stream of envelopes."""
 
@@ -121,6 +121,9 @@ class OperationSpec:
     error_schemas: tuple[ErrorDefinition, ...] = attrs.field(default=(), converter=_error_schemas)
     tags: tuple[str, ...] = attrs.field(default=(), converter=_tags)
     deprecated: bool = False
+    idempotent: bool = False
+    """Whether running a mutation twice does what running it once does. A promise of whoever serves it: a transport
+    that finds its handler lost may give the request to another one."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Free for sources and applications; JSON-like."""
     id: str = attrs.field(init=False, eq=False, repr=False)
@@ -140,6 +143,13 @@ class OperationSpec:
             )
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a request that may have run already may run again: of a query, or an idempotent mutation."""
+        if self.type is OperationType.MUTATION:
+            return self.idempotent
+        return self.type is OperationType.QUERY
+
     def to_wire(self, *, schemas: bool = True) -> dict[str, Any]:
         """The JSON form, self-contained; ``schemas=False`` leaves schemas and metadata out (listings)."""
         wire: dict[str, Any] = {
@@ -156,6 +166,8 @@ class OperationSpec:
             wire["tags"] = list(self.tags)
         if self.deprecated:
             wire["deprecated"] = True
+        if self.idempotent:
+            wire["idempotent"] = True
         if not self.access_control.is_open:
             wire["accessControl"] = _access_to_wire(self.access_control)
         if schemas:
@@ -185,6 +197,7 @@ class OperationSpec:
             "error_schemas": wire.get("errorSchemas", ()),
             "tags": wire.get("tags", ()),
             "deprecated": wire.get("deprecated", False),
+            "idempotent": wire.get("idempotent", False),
             "metadata": wire.get("metadata", {}),
         }
         return cls(**{**values, **overrides})
@@ -254,6 +267,7 @@ OPERATION_SPEC_SCHEMA: dict[str, Any] = {
         },
         "tags": _STRINGS,
         "deprecated": {"type": "boolean"},
+        "idempotent": {"type": "boolean"},
         "metadata": {"type": "object"},
     },
     "required": ["namespace", "name"],

@@ -31,6 +31,8 @@ COMPLETED = "call.completed"
 CREDIT = "call.credit"
 LOST = "link.lost"
 """Made by a transport that detects the loss of peers, never by a peer: ``payload.peer`` is gone."""
+STORED = "link.stored"
+"""Made by a transport that stores requests, never by a peer: ``payload.requestId`` outlives the connection."""
 
 MAX_ID_LENGTH = 512
 """The longest request id that is accepted, in characters."""

@@ -5,7 +5,8 @@ connection. A transport only moves events, in order and unchanged. Correlation, 
 and identity live in `operad.calls`, once for all transports.
 
 Addresses are strings: ``op:<operation id>`` reaches one member of a group that registered it, ``all:<topic>``
-reaches everybody who did, ``inbox:<id>`` reaches one link.
+reaches everybody who did, ``inbox:<id>`` reaches one link. Where requests are stored, who serves an operation may
+also register ``queue:<operation id>``; callers send to ``op:…`` all the same.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class Capabilities:
     """`Delivery.identity` is what the transport authenticated."""
     same_process: bool = False
     """Both ends are one process, hence one trust domain."""
+    stores: bool = False
+    """Requests for operations that somebody registered as ``queue:<operation id>`` are stored until their work has
+    ended, also while nobody is there. The caller's link tells by an event ``link.stored {requestId}``, which it
+    makes itself; such a request is not lost with the connection."""
 
 
 @attrs.frozen
