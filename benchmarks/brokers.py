@@ -1,12 +1,13 @@
 """Calls over NATS and Redis beside the raw client of the same engine, in the same run.
 
-    python benchmarks/brokers.py [--engine nats|redis] [--rounds 15] [--faststream PYTHON]
+    python benchmarks/brokers.py [--engine nats|redis] [--rounds 15] [--durable] [--faststream PYTHON]
     python benchmarks/brokers.py workers      # throughput and shares with 1 to 4 workers
     python benchmarks/brokers.py scale        # 10,000 operations, 1,000 callers: what they cost on the broker
 
 Server, workers and caller are processes of their own on 127.0.0.1. Raw client and operad take turns in one
-caller, and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--faststream`` is the
-Python of an environment with ``faststream[nats,redis]``; it runs after them.
+caller, and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--durable`` adds calls
+whose requests NATS stores as a third one. ``--faststream`` is the Python of an environment with
+``faststream[nats,redis]``; it runs after them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import brokers_scale
@@ -59,20 +61,28 @@ def calling(python: str, roles: str, url: str, rounds: int) -> list[dict[str, An
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def compare(engine: str, rounds: int, faststream: str | None) -> None:
-    with NATSServer() if engine == "nats" else RedisServer() as server:
-        with serving(sys.executable, "raw", server.url), serving(sys.executable, "operad", server.url):
-            figures = calling(sys.executable, "raw,operad", server.url, rounds)
+def compare(engine: str, rounds: int, durable: bool, faststream: str | None) -> None:
+    roles = ["raw", "operad", "durable"] if durable and engine == "nats" else ["raw", "operad"]
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        server: NATSServer | RedisServer = RedisServer()
+        if engine == "nats":
+            server = NATSServer(["-js", "-sd", folder] if durable else [])
+        stack.enter_context(server)
+        with ExitStack() as workers:
+            for role in roles:
+                workers.enter_context(serving(sys.executable, role, server.url))
+            figures = calling(sys.executable, ",".join(roles), server.url, rounds)
         if faststream:
             with serving(faststream, "faststream", server.url):
                 figures += calling(faststream, "faststream", server.url, rounds)
     raw = [item for item in figures if item["role"] == "raw"]
     print(f"\n{engine}: 1 worker, 1 caller, medians of {len(raw)} rounds")
     print(f"{'':28}{'p50 us':>9}{'p99 us':>9}{'x raw':>7}{'calls/s at 64':>15}{'x raw':>7}{'caller CPU us':>15}")
-    for role in ("raw", "operad", "faststream"):
+    for role in ("raw", "operad", "durable", "faststream"):
         own = [item for item in figures if item["role"] == role]
         if own:
-            name = RAW[engine] if role == "raw" else role
+            name = {"raw": RAW[engine], "durable": "operad, durable"}.get(role, role)
             p50, p99, rate, cpu = (
                 statistics.median(item[key] for item in own) for key in ("p50", "p99", "rate", "cpu")
             )
@@ -86,11 +96,12 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("compare", "workers", "scale"), default="compare")
     parser.add_argument("--engine", choices=("nats", "redis"))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--durable", action="store_true")
     parser.add_argument("--faststream", metavar="PYTHON")
     options: Any = parser.parse_args()
     for engine in [options.engine] if options.engine else ["nats", "redis"]:
         if options.what == "compare":
-            compare(engine, options.rounds, options.faststream)
+            compare(engine, options.rounds, options.durable, options.faststream)
         elif options.what == "workers":
             brokers_scale.workers(engine)
         else:

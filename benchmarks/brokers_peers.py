@@ -1,4 +1,4 @@
-"""The parties of `brokers.py`, each in a process of its own, by roles: ``operad``, ``raw`` and ``faststream``.
+"""The parties of `brokers.py`, each in a process of its own, by roles: operad, durable, raw and faststream.
 
     python brokers_peers.py serve ROLE URL
     python brokers_peers.py call ROLES URL ROUNDS      -> a line of JSON for each role and round
@@ -22,11 +22,12 @@ from typing import Any
 
 REQUEST = {"text": "x" * 250, "numbers": [1, 2, 3], "flag": True}
 RESPONSE = {"text": "y" * 430, "numbers": [1.5, 2.5], "flag": False}
+OPERATIONS = {"operad": "bench.echo", "durable": "bench.put"}
 Call = Callable[[], Awaitable[Any]]
 
 
 async def serve(role: str, url: str) -> None:
-    if role == "operad":
+    if role in OPERATIONS:
         from operad import CallHandler, OperationRegistry, OperationSpec, load_plugins
 
         async def echo(input: Any, context: Any) -> Any:
@@ -34,7 +35,10 @@ async def serve(role: str, url: str) -> None:
 
         registry = OperationRegistry()
         registry.register(OperationSpec(namespace="bench", name="echo", type="query"), echo)
-        async with CallHandler(registry, load_plugins().transport(url)):
+        registry.register(OperationSpec(namespace="bench", name="put", idempotent=True), echo)
+        served = OPERATIONS[role]
+        transport = load_plugins().transport(url, **({"durable": True} if role == "durable" else {}))
+        async with CallHandler(registry, transport, operations=lambda spec: spec.id == served):
             await ready()
     elif role == "faststream":
         await serve_faststream(url)
@@ -78,11 +82,12 @@ async def ready() -> None:
 @asynccontextmanager
 async def client(role: str, url: str) -> AsyncIterator[Call]:
     """What makes one call, and awaits its answer."""
-    if role == "operad":
+    if role in OPERATIONS:
         from operad import PendingRequestMap, load_plugins
 
-        async with PendingRequestMap(load_plugins().transport(url)) as calls:
-            yield lambda: calls.call("bench.echo", REQUEST)
+        transport = load_plugins().transport(url, **({"durable": True} if role == "durable" else {}))
+        async with PendingRequestMap(transport) as calls:
+            yield lambda: calls.call(OPERATIONS[role], REQUEST)
     elif role == "faststream":
         broker = faststream_broker(url)
         await broker.connect()

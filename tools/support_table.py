@@ -67,6 +67,7 @@ def transports() -> list[type[Any]]:
 
     plugins = load_plugins(strict=True)
     made = [(url.partition(":")[0], plugins.transport(url)) for url in URLS]
+    made.append(("nats, durable", plugins.transport("nats://127.0.0.1:1", durable=True)))
     made.append(("in process", InProcessTransport()))
     return [
         type(name, (TransportConformance,), {"name": name, "capabilities": transport.capabilities})

@@ -119,7 +119,7 @@ async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) 
 
 async def test_a_message_for_a_subscription_given_up_meanwhile_is_delivered() -> None:
     received: list[bytes] = []
-    client = StrictClient(lambda subject, data, headers: received.append(data), require_tls=False)
+    client = StrictClient(lambda subject, reply, data, headers: received.append(data), require_tls=False)
     await client._process_msg(7, b"subject", b"", b"sent before the server learnt of it", None)
     assert received == [b"sent before the server learnt of it"]
 

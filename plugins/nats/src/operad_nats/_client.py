@@ -16,8 +16,8 @@ from nats.aio.subscription import Subscription
 WRITE_AHEAD = 256 * 1024
 """Bytes that are written between two looks at whether the socket still takes them."""
 
-Receive = Callable[[bytes, bytes, bytes | None], None]
-"""Called with subject, data and headers of each message, in the order of the connection."""
+Receive = Callable[[bytes, bytes | None, bytes, bytes | None], None]
+"""Called with subject, reply, data and headers of each message, in the order of the connection."""
 
 
 class StrictClient(Client):
@@ -46,14 +46,23 @@ class StrictClient(Client):
         """Subscribe. Raises `nats.errors.Error`."""
         return await self.subscribe(subject, queue=queue, future=self._never)
 
-    async def write(self, subject: str, reply: str, data: bytes) -> None:
+    def post(self, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
         """Publish, together with all else that is published in this turn of the event loop."""
         if not self._unwritten:
             self._loop.call_soon(self._write_out)
-        self._unwritten.append(f"PUB {subject} {reply} {len(data)}\r\n".encode())
+        if headers:
+            sizes = f"{len(headers)} {len(headers) + len(data)}"
+            self._unwritten.append(f"HPUB {subject} {reply} {sizes}\r\n".encode())
+            self._unwritten.append(headers)
+        else:
+            self._unwritten.append(f"PUB {subject} {reply} {len(data)}\r\n".encode())
         self._unwritten.append(data)
         self._unwritten.append(b"\r\n")
         self._ahead += len(data)
+
+    async def write(self, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
+        """Publish as `post` does, and wait while the socket does not take it."""
+        self.post(subject, reply, data, headers)
         if self._ahead > WRITE_AHEAD:
             self._ahead = 0
             self._write_out()
@@ -99,4 +108,4 @@ class StrictClient(Client):
     ) -> None:
         # Also for a subscription that is given up already: what the server had sent before it learnt of that
         # nobody else gets.
-        self._receive(subject, data, headers)
+        self._receive(subject, reply, data, headers)

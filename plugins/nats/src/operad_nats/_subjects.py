@@ -5,6 +5,8 @@ own, and a protocol line holds 4,096 bytes. An operation id may hold any of them
 
     op:<namespace>.<name>   <prefix>.op.<namespace>.<name>
     all:<topic>             <prefix>.all.<topic>
+    queue:<operation id>    <prefix>.queue.<namespace>.<name>    where requests are stored
+    deliver:<operation id>  <prefix>.deliver.<namespace>.<name>  where the server sends what was stored
     inbox:<id>              <inbox prefix>.<id>.r
 
 with the percent-encoding of URLs inside a token (the dots of a name included), and a digest in place of what is
@@ -21,6 +23,7 @@ from urllib.parse import quote
 from operad.plugin import TransportError
 
 MAX_TOKEN = 180
+_OPERATIONS = frozenset({"op", "queue", "deliver"})
 _INBOX = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,3}")
 
 
@@ -42,9 +45,9 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
             inboxes are made of could name any subject of the server.
     """
     kind, _, rest = address.partition(":")
-    if kind == "op" and rest:
+    if kind in _OPERATIONS and rest:
         namespace, dot, name = rest.partition(".")
-        return f"{prefix}.op.{token(namespace)}.{token(name)}" if dot else f"{prefix}.op.{token(rest)}"
+        return f"{prefix}.{kind}.{token(namespace)}.{token(name)}" if dot else f"{prefix}.{kind}.{token(rest)}"
     if kind == "all" and rest:
         return f"{prefix}.all.{token(rest)}"
     if kind == "inbox" and _INBOX.fullmatch(rest):

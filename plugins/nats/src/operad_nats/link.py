@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from nats import errors
 from nats.aio.subscription import Subscription
@@ -25,6 +25,7 @@ from operad.plugin import (
 )
 from operad.protocol import decode, encode, error_event
 from operad_nats._client import StrictClient
+from operad_nats._queues import Queues, asked
 from operad_nats._subjects import subject_of, token
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class NATSLink:
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
         self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
         self._client = StrictClient(self._receive, require_tls=transport.requires_tls)
+        self._queues: Queues | None = None
+        if transport.durable:
+            own_subjects = self._subject(self._inbox)[: -len("r")]
+            self._queues = Queues(transport, self._client, own_subjects, self._can_send, on_event)
         self._registrations: set[_Registration] = set()
         self._epoch = 0
         self._is_up = False
@@ -87,6 +92,8 @@ class NATSLink:
             if not connecting.done():
                 raise LinkDownError(f"no connection to {self._hosts()}: {_reason(failed.result())}")
             await connecting
+            if self._queues is not None:
+                await self._queues.set_up()
         except (errors.Error, OSError, ValueError) as error:
             await self.close()
             raise LinkDownError(f"no connection to {self._hosts()}: {_reason(error)}") from error
@@ -133,24 +140,33 @@ class NATSLink:
     def _hosts(self) -> str:
         return ", ".join(server.rpartition("@")[2].rpartition("/")[2] for server in self._transport.servers)
 
+    def _can_send(self) -> bool:
+        return self._is_up and self._client.is_connected
+
     def _up(self) -> None:
         self._epoch += 1
         self._is_up = True
         self._on_link("up", self._epoch)
 
     async def _reconnected(self) -> None:
+        if self._queues is not None:
+            self._queues.up()
         self._up()
 
     async def _disconnected(self) -> None:
         self._client.forget_unsent()
         if self._is_up:
             self._is_up = False
+            if self._queues is not None:
+                self._queues.down()
             self._on_link("down", self._epoch)
 
     # --- events in ---------------------------------------------------------------------------------
 
-    def _receive(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+    def _receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> None:
         try:
+            if self._queues is not None and self._queues.receive(subject, reply, data, headers):
+                return
             if headers is not None and headers.startswith(_NO_RESPONDERS):
                 event = self._refusal(subject.decode())
             else:
@@ -165,8 +181,7 @@ class NATSLink:
 
     def _refusal(self, subject: str) -> Event:
         """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
-        _, _, operation, request = subject.rsplit(".", 3)
-        operation_id, request_id = (unquote(part, errors="replace") for part in (operation, request))
+        operation_id, request_id = asked(subject)
         return error_event(
             request_id,
             ErrorCode.NO_RESPONDERS,
@@ -193,16 +208,29 @@ class NATSLink:
         limit = min(self._transport.max_payload, self._client.max_payload)
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
-        if not self._is_up or not self._client.is_connected:
-            await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
-            raise LinkDownError("the connection to the NATS server is down")
-        reply = ""
+        queues, reply, headers = self._queues, "", b""
+        if queues is not None and (kept := queues.keep(to, event, subject, data)) is not None:
+            if not self._can_send():
+                return  # it is sent when the connection is back
+            reply = kept
+        await self._check_up()
         if event["type"] == "call.requested" and to.startswith("op:"):
             reply = self._refusal_subject(to[3:], event)
+            # Streams are not stored: what a consumer has seen of one cannot be seen again.
+            if queues is not None and reply and "credit" not in event["payload"] and await queues.has(to[3:]):
+                subject, headers = self._subject(f"queue:{to[3:]}"), queues.header(event["payload"])
+                if len(data) + len(headers) > limit:
+                    raise PayloadTooLargeError(f"the event has {len(data)} bytes, its headers {len(headers)} more")
+                await self._check_up()
         try:
-            await self._client.write(subject, reply, data)
+            await self._client.write(subject, reply, data, headers)
         except (errors.Error, OSError) as error:
             raise LinkDownError(f"not sent: {_reason(error)}") from error
+
+    async def _check_up(self) -> None:
+        if not self._can_send():
+            await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
+            raise LinkDownError("the connection to the NATS server is down")
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
         """Where the server answers a request that nobody takes: it answers without the request."""
@@ -222,14 +250,26 @@ class NATSLink:
     async def register(self, topic: str, group: str | None = None) -> Registration:
         """Receive what is sent to ``topic``; in force on the server when it returns."""
         queue = token(group) if group is not None else ""
+        subject, queued = self._subject(topic), None
+        if topic.startswith("queue:"):
+            if self._queues is None or not queue:
+                raise TransportError(f'"{topic}" is not registered: it needs durable=True, and a group')
+            queued = topic[len("queue:") :]
+            subject = self._queues.deliver_subject(queued)
         try:
-            subscription = await self._client.listen(self._subject(topic), queue)
+            subscription = await self._client.listen(subject, queue)
         except (errors.Error, OSError) as error:
             raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
-        registration = _Registration(self, subscription)
+        registration = _Registration(self, subscription, queued)
         self._registrations.add(registration)
         try:
-            await self._flushed()
+            if self._queues is not None and queued is not None:
+                await self._queues.serve(queued, queue)
+            else:
+                await self._flushed()
+        except TransportError as error:
+            await self.unregister(registration)
+            raise TransportError(f'"{topic}" is not registered: {error}') from error
         except (errors.Error, OSError) as error:
             await self.unregister(registration)
             raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
@@ -259,6 +299,8 @@ class NATSLink:
 
     async def _unsubscribe(self, registration: _Registration) -> None:
         self._registrations.discard(registration)
+        if self._queues is not None and registration.queued is not None:
+            self._queues.forget(registration.queued)
         try:
             await registration.subscription.unsubscribe()
         except errors.Error as error:
@@ -272,6 +314,8 @@ class NATSLink:
             try:
                 async with asyncio.timeout(timeout):
                     await self._client.barrier()
+                    if self._queues is not None:
+                        await self._queues.settle(timeout)
             except (errors.Error, OSError, TimeoutError) as error:
                 raise TransportError(f"draining did not end within {timeout} s") from error
 
@@ -281,6 +325,8 @@ class NATSLink:
             return
         self._closed = True
         try:
+            if self._queues is not None:
+                await self._queues.close()
             await self._client.close()
         except (errors.Error, OSError) as error:
             logger.debug("closing: %r", error)
@@ -296,9 +342,11 @@ class NATSLink:
 class _Registration:
     """An address that a link serves."""
 
-    def __init__(self, link: NATSLink, subscription: Subscription) -> None:
+    def __init__(self, link: NATSLink, subscription: Subscription, queued: str | None) -> None:
         self._link = link
         self.subscription = subscription
+        self.queued = queued
+        """The operation whose stored requests come here."""
 
     async def unregister(self) -> None:
         """Serve it no longer; idempotent."""

@@ -34,12 +34,17 @@ def _subject_prefix(_: Any, attribute: attrs.Attribute[str], value: str) -> None
         )
 
 
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value <= 0:
+        raise ConfigError(f"{attribute.name}: expected more than 0, got {value}")
+
+
 @attrs.frozen(kw_only=True)
 class NATSTransport:
     """A NATS server, or several of one cluster.
 
-    Delivery is at most once: what is on its way when a connection breaks is lost, and the call ends as
-    ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
+    Delivery is at most once, unless ``durable`` is set: what is on its way when a connection breaks is lost, and
+    the call ends as ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
 
     Args:
         servers: URLs ``nats://host:port``, or ``tls+nats://…``, which refuses a server without TLS; a string with
@@ -58,6 +63,13 @@ class NATSTransport:
         connect_timeout: seconds for one attempt to connect.
         reconnect_wait: seconds between attempts to reconnect, up to half of it more at random.
         ping_interval: seconds between pings; the third that stays unanswered ends the connection.
+        durable: store requests for mutations that their handlers declare idempotent in JetStream, until they have
+            been answered: they outlive the worker that had them, and the server. Needs ``nats-server -js``. Of
+            use where callers and workers both have it; the others call and serve as before.
+        ack_wait: seconds without a sign of life of a worker, until a stored request goes to another one.
+        max_age: seconds that a request is stored at most, and for which an operation counts as served whose
+            workers have all gone. The stream is made with it once, and its limits are yours to change.
+        replicas: how many servers of a cluster keep the stream, likewise.
     """
 
     servers: tuple[str, ...] = attrs.field(converter=_servers, repr=False)
@@ -76,6 +88,10 @@ class NATSTransport:
     connect_timeout: float = 5.0
     reconnect_wait: float = 0.5
     ping_interval: float = 10.0
+    durable: bool = False
+    ack_wait: float = attrs.field(default=10.0, validator=_positive)
+    max_age: float = attrs.field(default=3_600.0, validator=_positive)
+    replicas: int = attrs.field(default=1, validator=_positive)
 
     def __attrs_post_init__(self) -> None:
         if not all(_is_server(server) for server in self.servers) or not self.servers:
@@ -93,10 +109,19 @@ class NATSTransport:
     @property
     def capabilities(self) -> Capabilities:
         """What it can do: queue groups balance, a request that nobody serves is refused by the server."""
-        return Capabilities(max_payload=self.max_payload, balances=True, detects_no_responders=True)
+        return Capabilities(
+            max_payload=self.max_payload,
+            balances=True,
+            redelivers=self.durable,
+            detects_no_responders=True,
+            stores=self.durable,
+        )
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Connect. Raises `LinkDownError` if no server answers, or if it refuses the credentials."""
+        """Connect. Raises `LinkDownError` if no server answers, or if it refuses the credentials.
+
+        Raises `TransportError` if requests are to be stored and the server has no JetStream.
+        """
         from operad_nats.link import NATSLink  # nats-py costs 60 ms to import
 
         link = NATSLink(self, on_event, on_link)

