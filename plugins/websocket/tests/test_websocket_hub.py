@@ -436,6 +436,21 @@ async def test_a_hub_that_pings_gets_its_answer():
     await runner.cleanup()
 
 
+async def test_a_connection_remembers_no_call_that_has_ended():
+    """Hub and spokes count the calls under way, to know what travels together."""
+    async with Hub(port=0) as hub, CallHandler(bank(), WebSocketTransport(hub.url)) as handler:
+        async with PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+            assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
+            assert (await error_of(calls.call("bank.none"))).code == ErrorCode.OPERATION_NOT_FOUND
+            assert (await error_of(calls.call("bank.wait", timeout=0.05))).code == ErrorCode.TIMEOUT
+            assert len((await calls.call("bank.count")).data) == 10_000
+            async with calls.subscribe("bank.count") as items:
+                async for _ in items:
+                    break
+            await until(lambda: handler.active == 0 and hub.pending == 0)
+            await until(lambda: not calls._link._under_way and not handler._link._under_way)
+
+
 async def test_a_hub_that_is_not_there_is_a_clear_error():
     """Opening fails with the address, at once."""
     with pytest.raises(LinkDownError, match="127.0.0.1:1"):

@@ -32,13 +32,13 @@ class Wire:
 
 async def test_a_single_frame_is_written_at_once():
     wire = Wire()
-    Corked(wire).write(b"a")
+    Corked(wire, lambda: 1).write(b"a")
     assert wire.writes == [b"a"]
 
 
 async def test_a_burst_is_written_together_and_so_is_the_next_one():
     wire = Wire()
-    corked = Corked(wire)
+    corked = Corked(wire, lambda: 1)
     corked._is_burst = True
     for _ in range(2):
         for frame in (b"a", b"b", b"c"):
@@ -49,7 +49,7 @@ async def test_a_burst_is_written_together_and_so_is_the_next_one():
 
 async def test_after_a_burst_a_single_frame_is_written_at_once_again():
     wire = Wire()
-    corked = Corked(wire)
+    corked = Corked(wire, lambda: 1)
     corked._is_burst = True
     corked.write(b"a")
     await asyncio.sleep(0)  # no burst: it was alone
@@ -58,11 +58,25 @@ async def test_after_a_burst_a_single_frame_is_written_at_once_again():
     assert wire.writes == [b"a", b"b"]
 
 
-@given(turns=st.lists(st.lists(st.binary(min_size=1, max_size=3), max_size=5), max_size=6))
-def test_frames_are_written_in_order_and_none_is_lost(turns):
+async def test_half_of_the_calls_under_way_travel_together_and_the_rest_at_the_end_of_the_turn():
+    """All of them at once would leave one side without work while the other one has it all."""
+    wire = Wire()
+    corked = Corked(wire, lambda: 6)
+    for frame in (b"a", b"b", b"c", b"d"):
+        corked.write(frame)
+    assert wire.writes == [b"abc"]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"abc", b"d"]
+
+
+@given(
+    turns=st.lists(st.lists(st.binary(min_size=1, max_size=3), max_size=5), max_size=6),
+    under_way=st.integers(0, 8),
+)
+def test_frames_are_written_in_order_and_none_is_lost(turns, under_way):
     async def write():
         wire = Wire()
-        corked = Corked(wire)
+        corked = Corked(wire, lambda: under_way)
         for frames in turns:
             for frame in frames:
                 corked.write(frame)
@@ -74,7 +88,7 @@ def test_frames_are_written_in_order_and_none_is_lost(turns):
 
 async def test_nothing_is_written_to_a_transport_that_closes():
     wire = Wire()
-    corked = Corked(wire)
+    corked = Corked(wire, lambda: 1)
     corked._is_burst = True
     corked.write(b"a")
     wire.closing = True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter as _now
 from typing import Any
 
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
+_MOST = 32
 _AT_ONCE = 64 * 2**10
 """Bytes read at once. asyncio makes room for four times as many before each read, which the C library takes from
 the system and gives back: three system calls and their page faults for each frame."""
@@ -16,13 +18,18 @@ the system and gives back: three system calls and their page faults for each fra
 class Corked:
     """A transport that writes at once, but writes a burst together at the end of the turn of the event loop.
 
-    A single call loses no time, and many at once cost one system call instead of one each: at 64 in flight that
-    is most of what a frame costs. Where the last turn wrote a burst, the first frame of the next one waits for
-    the others: alone it would wake the other side for one frame.
+    A single call loses no time, and many at once cost one system call instead of one each, and one waking of the
+    other side: at 64 in flight that is most of what a frame costs. No more than half of the calls under way
+    travel together, though, so that both sides have work at the same time.
+
+    Args:
+        transport: what writes.
+        under_way: how many calls are under way on this connection.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
+    def __init__(self, transport: asyncio.WriteTransport, under_way: Callable[[], int]) -> None:
         self._transport = transport
+        self._under_way = under_way
         if getattr(transport, "max_size", 0) > _AT_ONCE:
             transport.max_size = _AT_ONCE  # type: ignore[attr-defined]  # of asyncio's own, not of uvloop's
         self.is_closing = transport.is_closing
@@ -31,25 +38,35 @@ class Corked:
         self._call_soon = asyncio.get_running_loop().call_soon
         self._last = 0.0
         self._is_burst = False
+        self._is_due = False
+        """Whether `flush` is going to be called."""
         self._later: list[bytes | bytearray] = []
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
-        if self._later:
-            self._later.append(data)
-            return
-        now = _now()
-        if self._is_burst or now - self._last < _CLOSE_BY:
-            self._later.append(data)
+        later, under_way = self._later, self._under_way()
+        if not self._is_due:
+            now = _now()
+            is_single = under_way < 2 and not self._is_burst and now - self._last >= _CLOSE_BY
+            self._last = now
+            if is_single:
+                self._write(data)
+                return
+            self._is_due = True
             self._call_soon(self.flush)
-        else:
-            self._write(data)
-        self._last = now
+        later.append(data)
+        if 1 < under_way <= 2 * len(later):
+            self._write_later()
+            self._is_burst = True
 
     def flush(self) -> None:
         """Write what has been kept; idempotent."""
+        self._is_due = False
+        self._is_burst = len(self._later) > 1
+        self._write_later()
+
+    def _write_later(self) -> None:
         later = self._later
-        self._is_burst = len(later) > 1
         if later:
             if not self._transport.is_closing():
                 self._write(b"".join(later))

@@ -239,7 +239,7 @@ class _Connection:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, deliver_text=self._send)
         self._hub = hub
         self._socket = socket
-        self._transport = Corked(request.transport)
+        self._transport = Corked(request.transport, self._under_way)
         self._limit = hub._max_payload + HEADROOM
         self._closing: asyncio.Task[bool] | None = None
         self._silent = 0
@@ -305,6 +305,9 @@ class _Connection:
         if transport.get_write_buffer_size() > self._hub._max_buffer:
             logger.warning("%s does not read: disconnected", self.peer.name)
             transport.abort()
+
+    def _under_way(self) -> int:
+        return len(self.peer.calls) + len(self.peer.serving)
 
     def _is_slow(self) -> bool:
         return self._transport.get_write_buffer_size() > _SLOW

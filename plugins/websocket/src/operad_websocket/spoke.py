@@ -9,7 +9,7 @@ import logging
 import random
 import secrets
 import ssl as ssl_module
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import (
@@ -39,6 +39,7 @@ from operad_websocket.hub import ENDS, HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
 logger = logging.getLogger("operad.spoke")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_ENDS = frozenset({protocol.RESPONDED, protocol.ERROR, protocol.COMPLETED, protocol.ABORTED})
 _ACKNOWLEDGED = 10.0
 """Seconds within which a hub confirms what is served."""
 
@@ -100,7 +101,6 @@ class WebSocketTransport:
                     compress=0,
                 )
                 make_direct(socket, self.capabilities.max_payload + HEADROOM)
-                _cork(socket)
                 return socket
         except WSServerHandshakeError as error:
             raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
@@ -128,12 +128,15 @@ class SpokeLink:
         self._batch: _Batch | None = None
         self._heard = False
         """Whether something has come since the last look."""
+        self._under_way: set[str] = set()
+        """Ids of requests that were sent or taken here, and have not ended."""
 
     async def start(self) -> None:
         """Connect for the first time. Raises `TransportError`."""
         self._session = ClientSession(timeout=ClientTimeout(total=None))
         try:
             self._socket = await self._transport.connect(self._session)
+            _cork(self._socket, self._count)
         except BaseException:
             await self._session.close()
             raise
@@ -193,8 +196,24 @@ class SpokeLink:
             event["to"] = to
         if event["payload"].get("replyTo") == self.inbox:
             del event["payload"]["replyTo"]
-        await self._write(protocol.encode(event))
+        data = protocol.encode(event)
+        self._note(event)
+        await self._write(data)
         return to
+
+    def _note(self, event: Event) -> None:
+        """Keep count of the requests under way."""
+        type_, payload = event["type"], event["payload"]
+        request_id = payload.get("requestId")
+        if type(request_id) is not str:
+            return
+        if type_ == protocol.REQUESTED:
+            self._under_way.add(request_id)
+        elif type_ in _ENDS and "seq" not in payload:
+            self._under_way.discard(request_id)
+
+    def _count(self) -> int:
+        return len(self._under_way)
 
     async def _write(self, data: bytes) -> None:
         if len(data) > self._max_payload:
@@ -270,6 +289,7 @@ class SpokeLink:
         if event["type"] == REGISTERED:
             self._on_registered(event)
         else:
+            self._note(event)
             self._on_event(event, delivery_of(event))
 
     async def _beat(self, socket: ClientWebSocketResponse, silence: asyncio.Timeout) -> None:
@@ -301,6 +321,7 @@ class SpokeLink:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(lost)
+        self._under_way.clear()
         self._on_link("down", self._epoch)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
@@ -315,6 +336,7 @@ class SpokeLink:
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 self._socket = await self._transport.connect(self._session)
+                _cork(self._socket, self._count)
                 break
             except LinkDownError as error:
                 logger.debug("%s", error)
@@ -336,12 +358,12 @@ class SpokeLink:
                     await self._write(protocol.encode({"type": REGISTER, "id": "", "payload": payload}))
 
 
-def _cork(socket: ClientWebSocketResponse) -> None:
+def _cork(socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None:
     """Let the socket write many frames in few system calls, if this aiohttp has its writer where others had it."""
     writer = getattr(socket, "_writer", None)
     transport = getattr(writer, "transport", None)
     if writer is not None and transport is not None:
-        writer.transport = Corked(transport)
+        writer.transport = Corked(transport, under_way)
 
 
 class _Batch:
