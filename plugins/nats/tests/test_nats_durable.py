@@ -384,6 +384,54 @@ async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: St
         assert (await calls.call("work.post", {"n": 2})).data == 2
 
 
+async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(stored: Stored) -> None:
+    """It was not stored, and says so; the next one goes the plain way."""
+    work = Work()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        await calls.call("work.put", {"n": 1})
+        async with stored.admin() as jetstream:
+            await jetstream.delete_stream("operad")
+        with pytest.raises(CallError, match="NO_RESPONDERS"):
+            await calls.call("work.put", {"n": 2}, timeout=20)
+        assert (await calls.call("work.put", {"n": 3}, timeout=20)).data == 3
+    assert work.runs == [1, 3]
+
+
+async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored: Stored) -> None:
+    """What its handler declares now decides whether it may run again."""
+    seen: asyncio.Queue[Delivery] = asyncio.Queue()
+
+    def on_event(event: Event, delivery: Delivery) -> None:
+        seen.put_nowait(delivery)
+
+    async with Participant.open(stored.transport()) as caller:
+        for redelivered in (False, True):
+            link = await stored.transport().open(on_event, lambda state, epoch: None)
+            await link.register("queue:work.put", "operad")
+            if not redelivered:
+                await caller.request("work.put", "r1")
+            async with asyncio.timeout(10):
+                delivery = await seen.get()
+            assert delivery.redelivered is redelivered
+            if redelivered:
+                assert delivery.done is not None
+                delivery.done()
+            await link.close()
+    await stored.until_count(0)
+
+
+async def test_a_stream_of_items_is_not_stored(stored: Stored) -> None:
+    """Also that of an operation whose single calls are."""
+    work = Work()
+    work.gate.clear()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        first = asyncio.ensure_future(anext(calls.subscribe("work.put", {"n": 1})))
+        await work.until(1)
+        assert await stored.count() == 0
+        work.gate.set()
+        assert (await first).data == 1
+
+
 # --- opening ------------------------------------------------------------------------------------------
 
 
@@ -394,10 +442,13 @@ async def test_a_server_without_jetstream_is_an_error_that_says_what_to_do(nats_
 
 
 async def test_a_stream_of_somebody_else_is_not_touched(stored: Stored) -> None:
-    async with stored.admin() as jetstream:
-        await jetstream.add_stream(name="operad", subjects=["theirs"])
-    with pytest.raises(TransportError, match='stream "operad" is not a work queue'):
-        await PendingRequestMap(stored.transport()).open()
+    for theirs in ({"subjects": ["theirs"], "retention": "workqueue"}, {"subjects": ["operad.queue.>"]}):
+        async with stored.admin() as jetstream:
+            await jetstream.add_stream(name="operad", **theirs)
+        with pytest.raises(TransportError, match='stream "operad" is not a work queue'):
+            await PendingRequestMap(stored.transport()).open()
+        async with stored.admin() as jetstream:
+            await jetstream.delete_stream("operad")
     dotted = stored.transport(prefix="a.b")  # a stream's name has no dots
     async with PendingRequestMap(dotted), stored.admin() as jetstream:
         assert (await jetstream.stream_info("a=b")).config.subjects == ["a.b.queue.>"]
@@ -422,7 +473,10 @@ async def test_a_queue_needs_the_option_and_a_group(stored: Stored) -> None:
         await link.close()
 
 
-@pytest.mark.parametrize("operation_id", ["ns.*", "ns.a b", "ns.ünïcode/日本", "ns." + "x" * 5000, "ns.a.b"])
+@pytest.mark.parametrize(
+    "operation_id",
+    ["ns.*", "ns.a b", "ns.ünïcode/日本", "ns." + "x" * 5000, "ns.a.b", "n" * 150 + "." + "x" * 150],
+)
 async def test_requests_for_any_operation_id_are_stored(stored: Stored, operation_id: str) -> None:
     async with Participant.open(stored.transport()) as server, Participant.open(stored.transport()) as caller:
         await server.link.register(f"queue:{operation_id}", "operad")
