@@ -217,7 +217,11 @@ class CallHandler:
                 await self._listing.announce(link)
                 self._announced = True
             if gone or missing:
-                await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
+                await self._tell_change(link)
+
+    async def _tell_change(self, link: Link) -> None:
+        """Tell those who follow this handler that it serves other operations than before."""
+        await _quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": {}}))
 
     def _on_change(self) -> None:
         """The registry has changed: follow, in a turn of its own, which many changes share."""
@@ -275,6 +279,7 @@ class CallHandler:
             await _quietly(link.drain(self._drain_timeout))  # what the transport had for us still comes, and runs
             self._drained = True
             self._registrations.clear()
+            await self._tell_change(link)
             tasks = {request.task for request in self._active.values() if request.task is not None}
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - self._loop.time()))
