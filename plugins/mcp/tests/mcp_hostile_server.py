@@ -50,7 +50,7 @@ TOOLS = [
     *(tool(name) for name in ("echo", "crash", "hang", "huge", "huge_id_last", "error", "pid", "slow", "count")),
     tool("read_only", annotations={"readOnlyHint": True}),
     tool("die_once", annotations={"readOnlyHint": True}),
-    tool("with space"),
+    tool("with space", annotations={"idempotentHint": True}),
     tool("task_only", execution={"taskSupport": "required"}),
 ]
 BAD_TOOLS = [{"inputSchema": OBJECT}, {"name": 7, "inputSchema": OBJECT}, "nonsense", None, tool(""), tool("echo")]

@@ -179,6 +179,12 @@ async def test_a_mutation_is_never_sent_again_after_a_loss_but_a_trusted_query_i
         assert (await registry.execute("h.die_once", {"marker": str(marker)})).data == "second life"
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_tool_is_declared_idempotent_only_if_its_hints_are_trusted(trusted: bool) -> None:
+    async with hostile(trust_annotations=trusted) as registry:
+        assert [spec.id for spec in registry.specs() if spec.idempotent] == (["h.with_space"] if trusted else [])
+
+
 async def test_a_call_without_an_answer_ends_with_its_deadline() -> None:
     async with hostile(timeout=0.2) as registry:
         assert (await fails(registry.execute("h.hang"))).code == ErrorCode.TIMEOUT

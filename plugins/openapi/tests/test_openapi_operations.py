@@ -63,6 +63,13 @@ def test_get_is_a_query_and_everything_else_a_mutation(operations, api):
     assert len(found) == 9
 
 
+def test_mutations_whose_method_http_calls_idempotent_are_declared_so(operations, api):
+    """They may run again where the process that had the request is lost."""
+    methods = ("get", "put", "post", "delete", "head", "patch")
+    found = operations(api({f"{method} /x": {"operationId": method} for method in methods}))
+    assert [name for name, operation in found.items() if operation.spec.idempotent] == ["put", "delete", "head"]
+
+
 def test_the_configuration_can_say_another_type(operations, api):
     found = operations(api({"post /search": {"operationId": "search"}}), operation_types={"search": "query"})
     assert found["search"].spec.type == "query"

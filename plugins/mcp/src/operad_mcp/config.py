@@ -125,7 +125,8 @@ class MCPClientConfig:
     prompts: bool = True
     """``prompts.list``, ``prompts.get``, and an operation per prompt."""
     trust_annotations: bool = False
-    """Believe ``readOnlyHint``: such a tool is a query, which may be called again after a failure."""
+    """Believe ``readOnlyHint``: such a tool is a query, which may be called again after a failure; and
+    ``idempotentHint``: such a tool is an idempotent mutation."""
     parse_json_text: bool = False
     """Take the text of a tool that declares an output schema but sends no structured content as JSON, if it
     fits the schema."""

@@ -168,6 +168,7 @@ class Offer:
             name,
             self._tool_handler(name, output_schema, safe=read_only),
             type=OperationType.QUERY if read_only else OperationType.MUTATION,
+            idempotent=self._config.trust_annotations and annotations.get("idempotentHint") is True,
             title=_text(tool.get("title")) or _text(annotations.get("title")),
             description=_text(tool.get("description")) or "",
             input_schema=from_schema(object_schema(tool.get("inputSchema"))),

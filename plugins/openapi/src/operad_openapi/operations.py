@@ -154,6 +154,8 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         namespace=config.namespace,
         name=name,
         type=kind,
+        # What HTTP says of these methods, and what `Retries` goes by as well.
+        idempotent=kind is OperationType.MUTATION and raw.method in ("HEAD", "PUT", "DELETE"),
         title=summary if isinstance(summary, str) and summary else None,
         description=description if isinstance(description, str) and description else str(summary or ""),
         input_schema=lazy_schema(built.input_schema),
