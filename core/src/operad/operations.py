@@ -79,6 +79,8 @@ def _error_schema(value: ErrorDefinition | Mapping[str, Any]) -> ErrorDefinition
 
 
 def _type(value: OperationType | str) -> OperationType:
+    if value.__class__ is OperationType:
+        return value
     try:
         return OperationType(value)
     except ValueError:

@@ -19,6 +19,7 @@ from operad_openapi._yaml import YAMLError, load_yaml
 
 GRAFTS = "x-operad-documents"
 _EXTERNAL = re.compile(rb'\$ref["\']?\s*:\s*["\']?[^#"\'\s]')
+_ONLY = re.compile(rb"""Only["']?\s*:""")
 _MAX_HOPS = 64
 _MAX_DOCUMENTS = 500
 
@@ -77,7 +78,11 @@ class Document:
         self.root: Json = root
         self.version = version[:3]
         self.base = base
-        self._text_flags = None if text is None else (b"readOnly" in text, b"writeOnly" in text)
+        self._text_flags: tuple[bool, bool] | None = None
+        if text is not None:
+            # One look tells of most documents that they have neither; each of the others takes as long again.
+            has_any = _ONLY.search(text) is not None
+            self._text_flags = (has_any and b"readOnly" in text, has_any and b"writeOnly" in text)
 
     @property
     def dialect(self) -> str:
@@ -114,6 +119,8 @@ class Document:
         Raises:
             PointerError: the chain leads nowhere, or in a circle.
         """
+        if node.__class__ is dict and "$ref" not in node:
+            return node
         for _ in range(_MAX_HOPS):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node

@@ -309,7 +309,7 @@ def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:
         found = [("default", responses["default"])]
-    return sorted(found)
+    return sorted(found, key=lambda item: str(item[0])) if len(found) > 1 else found
 
 
 def success_media(document: Document, operation: RawOperation) -> list[tuple[str, str, Json]]:

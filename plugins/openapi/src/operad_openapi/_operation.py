@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 _DONE = "[DONE]"
+_NO_HEADERS: Mapping[str, str] = {}
 _DEFAULT_RECONNECT_MS = 3_000
 
 
@@ -67,7 +68,7 @@ class DocumentOperation:
         self._plan: Plan | None = None
         self._is_home: bool | None = None
         self._is_personal = False
-        self._headers: Mapping[str, str] = {}
+        self._headers = _NO_HEADERS
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from operad.errors import ErrorCode
@@ -17,6 +18,8 @@ from operad_openapi._security import Authenticator, Credentials, authorization
 from operad_openapi._serialize import essence, is_json, percent_encode
 from operad_openapi._urls import origin_of
 from operad_openapi.config import HTTPAuth, HTTPServiceConfig
+
+_FAILED = str(ErrorCode.EXECUTION_ERROR)
 
 
 class DocumentSource:
@@ -94,9 +97,9 @@ class DocumentSource:
             response = None
         description = response.get("description") if isinstance(response, dict) else None
         definition = ErrorDefinition(
-            str(ErrorCode.EXECUTION_ERROR),
+            _FAILED,
             f"HTTP {status}" + (f": {description}" if isinstance(description, str) and description else ""),
-            lazy_schema(lambda: self._error_schema(operation, status, node)),
+            lazy_schema(partial(self._error_schema, operation, status, node)),  # half the objects of a closure
             int(status) if status.isdecimal() else None,
         )
         if key is not None:
