@@ -155,7 +155,7 @@ class RemoteSession(SourceSession):
         return Operation(spec, self._calling(spec, wire["id"]))
 
     def _calling(self, spec: OperationSpec, remote_id: str) -> Any:
-        retry = spec.type is OperationType.QUERY
+        retry = spec.is_repeatable
 
         async def call(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             await self.describe(spec.id)

@@ -60,8 +60,8 @@ class SingleCalls(Upkeep):
             identity: who calls. What the handler makes of it is the handler's choice (`CallHandler`).
             parent_request_id: the call that makes this one.
             traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
-            retry: call again after ``UNAVAILABLE``, until the deadline. For queries only: what was lost may
-                have run.
+            retry: call again after ``UNAVAILABLE``, until the deadline. For queries and idempotent mutations
+                only: what was lost may have run.
 
         Raises:
             CallError: and nothing else, but a cancellation of the calling task.

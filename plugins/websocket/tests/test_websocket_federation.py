@@ -148,9 +148,12 @@ async def test_what_came_from_a_peer_is_not_served_on():
                 assert "math.add" in third._registrations
 
 
-@pytest.mark.parametrize("type_", ["query", "mutation"])
-async def test_only_a_query_goes_to_another_peer_when_its_own_is_lost(type_):
-    """What was sent may have run: a mutation fails, and a query is asked again."""
+@pytest.mark.parametrize(
+    ("type_", "idempotent", "goes_on"),
+    [("query", False, True), ("mutation", False, False), ("mutation", True, True)],
+)
+async def test_only_what_may_run_twice_goes_to_another_peer_when_its_own_is_lost(type_, idempotent, goes_on):
+    """What was sent may have run: a mutation fails, unless it is declared idempotent; a query is asked again."""
     transport = InProcessTransport()
 
     async def wait(input, context):
@@ -161,7 +164,7 @@ async def test_only_a_query_goes_to_another_peer_when_its_own_is_lost(type_):
 
     first, second = OperationRegistry(), OperationRegistry()
     for registry, handler in ((first, wait), (second, answer)):
-        registry.register(OperationSpec(namespace="t", name="op", type=type_), handler)
+        registry.register(OperationSpec(namespace="t", name="op", type=type_, idempotent=idempotent), handler)
     one = CallHandler(first, transport)
     await one.open()
     async with await from_remote(transport) as session:
@@ -170,7 +173,7 @@ async def test_only_a_query_goes_to_another_peer_when_its_own_is_lost(type_):
         await until(lambda: one.active)
         async with CallHandler(second, transport):
             await one._link.close()
-            if type_ == "query":
+            if goes_on:
                 assert (await task).data == "from the second"
             else:
                 with pytest.raises(CallError) as caught:
