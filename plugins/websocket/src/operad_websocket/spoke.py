@@ -198,7 +198,11 @@ class SpokeLink:
             del event["payload"]["replyTo"]
         data = protocol.encode(event)
         self._note(event)
-        await self._write(data)
+        try:
+            await self._write(data)
+        except TransportError:
+            self._under_way.discard(event["payload"].get("requestId", ""))
+            raise
         return to
 
     def _note(self, event: Event) -> None:
