@@ -118,6 +118,7 @@ def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
         ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
         ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'off'"),
         ("[registry]\nmax_threads = true\n", "expected int, got bool"),
+        ("[registry]\nmax_threads = 0\n", "'max_threads' must be >= 1"),
         ("[plugins]\nonly = 'a'\n", "expected list, got str"),
         ("a = \n", "cannot be read as TOML"),
     ],
@@ -127,6 +128,22 @@ def test_what_cannot_be_meant_is_refused_with_what_was_expected(tmp_path: Path, 
         OperationRegistry.from_config(written(tmp_path, text))
     assert complaint in str(caught.value)
     assert "operad.toml" in str(caught.value)
+
+
+@attrs.frozen
+class Tables:
+    plain: Mapping[str, str] = attrs.field(factory=dict)
+    bare: dict = attrs.field(factory=dict)  # type: ignore[type-arg]  # an author may write it so
+    perhaps: dict[str, int] | None = None
+
+
+@pytest.mark.parametrize("key", ["plain", "bare", "perhaps"])
+def test_what_has_to_be_a_table_says_so(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"expected a table, got str @ x\.{key}$"):
+        structure(Tables, {key: "secret"}, "x")
+    assert getattr(structure(Tables, {key: {}}, "x"), key) == {}
+    with pytest.raises(ConfigError, match="expected str, got int @ "):
+        structure(Tables, {"plain": {"a": 1}}, "x")
 
 
 def test_a_file_that_is_not_there_is_an_error_that_says_what_to_write(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class RegistryOptions:
 
     normalize: Literal["cast", "off"] = "cast"
     on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
-    max_threads: int = 32
+    max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
 
 import attrs
 from cattrs import Converter
-from cattrs.gen import make_dict_structure_fn
+from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
 from operad._config import Unusable, nearest
 
@@ -30,6 +30,7 @@ def config_converter() -> Converter:
     converter.register_structure_hook_func(_is_literal, _literal)
     converter.register_structure_hook_func(_is_enum, _enum)
     converter.register_structure_hook_func(_is_list, lambda value, hint: _list(converter, value, hint))
+    converter.register_structure_hook_factory(_is_mapping, lambda hint: _mapping(converter, hint))
     converter.register_structure_hook_factory(_is_union, lambda hint: _union(converter, hint))
     converter.register_structure_hook_factory(attrs.has, lambda cls: _object(converter, cls))
     return converter
@@ -90,6 +91,24 @@ def _list(converter: Converter, value: Any, hint: Any) -> Any:
     member = get_args(hint)[0]
     made: type[Any] = get_origin(hint)
     return made(converter.structure(item, member) for item in value)
+
+
+_MAPPINGS = (dict, Mapping, MutableMapping)
+
+
+def _is_mapping(hint: Any) -> bool:
+    return (get_origin(hint) or hint) in _MAPPINGS
+
+
+def _mapping(converter: Converter, hint: Any) -> Structure:
+    make = mapping_structure_factory(hint, converter, structure_to=dict)
+
+    def take(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Unusable(f"expected a table, got {type(value).__name__}")
+        return make(value, hint)
+
+    return take
 
 
 def _object(converter: Converter, cls: type[Any]) -> Structure:
