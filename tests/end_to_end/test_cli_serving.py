@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -66,3 +67,18 @@ async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path:
         async with PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls:
             with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
                 await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("host", "complaint"),
+    [("127.0.0.1", "Address already in use; name another address: --listen"), ("0.0.0.0", "loopback only")],
+)
+async def test_a_hub_that_cannot_listen_says_why_and_what_to_do(tmp_path: Path, host: str, complaint: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"{host}:{taken.getsockname()[1]}"
+        process = await asyncio.create_subprocess_exec(
+            OPERAD, "hub", "--listen", address, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert complaint in " ".join(said.decode().split())

@@ -28,7 +28,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
 def test_without_copier_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "copier", None)
-    with pytest.raises(ConfigError, match=r"pip install operad-cli\[new-plugin\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'operad-cli\[new-plugin\]'"):
         render_plugin("pigeons", tmp_path / "x")
 
 

@@ -43,7 +43,7 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
     try:
         copier: Any = importlib.import_module("copier")  # 17 distributions that nothing else here needs
     except ImportError:
-        raise ConfigError("new-plugin needs copier; install it: pip install operad-cli[new-plugin]") from None
+        raise ConfigError("new-plugin needs copier; install it: pip install 'operad-cli[new-plugin]'") from None
     data = {"name": name} if description is None else {"name": name, "description": description}
     copier.run_copy(str(TEMPLATE), str(folder), data=data, defaults=True, quiet=True)
     return folder

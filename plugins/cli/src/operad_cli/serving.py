@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 from operad import CallHandler, ConfigError, OperationRegistry, PluginError
@@ -57,8 +58,20 @@ async def hub(host: str, port: int) -> int:
         from operad_websocket import Hub
     except ImportError:
         raise PluginError("the hub needs operad-websocket; install it: pip install operad-websocket") from None
+    try:
+        offered = Hub(host=host, port=port)
+    except ConfigError as error:
+        raise ConfigError(f"{error} That takes Python: see operad_websocket.Hub.") from None
     with until_stopped() as stopped:
-        async with Hub(host=host, port=port) as running:
+        async with AsyncExitStack() as stack:
+            try:
+                running = await stack.enter_async_context(offered)
+            except OSError as error:
+                # asyncio's own text repeats the address, in each version of Python another way
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+                raise ConfigError(
+                    f"the hub cannot listen on {host}:{port}: {reason}; name another address: --listen HOST:PORT"
+                ) from None
             render.error_console().print(f"hub on {running.url}; Ctrl-C ends it")
             await stopped.wait()
     return 0
