@@ -25,7 +25,7 @@ PROMISED = {
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
-        PluginConformance SourceCapabilities SourceConformance StaticSource TransportConformance
+        PluginConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
         assert_nothing_pending make_plugin plugins_of run support_table
     """,
 }

@@ -9,6 +9,7 @@ from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
 from operad.testing._leaks import HeldResources, assert_nothing_pending
 from operad.testing._plugins import PluginConformance
 from operad.testing._running import run
+from operad.testing._server import ServerProcess
 from operad.testing._sources import SourceCapabilities, SourceConformance
 from operad.testing._support import support_table
 from operad.testing._transport import Participant, TransportConformance
@@ -22,6 +23,7 @@ __all__ = [
     "HeldResources",
     "Participant",
     "PluginConformance",
+    "ServerProcess",
     "SourceCapabilities",
     "SourceConformance",
     "StaticSource",

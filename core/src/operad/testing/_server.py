@@ -1,0 +1,97 @@
+"""A real server for tests: a process of its own on a free port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+_COMES_UP_WITHIN = 10.0
+_ENDS_WITHIN = 5.0
+
+
+class ServerProcess(ABC):
+    """A server to start, kill and start again on the same port. Use it as a context manager.
+
+    A subclass says what runs (`command`) and when it is there (`answers`).
+    """
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Program and arguments, for a server that listens on `port`. Raises `RuntimeError` if it is not there."""
+
+    @abstractmethod
+    def answers(self, probe: socket.socket) -> bool:
+        """Whether what is behind a new connection is ready; it may also raise `OSError` for "not yet"."""
+
+    @property
+    def pid(self) -> int:
+        """The process id, while it runs."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Start it, and return when it is ready. Raises `RuntimeError`."""
+        command = self.command()
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + _COMES_UP_WITHIN
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1) as probe:
+                    if self.answers(probe):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.02)
+        self.stop()
+        raise RuntimeError(f"{command[0]} did not come up on port {self.port}")
+
+    def stop(self) -> None:
+        """Stop it with SIGTERM; idempotent."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would; idempotent."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop its process without closing a connection, as a dead network looks from here; see `thaw`."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server run on."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(with_signal)
+        try:
+            process.wait(_ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
