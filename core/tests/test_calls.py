@@ -518,6 +518,19 @@ async def test_a_verifier_that_fails_refuses_and_keeps_its_secrets():
         assert "12345" not in repr(error.to_wire())
 
 
+async def test_the_log_names_the_operation_whose_error_stays_here(caplog):
+    """Whoever reads the log of a server need not guess which operation a reference belongs to."""
+
+    async def fails(data, context):
+        raise ValueError("the key is 12345")
+
+    transport = InProcessTransport()
+    handler = CallHandler(registry_of(fails=("query", fails)), transport, mask_errors=True)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.fails"))
+    assert f"operation 't.fails' failed (reference {error.details['reference']}): ValueError" in caplog.text
+
+
 async def test_an_unknown_identity_rule_is_refused():
     """A typo in the rule must not become a rule."""
     with pytest.raises(ValueError, match="delegate"):

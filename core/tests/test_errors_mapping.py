@@ -154,13 +154,14 @@ def test_an_undeclared_exception_leaves_as_a_reference_that_is_in_the_log(
 ) -> None:
     error = map_error(ValueError("password=hunter2"))
     with caplog.at_level(logging.ERROR):
-        masked = mask_error(error)
+        masked = mask_error(error, operation_id="users.login")
     assert masked.code == ErrorCode.EXECUTION_ERROR
     assert masked.details is not None
     assert "hunter2" not in str(masked.to_wire())
     assert masked.details["reference"] in masked.message
     assert masked.details["reference"] in caplog.text
-    assert "hunter2" in caplog.text
+    assert "operation 'users.login' failed" in caplog.text
+    assert "ValueError: password=hunter2" in caplog.messages[-1]
     assert masked.__cause__ is None
 
 

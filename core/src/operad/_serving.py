@@ -496,7 +496,12 @@ class CallHandler:
         else:
             spec = self._registry.get_spec(request.operation_id)
             declared = () if spec is None else spec.error_schemas
-            mapped = mask_error(map_error(error, declared), [item.code for item in declared], mask=self._mask)
+            mapped = mask_error(
+                map_error(error, declared),
+                [item.code for item in declared],
+                mask=self._mask,
+                operation_id=request.operation_id,
+            )
         return protocol.error_event(request.request_id, mapped.code, mapped.message, mapped.details)
 
     async def _refuse(self, request: _Request, error: CallError) -> None:

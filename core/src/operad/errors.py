@@ -250,7 +250,9 @@ def _details(error: BaseException, definition: ErrorDefinition) -> dict[str, Any
     return safe
 
 
-def mask_error(error: CallError, declared: Iterable[str] = (), *, mask: bool = True) -> CallError:
+def mask_error(
+    error: CallError, declared: Iterable[str] = (), *, mask: bool = True, operation_id: str = "?"
+) -> CallError:
     """What of an error may cross a network edge.
 
     An exception that the operation did not declare may quote paths, queries or secrets of this process: its
@@ -261,10 +263,19 @@ def mask_error(error: CallError, declared: Iterable[str] = (), *, mask: bool = T
         error: the error of the call.
         declared: further codes that pass.
         mask: ``False`` lets everything through (development).
+        operation_id: what failed, for the log.
     """
     if not (mask and error.undeclared) or error.code in declared:
         return error
     reference = os.urandom(6).hex()
-    logger.error("error %s: %s", reference, error.message, exc_info=error.__cause__)
+    cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
+    logger.error(
+        "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
+        operation_id,
+        reference,
+        cause,
+        error.message,
+        exc_info=error.__cause__,
+    )
     message = f"the operation failed; the log of the server has the reason under reference {reference}"
     return CallError(error.code, message, {"message": message, "reference": reference})
