@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+import time
 
 import psutil
 import pytest
@@ -60,7 +61,9 @@ def test_a_server_comes_back_on_the_same_port(end: str) -> None:
 def test_a_frozen_server_keeps_its_connections_and_says_nothing() -> None:
     with Greeter() as server:
         server.freeze()
-        assert psutil.Process(server.pid).status() == psutil.STATUS_STOPPED
+        process = psutil.Process(server.pid)
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
         with socket.create_connection(("127.0.0.1", server.port), 1) as client:
             client.settimeout(0.05)
             with pytest.raises(TimeoutError):
