@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
 import random
 import secrets
 import ssl as ssl_module
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
     ClientError,
     ClientSession,
     ClientTimeout,
@@ -103,10 +107,29 @@ class WebSocketTransport:
                 make_direct(socket, self.capabilities.max_payload + HEADROOM)
                 return socket
         except WSServerHandshakeError as error:
-            raise TransportError(f"{self.url} refuses the connection: {error.status} {error.message}") from None
+            raise TransportError(f"{self.url} refuses the connection: {_refusal(error)}") from None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = str(error) or f"no answer within {self._connect_timeout:g} s"
+            reason = _reason(error) or f"no answer within {self._connect_timeout:g} s"
             raise LinkDownError(f"{self.url} cannot be reached: {reason}") from None
+
+
+def _refusal(error: WSServerHandshakeError) -> str:
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        return "401: the hub wants to know who connects, and the token is missing or wrong"
+    if error.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+        return f"{error.status}: what answers there is an HTTP server and no hub"
+    return f"{error.status} {error.message}"
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection; empty if the error does not say."""
+    if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
+        return str(error)
+    # aiohttp's own text repeats the address and says "ssl:default" without TLS.
+    cause = error.os_error
+    if cause.errno == errno.ECONNREFUSED:
+        return "nobody listens there; `operad hub` starts a hub"
+    return cause.strerror or str(cause)
 
 
 class SpokeLink:
