@@ -1,4 +1,5 @@
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession, WSMessage, WSMsgType
@@ -136,6 +137,37 @@ async def test_messages_that_came_before_they_are_taken_come_first():
     assert taken == [b"1", b"2", "3"]
 
 
+async def test_what_is_no_message_stays_for_whoever_receives():
+    """A ping or the end of the connection may come before messages are taken, and after."""
+    queue, taken = _direct.DirectQueue(Paused(), 2**16, loop=asyncio.get_running_loop()), []
+    queue.feed_data(WSMessage(WSMsgType.BINARY, b"1", None), 1)
+    queue.feed_data(WSMessage(WSMsgType.PING, b"here?", None), 5)
+    queue.feed_data(WSMessage(WSMsgType.CLOSE, 1000, ""), 2)
+    queue.start(taken.append)
+    queue.start(_direct._drop)
+    assert taken == [b"1"]
+    assert [(await queue.read()).type for _ in range(2)] == [WSMsgType.PING, WSMsgType.CLOSE]
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [(b"\x89\x82\0\0\0\0hi", b"\x8a\x02hi"), (b"\x88\x82\0\0\0\0\x03\xe8", b"\x88\x02\x03\xe8")],
+    ids=["ping", "close"],
+)
+async def test_a_control_frame_that_comes_with_the_handshake_is_answered(sent, received):
+    async with Hub(port=0) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(hub.url).port)
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\n\r\n" + sent
+        )
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(received)) == received
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_message_that_cannot_be_taken_is_logged_and_the_next_one_comes(caplog):
     queue, taken = _direct.DirectQueue(Paused(), 2**16, loop=asyncio.get_running_loop()), []
 
@@ -206,6 +238,12 @@ def test_an_answer_that_another_writer_formatted_is_written_anew():
     events, texts = answered(PLAIN.replace(b",", b", "))
     assert texts == []
     assert events[0]["payload"]["output"]["data"] == 1
+
+
+@pytest.mark.parametrize("timeout", [10**400, -(10**400)], ids=["above", "below"])
+def test_a_timeout_that_no_clock_has_is_passed_on(timeout):
+    _, (text,) = requested(ASKED.replace(b"1000", str(timeout).encode()))
+    assert protocol.decode(text)["payload"]["timeoutMs"] == timeout
 
 
 @pytest.mark.parametrize("identity", [None, Identity("alice", ["kit"], {"doc": ["1"]})])

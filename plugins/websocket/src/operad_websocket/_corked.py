@@ -9,7 +9,6 @@ from typing import Any
 
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
-_MOST = 32
 _AT_ONCE = 64 * 2**10
 """Bytes read at once. asyncio makes room for four times as many before each read, which the C library takes from
 the system and gives back: three system calls and their page faults for each frame."""

@@ -48,13 +48,16 @@ if Queue is not None:
                 logger.exception("a message could not be taken")
 
         def start(self, take: Take) -> None:
-            """Pass on what has come, and from now on what comes."""
+            """Pass on what has come, and from now on what comes; what is no message stays for ``receive()``."""
+            come = []
             while self._buffer:
                 try:
                     self.read().send(None)  # awaits nothing while something is there
                 except StopIteration as read:
-                    take(read.value.data)
+                    come.append(read.value)
             self._take = take
+            for message in come:
+                self.feed_data(message, 0)
 
 
 class DirectResponse(web.WebSocketResponse):

@@ -25,6 +25,8 @@ _REMEMBERED = 1_024
 """How many ended requests of a peer are remembered, so that what was on its way is no alarm."""
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
+_LONGEST = 1e10
+"""Milliseconds: a longer timeout means no timeout to any clock."""
 _MAX_TOPIC = 1_024
 _PLAIN = ("type", "id", "payload")
 """The keys of an event that goes on as it came: none that is not the protocol's, the payload last."""
@@ -216,7 +218,7 @@ class Switch:
         credit, timeout = payload.get("credit"), payload.get("timeoutMs")
         has_credit = isinstance(credit, int) and credit > 0
         expires = math.inf
-        if not has_credit and isinstance(timeout, (int, float)):
+        if not has_credit and isinstance(timeout, (int, float)) and abs(timeout) < _LONGEST:
             expires = time.time() * 1000 + timeout + _LATE
         to = event.get("to")
         topic = to if isinstance(to, str) and to.startswith("all:") else None
