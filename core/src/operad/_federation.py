@@ -80,6 +80,7 @@ class RemoteSession(SourceSession):
         self._namespace = namespace
         self._wait = wait
         self._remotes: dict[str, _Remote] = {}
+        self._describing: dict[str, asyncio.Task[None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._again = False
 
@@ -95,9 +96,11 @@ class RemoteSession(SourceSession):
 
     async def aclose(self) -> None:
         """Disconnect; idempotent."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
+        tasks = {*self._describing.values()} | ({self._asking} if self._asking is not None else set())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._calls.aclose()
 
     async def refresh(self) -> None:
@@ -177,13 +180,25 @@ class RemoteSession(SourceSession):
         remote = self._remotes.get(operation_id)
         if remote is None or remote.described:
             return
-        self._remotes[operation_id] = attrs.evolve(remote, described=True)
+        # A task of its own: whoever comes meanwhile waits for it, and a call that is given up does not end it.
+        task = self._describing.get(operation_id)
+        if task is None:
+            task = self._describing[operation_id] = asyncio.create_task(self._describe(operation_id, remote))
+            task.add_done_callback(lambda _: self._describing.pop(operation_id))
+        await asyncio.wait({task})
+
+    async def _describe(self, operation_id: str, remote: _Remote) -> None:
+        spec = None
         try:
             address = f"{DESCRIBE}.{remote.instance}"
             wire = (await self._calls.call(address, {"operationId": remote.operation_id}, retry=True)).data
             spec = OperationSpec.from_wire(wire)
         except (CallError, OperadError, TypeError, ValueError) as error:
             logger.warning("%s cannot be described: %s", operation_id, error)
+        if self._remotes.get(operation_id) != remote:
+            return  # another peer's by now
+        self._remotes[operation_id] = attrs.evolve(remote, described=True)
+        if spec is None:
             return
         self.changed([_with_schemas(item, spec) if item.id == operation_id else item for item in self.operations])
 

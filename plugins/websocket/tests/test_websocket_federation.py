@@ -78,6 +78,33 @@ async def test_what_peers_serve_becomes_operations_here():
             assert caught.value.code == ErrorCode.VALIDATION_ERROR
 
 
+async def test_whoever_asks_for_schemas_gets_them_whatever_becomes_of_those_who_asked_first():
+    """They are asked for once, for all who wait; who gives up does not leave the operation without them."""
+    async with Hub(port=0) as hub, CallHandler(registry_of(add), WebSocketTransport(hub.url)):
+        async with await from_remote(WebSocketTransport(hub.url)) as session:
+
+            async def required():
+                await session.describe("math.add")
+                return session.operations[0].spec.input_schema.raw["required"]
+
+            first, *others = [asyncio.create_task(required()) for _ in range(3)]
+            await asyncio.sleep(0)
+            first.cancel()
+            assert await asyncio.gather(*others) == [["a", "b"], ["a", "b"]]
+            assert first.cancelled()
+
+
+async def test_a_session_that_closes_leaves_nobody_waiting_for_schemas():
+    async with Hub(port=0) as hub:
+        async with CallHandler(registry_of(add), WebSocketTransport(hub.url)):
+            session = await from_remote(WebSocketTransport(hub.url))
+            asking = asyncio.create_task(session.describe("math.add"))
+            await asyncio.sleep(0)
+            await session.aclose()
+            await asking
+            assert not session._describing
+
+
 async def test_only_what_the_own_identity_may_call_is_listed():
     """Listing and describing show no more than calling would allow."""
     async with Hub(bearer_tokens(TOKENS), port=0) as hub:
