@@ -118,6 +118,20 @@ async def test_only_idempotent_mutations_have_a_queue():
         assert not {topic for topic in link.served if topic.endswith("t.put")}
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
+    """Also one that is replaced between two looks at the registry."""
+    transport = Storing()
+    registry = registry_of(put=("mutation", not idempotent, answer))
+    async with CallHandler(registry, transport) as handler:
+        spec = OperationSpec(namespace="t", name="put", type="mutation", idempotent=idempotent)
+        registry.unregister("t.put")
+        registry.register(spec, answer)
+        await handler.refresh()
+        served = {topic for topic in transport.links[0].served if topic.endswith("t.put")}
+        assert served == ({"op:t.put", "queue:t.put"} if idempotent else {"op:t.put"})
+
+
 async def test_a_transport_that_does_not_store_is_asked_for_no_queue():
     """Its links know the addresses ``op:`` and ``all:`` only."""
     transport = Storing(stores=False)
@@ -149,6 +163,31 @@ async def test_a_call_outlives_the_connection_if_its_request_is_stored(stores):
         await server.send(link.inbox, "call.responded", requestId=requests[0]["requestId"], output=output)
         assert (await stored).data == 7
         assert calls.pending == 0
+
+
+async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request():
+    """It has no deadline, and nobody could go on with it."""
+    transport = Storing()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.put", "operad")
+        stream = asyncio.ensure_future(anext(calls.subscribe("t.put")))
+        (asked,) = await server.wait_for("call.requested")
+        link = transport.links[0]
+        link.on_event({"type": STORED, "id": "", "payload": {"requestId": asked["requestId"]}}, Delivery())
+        link.on_link("down", 1)
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            async with asyncio.timeout(10):
+                await stream
+
+
+@pytest.mark.parametrize("deadline", [10**400, -(10**400)], ids=["after", "before"])
+async def test_a_deadline_that_no_clock_has_reaches_requests_served_by_hand_as_none(deadline):
+    taken = []
+    transport = Storing()
+    async with PendingRequestMap(transport, on_request=taken.append) as calls:
+        asked = {"requestId": "1", "operationId": "t.put", "replyTo": "inbox:x", "deadline": deadline}
+        calls._on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
+    assert [request.deadline for request in taken] == [None]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -17,6 +17,9 @@ from operad.transports import Delivery, Event, Link, PayloadTooLargeError
 
 logger = logging.getLogger("operad.calls")
 
+_LATEST = 1e15
+"""Epoch ms: what lies beyond is no deadline, and may be more than a float holds."""
+
 
 @attrs.frozen(kw_only=True)
 class IncomingRequest:
@@ -109,7 +112,7 @@ class Incoming:
             operation_id=operation_id,
             input=payload.get("input"),
             identity=delivery.identity,
-            deadline=float(deadline) if isinstance(deadline, (int, float)) else None,
+            deadline=float(deadline) if isinstance(deadline, (int, float)) and abs(deadline) < _LATEST else None,
             is_subscription=total is not None,
         )
         try:

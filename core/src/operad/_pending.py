@@ -147,7 +147,8 @@ class PendingRequestMap(SingleCalls, Streams, Questions):
             return
         assert type(request_id) is str
         if type_ == protocol.STORED:
-            pending.stored = self._transport.capabilities.stores
+            # Only of a call, which has a deadline: a stream would wait for ever.
+            pending.stored = isinstance(pending, Single) and self._transport.capabilities.stores
         elif isinstance(pending, Asked):
             self._on_asked(pending, type_, payload)
         elif delivery.peer is not None and pending.target is not None and delivery.peer != pending.target:

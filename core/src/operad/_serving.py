@@ -141,6 +141,7 @@ class CallHandler:
         self._drain_timeout = drain_timeout
         self._verify = _identity_rule(identity, transport)
         self._live = not capabilities.redelivers
+        self._stores = capabilities.stores
         self._announces = not capabilities.detects_peer_loss
         self._link: Link | None = None
         self._draining = False
@@ -206,7 +207,11 @@ class CallHandler:
             wanted = {
                 spec.id for spec in self._registry.specs() if self._is_served(spec)
             } | self._listing.own.keys()
-            gone = self._registrations.keys() - wanted
+            gone = {  # or declared otherwise than before, so that its addresses are others
+                operation_id
+                for operation_id, made in self._registrations.items()
+                if operation_id not in wanted or len(made) != len(self._addresses(operation_id))
+            }
             for operation_id in gone:
                 for registration in self._registrations.pop(operation_id):
                     await registration.unregister()
@@ -253,7 +258,7 @@ class CallHandler:
 
     def _addresses(self, operation_id: str) -> tuple[str, ...]:
         """Where requests for an operation come in."""
-        if self._transport.capabilities.stores:
+        if self._stores:
             spec = self._registry.get_spec(operation_id)
             # A query is not worth storing: whoever asked it asks again.
             if spec is not None and spec.type is OperationType.MUTATION and spec.is_repeatable:
@@ -374,7 +379,7 @@ class CallHandler:
         if self._live and isinstance(timeout, (int, float)) and 0 <= timeout < _LONGEST:
             return now + timeout
         if isinstance(deadline, (int, float)) and deadline < now + _LONGEST:
-            return float(deadline)
+            return float(max(0, deadline))  # an integer below the range of a float would raise
         return None
 
     def _on_credit(self, payload: dict[str, Any], delivery: Delivery) -> None:

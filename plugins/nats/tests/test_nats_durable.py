@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import signal
 import subprocess
@@ -368,6 +369,73 @@ async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored) -> Non
         async with PendingRequestMap(stored.transport()) as calls:
             assert (await calls.call("work.put", {"n": 1})).data == 1
         await stored.until_count(0)
+
+
+@pytest.mark.parametrize("deadline", [10**400, -(10**400)], ids=["after", "before"])
+async def test_a_deadline_that_no_clock_has_ends_no_worker(stored: Stored, deadline: int) -> None:
+    """It would end the next one as well, for as long as the server keeps the request."""
+    work = Work()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        assert calls._link is not None
+        asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls._link.inbox}
+        event = {"type": "call.requested", "id": "", "payload": {**asked, "deadline": deadline}}
+        async with stored.admin() as jetstream:
+            await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+        assert (await calls.call("work.put", {"n": 2})).data == 2
+        await stored.until_count(0)
+    assert work.runs == ([1, 2] if deadline > 0 else [2])
+
+
+async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored) -> None:
+    """Whoever had it next would fail in the same way; the connection goes on."""
+    seen: list[Event] = []
+
+    def on_event(event: Event, delivery: Delivery) -> None:
+        seen.append(event)
+        raise RuntimeError("a defect of the receiver")
+
+    link = await stored.transport().open(on_event, lambda state, epoch: None)
+    await link.register("queue:work.put", "operad")
+    async with stored.admin() as jetstream:
+        for request_id in ("1", "2"):
+            asked = {"requestId": request_id, "operationId": "work.put", "input": {}, "replyTo": "inbox:x"}
+            event = {"type": "call.requested", "id": "", "payload": asked}
+            await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+    await stored.until_count(0)
+    assert [event["payload"]["requestId"] for event in seen] == ["1", "2"]
+    await link.close()
+
+
+async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(stored: Stored) -> None:
+    work = Work()
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        assert calls._link is not None
+        own = f"_INBOX.{calls._link.inbox.removeprefix('inbox:')}"
+        async with stored.admin() as jetstream:
+            for kind in ("n.work%2Eput.1", "n", "j.1", "v.1"):
+                for data in (b"", b"[" * 100_000, b"[1]", b'{"error":{}}'):
+                    await jetstream._nc.publish(f"{own}.{kind}", data)
+            await jetstream._nc.flush()
+        task = asyncio.create_task(calls.call("work.put", {"n": 1}))
+        assert (await task).data == 1
+
+
+async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
+    """Whoever knows a link's inbox does not know where it awaits the answers of JetStream."""
+    replies: list[str] = []
+
+    async def note(message: Any) -> None:
+        replies.append(message.reply)
+
+    async with stored.admin() as jetstream, PendingRequestMap(stored.transport()) as calls:
+        await jetstream._nc.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
+        await jetstream._nc.flush()
+        with pytest.raises(CallError, match="NO_RESPONDERS"):
+            await calls.call("work.put")
+        async with asyncio.timeout(10):
+            while not replies:
+                await asyncio.sleep(0.01)
+    assert re.fullmatch(r"_INBOX\.\w+\.j\.[0-9a-f]{32}", replies[0])
 
 
 async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: Stored) -> None:

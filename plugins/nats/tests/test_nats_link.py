@@ -245,6 +245,15 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, nats_url: st
     await server.until(lambda: request(1) in server.events)
 
 
+@pytest.mark.parametrize("type_", ["link.stored", "link.lost", "link.registered"])
+async def test_what_only_a_link_may_say_is_dropped_if_a_peer_says_it(join: Joiner, type_: str) -> None:
+    server, client = await join(), await join()
+    await client.link.send(server.link.inbox, {"type": type_, "id": "", "payload": {"requestId": "1"}})
+    await client.link.send(server.link.inbox, request(1))
+    await server.until(lambda: request(1) in server.events)
+    assert server.events == [request(1)]
+
+
 async def test_a_receiver_that_raises_does_not_end_the_connection(nats_url: str) -> None:
     seen: list[Event] = []
 

@@ -17,6 +17,7 @@ import asyncio
 import json
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +32,6 @@ from operad_nats._client import StrictClient
 from operad_nats._subjects import subject_of
 
 if TYPE_CHECKING:
-    from operad.transports import OnEvent
     from operad_nats.transport import NATSTransport
 
 logger = logging.getLogger("operad.transports.nats")
@@ -65,13 +65,14 @@ class JetStreamError(TransportError):
 class _Held:
     """A request that was pushed to this link, and is not acknowledged yet."""
 
-    __slots__ = ("ack", "answer", "ended", "key", "limit", "number", "renewed", "unheard")
+    __slots__ = ("ack", "answer", "ended", "key", "limit", "name", "renewed", "unheard")
 
-    def __init__(self, key: tuple[str, str], ack: str, number: int, limit: float) -> None:
+    def __init__(self, key: tuple[str, str], ack: str, limit: float) -> None:
         self.key = key
         self.ack = ack
         """The subject of its acknowledgement."""
-        self.number = number
+        self.name = secrets.token_hex(8)
+        """In the subject for the server's refusal of the answer: no peer but the caller may claim one."""
         self.limit = limit
         """When nobody waits for the answer any more, in epoch ms."""
         self.answer: tuple[str, bytes] | None = None
@@ -91,7 +92,7 @@ class Queues:
         client: StrictClient,
         own: str,
         is_up: Callable[[], bool],
-        on_event: OnEvent,
+        tell: Callable[[Event, Delivery], bool],
     ) -> None:
         self._transport = transport
         self._client = client
@@ -99,18 +100,18 @@ class Queues:
         """The subjects of the link's inbox begin with it."""
         self._own_bytes = own.encode()
         self._is_up = is_up
-        self._on_event = on_event
+        self._tell = tell
+        """Gives an event to whoever opened the link; answers whether it was taken."""
         self._stream = transport.prefix.replace(".", "=")
         self._expires = False
         """Whether the server deletes a message at a time of the message's own (2.11 and newer)."""
-        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._counter = 0
+        self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._known: dict[str, tuple[bool, float]] = {}
         self._lookups: dict[str, asyncio.Task[bool]] = {}
         self._served: dict[str, str] = {}
         """Groups by operation."""
         self._held: dict[tuple[str, str], _Held] = {}
-        self._numbers: dict[int, _Held] = {}
+        self._named: dict[str, _Held] = {}
         self._ended: list[_Held] = []
         self._confirming: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -170,14 +171,13 @@ class Queues:
 
     async def _ask(self, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
         """A request to JetStream itself."""
-        self._counter += 1
-        number = self._counter
+        key = secrets.token_hex(16)  # a peer that knows the inbox must not answer for the server
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
+        self._asked[key] = future
         seconds = self._transport.connect_timeout
         try:
             data = b"" if body is None else json.dumps(body).encode()
-            await self._client.write(f"$JS.API.{name}", f"{self._own}j.{number}", data)
+            await self._client.write(f"$JS.API.{name}", f"{self._own}j.{key}", data)
             async with asyncio.timeout(seconds):
                 answer = await future
         except TimeoutError:
@@ -186,7 +186,7 @@ class Queues:
         except _WRITE_ERRORS as error:
             raise LinkDownError(f"not sent: {error}") from error
         finally:
-            del self._asked[number]
+            del self._asked[key]
         if isinstance(answer.get("error"), dict):
             raise JetStreamError(name, answer["error"])
         return answer
@@ -257,12 +257,12 @@ class Queues:
             return self._published(subject.decode(), data, headers)
         if kind not in (b"j.", b"v."):
             return False
-        number = int(subject[len(self._own_bytes) + 2 :])
+        name = subject[len(self._own_bytes) + 2 :].decode()
         if kind == b"v.":
-            held = self._numbers.get(number)
+            held = self._named.get(name)
             if held is not None:
                 held.unheard = True
-        elif (future := self._asked.get(number)) is not None and not future.done():
+        elif (future := self._asked.get(name)) is not None and not future.done():
             if headers is not None and headers.startswith(_NO_RESPONDERS):
                 hint = "start nats-server with -js, or leave out durable=True"
                 future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
@@ -282,11 +282,11 @@ class Queues:
             return True
         error = answer.get("error")
         if not isinstance(error, dict):
-            self._on_event({"type": STORED, "id": "", "payload": {"requestId": request_id}}, Delivery())
+            self._tell({"type": STORED, "id": "", "payload": {"requestId": request_id}}, Delivery())
             return True
         message = f'the request for "{operation_id}" was not stored: {error.get("description")}'
         details = {"operationId": operation_id, "sent": False}
-        self._on_event(error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
+        self._tell(error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
         return True
 
     def _push(self, ack: str, data: bytes) -> bool:
@@ -312,15 +312,14 @@ class Queues:
         delivered = int(parts[at + 2])
         limit = _limit(payload)
         now = time.time() * 1000
-        self._counter += 1
-        held = _Held(key, ack, self._counter, limit if limit is not None else now + _KEPT_FOR * 1000)
-        self._held[key] = self._numbers[held.number] = held
+        held = _Held(key, ack, limit if limit is not None else now + _KEPT_FOR * 1000)
+        self._held[key] = self._named[held.name] = held
         if self._beating is None:
             self._beating = asyncio.ensure_future(self._beat())
         if delivered > MAX_DELIVERIES:
             self._refuse(held, str(payload.get("operationId")))
-        else:
-            self._on_event(event, Delivery(redelivered=delivered > 1, done=partial(self._done, held)))
+        elif not self._tell(event, Delivery(redelivered=delivered > 1, done=partial(self._done, held))):
+            self._finish(held)  # nobody works on it, and the next member would fail in the same way
         return True
 
     def _refuse(self, held: _Held, operation_id: str) -> None:
@@ -358,7 +357,7 @@ class Queues:
             return None
         held.answer = (subject, data)
         held.unheard = not self._is_up()
-        return f"{self._own}v.{held.number}"
+        return f"{self._own}v.{held.name}"
 
     def _done(self, held: _Held) -> None:
         if held.ended:
@@ -392,7 +391,7 @@ class Queues:
             self._confirming = None
 
     def _finish(self, held: _Held) -> None:
-        if self._numbers.pop(held.number, None) is None:
+        if self._named.pop(held.name, None) is None:
             return
         if self._held.get(held.key) is held:
             del self._held[held.key]
@@ -426,7 +425,7 @@ class Queues:
                     self._finish(held)
                     continue
                 held.unheard = False
-                self._client.post(held.answer[0], f"{self._own}v.{held.number}", held.answer[1])
+                self._client.post(held.answer[0], f"{self._own}v.{held.name}", held.answer[1])
                 self._confirm_soon(held)
             if now - held.renewed > self._transport.ack_wait / 4:
                 held.renewed = now
@@ -475,7 +474,7 @@ class Queues:
         if tasks := tasks | set(self._lookups.values()):
             await asyncio.wait(tasks)
         self._held.clear()
-        self._numbers.clear()
+        self._named.clear()
 
 
 def asked(subject: str) -> tuple[str, str]:

@@ -56,7 +56,7 @@ class NATSLink:
         self._queues: Queues | None = None
         if transport.durable:
             own_subjects = self._subject(self._inbox)[: -len("r")]
-            self._queues = Queues(transport, self._client, own_subjects, self._can_send, on_event)
+            self._queues = Queues(transport, self._client, own_subjects, self._can_send, self._tell)
         self._registrations: set[_Registration] = set()
         self._epoch = 0
         self._is_up = False
@@ -171,13 +171,21 @@ class NATSLink:
                 event = self._refusal(subject.decode())
             else:
                 event = decode(data)
-        except ValueError as error:
+                if event["type"].startswith("link."):
+                    raise ValueError(f"only a link makes a {event['type']}")
+        except (ValueError, RecursionError) as error:
             logger.debug("dropped a message on %r that is no event: %s", subject, error)
             return
+        self._tell(event, _DELIVERY)
+
+    def _tell(self, event: Event, delivery: Delivery) -> bool:
+        """Give an event to whoever opened the link; answers whether it was taken."""
         try:
-            self._on_event(event, _DELIVERY)
+            self._on_event(event, delivery)
         except Exception:  # it would end nats-py's reader, and with it the connection, without a word
             logger.exception("handling an event failed")
+            return False
+        return True
 
     def _refusal(self, subject: str) -> Event:
         """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
