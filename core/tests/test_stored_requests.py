@@ -16,7 +16,7 @@ from operad import (
 )
 from operad.protocol import STORED
 from operad.testing import Participant
-from operad.transports import Capabilities, Delivery, InProcessTransport
+from operad.transports import Capabilities, Delivery, InProcessTransport, TransportError
 
 
 class Storing:
@@ -39,8 +39,12 @@ class StoringLink:
         self.on_event, self.on_link = on_event, on_link
         self.inbox, self.drain, self.close = link.inbox, link.drain, link.close
         self.served = set()
+        self.refused = set()
 
     async def register(self, topic, group=None):
+        if topic in self.refused:
+            raise TransportError(f"{topic} is refused")
+        assert topic not in self.served, "registered twice"
         self.served.add(topic)
         return Kept(self, topic, await self._link.register(topic, group))
 
@@ -130,6 +134,29 @@ async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
         await handler.refresh()
         served = {topic for topic in transport.links[0].served if topic.endswith("t.put")}
         assert served == ({"op:t.put", "queue:t.put"} if idempotent else {"op:t.put"})
+
+
+async def test_an_address_that_is_refused_leaves_the_others_served_once():
+    """The next change tries again what failed, and only that; of an operation, all addresses are served or none."""
+    transport = Storing()
+    registry = registry_of(first=("mutation", True, answer))
+    async with CallHandler(registry, transport) as handler:
+        (link,) = transport.links
+        link.refused.add("queue:t.put")
+        for name, idempotent in (("put", True), ("post", False)):
+            registry.register(
+                OperationSpec(namespace="t", name=name, type="mutation", idempotent=idempotent), answer
+            )
+        for _ in range(2):
+            with pytest.raises(TransportError, match="queue:t.put is refused"):
+                await handler.refresh()
+            assert {topic for topic in link.served if "put" in topic or "post" in topic} == {"op:t.post"}
+        link.refused.clear()
+        await handler.refresh()
+        assert {"op:t.put", "queue:t.put"} <= link.served
+        registry.unregister("t.post")
+        await handler.refresh()
+        assert "op:t.post" not in link.served
 
 
 async def test_a_transport_that_does_not_store_is_asked_for_no_queue():

@@ -248,13 +248,25 @@ class CallHandler:
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
         self._registering.update(operation_ids)  # requests may come before the transport answers
         try:
-            addresses = [self._addresses(id) for id in operation_ids]
-            made = iter(await asyncio.gather(*(link.register(to, GROUP) for at in addresses for to in at)))
-            self._registrations.update(
-                (id, [next(made) for _ in at]) for id, at in zip(operation_ids, addresses, strict=True)
+            made = await asyncio.gather(
+                *(self._register_one(link, operation_id) for operation_id in operation_ids), return_exceptions=True
             )
+            for error in made:  # of those that succeeded, nothing has to be done again
+                if error is not None:
+                    raise error
         finally:
             self._registering.difference_update(operation_ids)
+
+    async def _register_one(self, link: Link, operation_id: str) -> None:
+        made: list[Registration] = []
+        try:
+            for address in self._addresses(operation_id):
+                made.append(await link.register(address, GROUP))  # noqa: PERF401  # what is made before a failure is undone
+        except BaseException:
+            for registration in made:
+                await registration.unregister()
+            raise
+        self._registrations[operation_id] = made
 
     def _addresses(self, operation_id: str) -> tuple[str, ...]:
         """Where requests for an operation come in."""
