@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from operad import CallError, PendingRequestMap, load_plugins
+from operad import CallError, Identity, PendingRequestMap, load_plugins
+from operad_websocket import Hub
 
 OPERAD = Path(sys.executable).with_name("operad")
 
@@ -82,3 +84,26 @@ async def test_a_hub_that_cannot_listen_says_why_and_what_to_do(tmp_path: Path, 
         _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert complaint in " ".join(said.decode().split())
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+async def test_a_token_goes_to_the_hub_that_it_was_configured_for_and_to_no_other(
+    tmp_path: Path, is_configured: bool
+) -> None:
+    seen: list[str | None] = []
+
+    def authenticate(request: web.Request) -> Identity:
+        seen.append(request.headers.get("Authorization"))
+        return Identity("somebody")
+
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    async with Hub(authenticate, port=0) as hub:
+        configured = hub.url if is_configured else "ws://127.0.0.1:1"
+        (tmp_path / "operad.toml").write_text(
+            '[sources.local]\ntype = "scanner"\npath = "ops.py"\n'
+            f'[transport]\nurl = "{configured}"\ntoken = "of one hub"\n'
+        )
+        async with running(tmp_path, "serve", "--transport", hub.url, until="serving 1 operations") as said:
+            warning = f"warning: [transport] is for {configured}; its token is not used"
+            assert (warning in " ".join(said.split())) is not is_configured
+    assert seen == (["Bearer of one hub"] if is_configured else [None])

@@ -33,15 +33,29 @@ def without_password(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two URLs have the same scheme, host and port."""
+    first, second = urlsplit(one), urlsplit(other)
+    return (first.scheme, first.hostname, first.port) == (second.scheme, second.hostname, second.port)
+
+
 async def serve(registry: OperationRegistry, url: str | None, identity: str | None, *, mask_errors: bool) -> int:
     """Serve the registry's operations on a transport until a signal comes, then drain."""
     options = dict(registry.transport_options)
-    url = url or options.pop("url", None)
-    if url is None:
+    configured = options.pop("url", None)
+    if url is None and configured is None:
         raise ConfigError(
             'no transport: name one (--transport ws://127.0.0.1:8765), or write [transport] url = "…"'
         )
-    options.pop("url", None)
+    if url is None:
+        url = configured
+    elif configured is not None and options and not is_same_place(url, configured):
+        # A token that was meant for one hub must not reach another one.
+        kept = ", ".join(sorted(options))
+        render.error_console().print(
+            f"warning: [transport] is for {without_password(configured)}; its {kept} is not used", markup=False
+        )
+        options = {}
     transport = registry.plugins.transport(url, **options)
     with until_stopped() as stopped:
         async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors) as handler:  # type: ignore[arg-type]  # click checked the choice
