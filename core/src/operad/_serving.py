@@ -409,6 +409,12 @@ class CallHandler:
             self._spawn(self._send_error(key[0], key[1], error))
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
+        if self._link is not None and not self._draining:
+            served = f"{self.serving} operations are served"
+            if state == "up":
+                logger.warning("the connection is back: %s again", served)
+            else:
+                logger.warning("the connection was lost: %s again when it is back", served)
         if state == "up":
             self._on_change()  # what could not be registered while it was down
         elif self._transport.capabilities.detects_peer_loss:
@@ -585,6 +591,10 @@ class CallHandler:
             if request.total is not None and now - request.renewed > self._lease:
                 logger.info("the consumer of %s gave no sign of life: ended", request.operation_id)
                 self._cancel(request)
+                # If it is there after all, it learns of the end; and a hub forgets the request.
+                message = f'"{request.operation_id}": its consumer gave no sign of life for {self._lease:g} s'
+                error = CallError(ErrorCode.ABORTED, message)
+                self._spawn(self._send_error(request.reply_to, request.request_id, error))
             elif self._announces and request.total is None and not request.noticed:
                 request.noticed = True
                 self._spawn(self._notice(request))

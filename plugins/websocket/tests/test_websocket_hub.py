@@ -338,8 +338,8 @@ async def test_too_large_is_refused_before_it_is_sent():
 # --- what breaks ---------------------------------------------------------------------------------------
 
 
-async def test_a_hub_that_restarts_gets_its_spokes_back():
-    """Spokes come back by themselves and serve what they served."""
+async def test_a_hub_that_restarts_gets_its_spokes_back(caplog):
+    """Spokes come back by themselves and serve what they served; the log tells of both."""
     async with Hub(port=0) as first:
         port = int(first.url.rsplit(":", 1)[1])
         transport = WebSocketTransport(first.url)
@@ -356,6 +356,11 @@ async def test_a_hub_that_restarts_gets_its_spokes_back():
     async with Hub(port=port) as second:
         await until(lambda: second.connections == 2 and "op:bank.pay" in second.switch._topics)
         assert (await error_of(calls.call("bank.pay", retry=True))).code == ErrorCode.ACCESS_DENIED
+        said = [record.message for record in caplog.records if record.name == "operad.calls"]
+        assert said == [
+            "the connection was lost: 3 operations are served again when it is back",
+            "the connection is back: 3 operations are served again",
+        ]
         await calls.aclose()
         await handler.aclose()
 
@@ -449,6 +454,20 @@ async def test_a_connection_remembers_no_call_that_has_ended():
                     break
             await until(lambda: handler.active == 0 and hub.pending == 0)
             await until(lambda: not calls._link._under_way and not handler._link._under_way)
+
+
+async def test_a_stream_whose_consumer_is_silent_leaves_nothing():
+    """Its lease ends it for all: the consumer is told, and hub and handler forget it."""
+    async with Hub(port=0) as hub, CallHandler(bank(), WebSocketTransport(hub.url), lease=0.2) as handler:
+        async with Participant.open(WebSocketTransport(hub.url)) as caller:
+            asked = {"requestId": "1", "operationId": "bank.count", "input": {}, "credit": 2}
+            await caller.send("op:bank.count", "call.requested", **asked)
+            (error,) = await caller.wait_for("call.error")
+            assert error["code"] == ErrorCode.ABORTED
+            assert "no sign of life" in error["message"]
+            await until(lambda: hub.pending == 0 and handler.active == 0)
+            assert not handler._link._under_way
+            assert not caller.link._under_way
 
 
 async def test_a_hub_that_is_not_there_is_a_clear_error():
