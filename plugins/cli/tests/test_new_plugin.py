@@ -19,6 +19,12 @@ def test_a_name_that_makes_no_package_is_refused(name: str, tmp_path: Path) -> N
     assert not (tmp_path / "x").exists()
 
 
+def test_the_name_of_an_installed_plugin_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="operad-cli is installed here"):
+        render_plugin("cli", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ConfigError, match="not empty"):

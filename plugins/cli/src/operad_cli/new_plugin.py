@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,16 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
         The folder.
 
     Raises:
-        ConfigError: the name is not usable, the folder is not empty, or copier is not installed.
+        ConfigError: the name is not usable or taken, the folder is not empty, or copier is not installed.
     """
     name = name.removeprefix("operad-")
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f'"{name}" is no name for a plugin: expected lower-case letters, digits and single hyphens'
+        )
+    if any(distributions(name=f"operad-{name}")):
+        raise ConfigError(
+            f"operad-{name} is installed here, and a plugin of that name would take its place; choose another name"
         )
     folder = Path(f"operad-{name}") if folder is None else folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
