@@ -374,6 +374,27 @@ async def test_a_spoke_that_answers_no_ping_is_disconnected():
         await quiet.close()
 
 
+async def test_a_large_message_on_a_slow_line_is_not_taken_for_silence():
+    """No pong can come in the middle of a frame."""
+    async with Hub(port=0, ping=0.2) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(hub.url.rsplit(":", 1)[1]))
+        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13"
+        writer.write(
+            f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"a.b","input":"xxxxxxxx"}}'
+        frame = bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text  # masked with zeros
+        for start in range(0, len(frame), 4):
+            writer.write(frame[start : start + 4])
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            assert b"OPERATION_NOT_FOUND" in await reader.readuntil(b"OPERATION_NOT_FOUND")
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
 async def test_a_spoke_that_only_answers_pings_stays_connected():
     async with Hub(port=0, ping=0.1) as hub, aiohttp.ClientSession() as session:
         quiet = await session.ws_connect(hub.url, autoping=False)

@@ -104,7 +104,7 @@ async def test_this_aiohttp_lets_messages_be_taken_as_they_are_parsed():
     """Where it does not, everything works as well, and more slowly."""
     async with Hub(port=0) as hub, ClientSession() as session:
         socket = await WebSocketTransport(hub.url).connect(session)
-        with _direct.taking(socket, lambda message: None) as directly:
+        with _direct.taking(socket, lambda message: None, lambda: None) as directly:
             assert directly
         for connection in hub._connections:
             assert isinstance(connection._socket._reader, _direct.DirectQueue)

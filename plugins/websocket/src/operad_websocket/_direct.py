@@ -78,16 +78,21 @@ class DirectResponse(web.WebSocketResponse):
 
 
 @contextmanager
-def taking(socket: DirectResponse | ClientWebSocketResponse, take: Take) -> Iterator[bool]:
+def taking(
+    socket: DirectResponse | ClientWebSocketResponse, take: Take, hear: Callable[[], None]
+) -> Iterator[bool]:
     """Have messages taken by ``take`` from now on, and dropped afterwards.
 
-    Answers whether that can be; if not, ``receive()`` has them.
+    ``hear`` is called for each piece that comes, so that a large message on a slow line is not taken for silence
+    (aiohttp 3.14 and newer). Answers whether all that can be; if not, ``receive()`` has the messages.
     """
     queue = getattr(socket, "_reader", None)
     if Queue is None or not isinstance(queue, DirectQueue):
         yield False
         return
     queue.start(take)
+    if hasattr(queue._protocol, "_data_received_cb"):
+        queue._protocol._data_received_cb = hear
     try:
         yield True
     finally:

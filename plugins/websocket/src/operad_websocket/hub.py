@@ -247,7 +247,7 @@ class _Connection:
 
     async def run(self) -> None:
         """Take events until the connection ends."""
-        with taking(self._socket, self._take):
+        with taking(self._socket, self._take, self._hear):
             while True:
                 message = await self._socket.receive()
                 self._silent = 0
@@ -259,6 +259,9 @@ class _Connection:
                     break
         if self._closing is not None:
             await asyncio.wait({self._closing})
+
+    def _hear(self) -> None:
+        self._silent = 0
 
     def _take(self, data: bytes | str) -> None:
         hub, peer = self._hub, self.peer

@@ -289,7 +289,7 @@ class SpokeLink:
         """Take events until the connection ends, or the hub is silent."""
         socket = self._socket
         assert socket is not None
-        with contextlib.suppress(TimeoutError), taking(socket, self._take):
+        with contextlib.suppress(TimeoutError), taking(socket, self._take, self._hear):
             async with asyncio.timeout(None) as silence:
                 beating = asyncio.create_task(self._beat(socket, silence))
                 try:
@@ -305,6 +305,9 @@ class SpokeLink:
                 finally:
                     beating.cancel()
                     await asyncio.wait({beating})
+
+    def _hear(self) -> None:
+        self._heard = True
 
     def _take(self, data: bytes | str) -> None:
         self._heard = True
