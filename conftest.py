@@ -13,6 +13,16 @@ REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split
 """Parts that have to be there: a test that skips for want of one of them fails."""
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked ``long``, unless OPERAD_LONG asks for it."""
+    if os.environ.get("OPERAD_LONG"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Fail a test that skipped although its part is required."""

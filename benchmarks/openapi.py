@@ -4,7 +4,8 @@
 
 Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, each in an environment
 of its own that uv makes: FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents, where they are:
-Stripe's from ../shared/data/specs and GitHub's from npm ``@octokit/openapi`` (package.json of tests/peers/prism).
+Stripe's (specs/stripe.json in the folder
+that OPERAD_DOCUMENTS names) and GitHub's from npm ``@octokit/openapi`` (package.json of tests/peers/prism).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GITHUB = ROOT / "tests/peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
-STRIPE = ROOT.parent / "shared/data/specs/stripe.json"
+STRIPE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs" / "stripe.json"
 BASE = "http://127.0.0.1:9"
 
 

@@ -1,6 +1,7 @@
 """The rules of `cast`, each by examples of its own; the project's worked cases too, where they are present."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from operad.schemas import Change, from_schema
 
-WORKED = Path(__file__).resolve().parents[3] / "shared" / "data" / "cast_cases.jsonl"
+WORKED = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "cast_cases.jsonl"
 SCHEMA_URIS = {
     "draft7": "http://json-schema.org/draft-07/schema#",
     "2020-12": "https://json-schema.org/draft/2020-12/schema",

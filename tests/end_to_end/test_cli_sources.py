@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from operad_websocket import Hub, WebSocketTransport
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OPERAD = Path(sys.executable).with_name("operad")
-PETSTORE = ROOT.parent / "shared" / "data" / "specs" / "petstore3.json"
+PETSTORE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "petstore3.json"
 EVERYTHING = ROOT / "tests/peers/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 
 

@@ -1,6 +1,7 @@
 """What operations a document becomes: names, types, inputs, outputs, errors, servers, filters."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from operad.errors import ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file, from_openapi_url
 from operad_openapi._serialize import SerializationError
 
-SPECS = Path(__file__).parents[4] / "shared" / "data" / "specs"
+SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
 JSON = "application/json"
 
 

@@ -1,6 +1,7 @@
 """Parameters on the wire: the tables of OpenAPI and RFC 6570, byte for byte."""
 
 import json
+import os
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
@@ -18,7 +19,7 @@ from operad_openapi._serialize import (
     text_of,
 )
 
-CASES = Path(__file__).parents[4] / "shared" / "data" / "param_cases.jsonl"
+CASES = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "param_cases.jsonl"
 
 
 def encode(location, name, value, **options):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
-CASES = Path(__file__).parents[4] / "shared" / "data" / "sse_cases.jsonl"
+CASES = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "sse_cases.jsonl"
 
 
 def parse(*chunks: bytes) -> list[SSEEvent]:

@@ -29,7 +29,7 @@ from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 HERE = Path(__file__).parent
 PRISM = HERE / "node_modules" / "@stoplight" / "prism-cli" / "dist" / "index.js"
 GITHUB = HERE / "node_modules" / "@octokit" / "openapi" / "generated" / "api.github.com.json"
-SPECS = HERE.parents[3] / "shared" / "data" / "specs"
+SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
 DOCUMENTS = {
     "petstore3": SPECS / "petstore3.json",
     "opencode": SPECS / "opencode.json",
