@@ -2,6 +2,7 @@
 
 from operad.envelopes import EnvelopeKind
 from operad.hookspecs import hookimpl
+from operad.schemas import lazy_schema
 from operad.sources import Server, Source, SourceContext, SourceSession
 from operad.transports import (
     Capabilities,
@@ -35,4 +36,5 @@ __all__ = [
     "TransportError",
     "TransportFactory",
     "hookimpl",
+    "lazy_schema",
 ]

@@ -10,8 +10,9 @@ import trustme
 from aiohttp import web
 
 from operad import CallError, ErrorCode
-from operad_openapi import HTTPServiceConfig, _resolving
-from operad_openapi._document import Document
+from operad_openapi import HTTPServiceConfig
+from operad_openapi._document.document import Document
+from operad_openapi._http import resolving
 from operad_openapi.operations import build_operations
 
 PATHOLOGICAL = Path(__file__).parents[4] / "shared" / "data" / "specs" / "pathological"
@@ -116,8 +117,8 @@ async def test_a_public_document_cannot_name_a_host_with_a_private_address(serve
         return web.json_response("inside")
 
     # The nearest thing to a public name with a private address that every machine has.
-    monkeypatch.setattr("operad_openapi._urls.is_private_host", lambda host: False)
-    monkeypatch.setattr(_resolving, "is_private", lambda host: _answer(host == "intranet.example"))
+    monkeypatch.setattr("operad_openapi._document.servers.is_private_host", lambda host: False)
+    monkeypatch.setattr(resolving, "is_private", lambda host: _answer(host == "intranet.example"))
     port = (await serve(handler)).rpartition(":")[2]
     document = api(GET, servers=[{"url": f"http://localhost:{port}"}])
     config = HTTPServiceConfig(namespace="api", retries=0)
@@ -139,7 +140,7 @@ async def test_a_name_that_turns_private_after_the_check_is_not_connected_to(ser
         asked.append(request.host)
         raise web.HTTPFound(f"http://localhost:{request.url.port}/x")
 
-    monkeypatch.setattr(_resolving, "is_private", lambda host: _answer(False))  # what DNS said when it was asked
+    monkeypatch.setattr(resolving, "is_private", lambda host: _answer(False))  # what DNS said when it was asked
     base = await serve(handler)
     with pytest.raises(CallError, match=r"localhost, which 127\.0\.0\.1 named, has a private address"):
         await operations(api(GET), base, retries=0)["x"].handler({}, None)

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad.errors import SourceError
-from operad_openapi._document import Document, PointerError, has_external, parse
-from operad_openapi._schemas import SchemaView
-from operad_openapi._urls import is_private_host, origin_of
-from operad_openapi._yaml import YAMLError, load_yaml
+from operad_openapi._document.document import Document, PointerError
+from operad_openapi._document.grafting import has_external
+from operad_openapi._document.origins import is_private_host, origin_of
+from operad_openapi._document.parsing import parse
+from operad_openapi._document.schemas import SchemaView
+from operad_openapi._document.yamltext import YAMLError, load_yaml
 
 
 @pytest.mark.parametrize(

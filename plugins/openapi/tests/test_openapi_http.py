@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-from operad_openapi._client import retry_after
+from operad_openapi._http.failures import retry_after
 
 ENCODINGS = ["gzip", "deflate", "br", "zstd"]
 """The last two where aiohttp finds the packages that unpack them."""
@@ -770,7 +770,7 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, 
         bounds.append((low, high))
         return low
 
-    monkeypatch.setattr("operad_openapi._client.random.uniform", uniform)
+    monkeypatch.setattr("operad_openapi._http.client.random.uniform", uniform)
 
     async def handler(request):
         return web.Response(status=503)

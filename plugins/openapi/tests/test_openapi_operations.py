@@ -10,7 +10,7 @@ from aiohttp import web
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 from operad.errors import ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file, from_openapi_url
-from operad_openapi._serialize import SerializationError
+from operad_openapi._request.text import SerializationError
 
 SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
 JSON = "application/json"

@@ -10,14 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from operad_openapi._normalize import normal_parameter
-from operad_openapi._serialize import (
-    Parameter,
-    PathTemplate,
-    SerializationError,
-    compile_parameter,
-    text_of,
-)
+from operad_openapi._document.parameters import Parameter, normal_parameter
+from operad_openapi._request.paths import PathTemplate
+from operad_openapi._request.styles import compile_parameter
+from operad_openapi._request.text import SerializationError, text_of
 
 CASES = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "param_cases.jsonl"
 

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from operad.errors import CallError, SourceError
-from operad_openapi._client import HTTPClient, Request, read_body
-from operad_openapi._document import Document, graft_external, has_external, parse
-from operad_openapi._normalize import Diagnostic
-from operad_openapi._urls import origin_of
+from operad import CallError, SourceError
+from operad_openapi._document.document import Document
+from operad_openapi._document.grafting import graft_external, has_external
+from operad_openapi._document.listing import Diagnostic
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.parsing import parse
+from operad_openapi._http.client import HTTPClient
+from operad_openapi._http.reading import read_body
+from operad_openapi._request.request import Request
 from operad_openapi.config import HTTPServiceConfig
 from operad_openapi.fs import LocalFS, OpenAPIFS
 

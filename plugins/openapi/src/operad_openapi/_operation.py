@@ -9,21 +9,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from operad.context import OperationContext
-from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode
-from operad.operations import ErrorDefinition
-from operad.schemas import Schema
-from operad_openapi._client import Request, chunks_of, read_body
-from operad_openapi._document import PointerError
-from operad_openapi._normalize import EVENT_STREAM, STREAM_TYPES, NotUsableError, RawOperation, responses_of
-from operad_openapi._outputs import is_text_item, item_schema, output_schema
-from operad_openapi._plan import Plan, build_plan
-from operad_openapi._responses import decode_body, failure_of, json_records
-from operad_openapi._security import Credentials
-from operad_openapi._serialize import SerializationError, essence
+from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
+from operad_openapi._document.contents import responses_of
+from operad_openapi._document.document import PointerError
+from operad_openapi._document.listing import NotUsableError, RawOperation
+from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
+from operad_openapi._http.reading import chunks_of, read_body
+from operad_openapi._http.responses import decode_body, failure_of, json_records
+from operad_openapi._request.plan import Plan, build_plan
+from operad_openapi._request.request import Credentials, Request
+from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
-from operad_openapi._urls import origin_of
 from operad_openapi.config import HTTPAuth
 from operad_openapi.envelopes import HTTPResponseMeta, join_headers
 from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser

@@ -5,18 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
-from operad.errors import ErrorCode
-from operad.operations import ErrorDefinition
-from operad.schemas import Schema, from_schema, lazy_schema
-from operad_openapi._bodies import EncodedBody
-from operad_openapi._client import HTTPClient, Request, read_body
-from operad_openapi._document import Document, Json, PointerError
-from operad_openapi._normalize import RawOperation, response_content
-from operad_openapi._responses import decode_body, failure_of
-from operad_openapi._schemas import SchemaView
-from operad_openapi._security import Authenticator, Credentials, authorization
-from operad_openapi._serialize import essence, is_json, percent_encode
-from operad_openapi._urls import origin_of
+from operad import ErrorCode, ErrorDefinition, Schema, from_schema
+from operad.plugin import lazy_schema
+from operad_openapi._document.contents import response_content
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import RawOperation
+from operad_openapi._document.mediatypes import essence, is_json
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.schemas import SchemaView
+from operad_openapi._http.client import HTTPClient
+from operad_openapi._http.credentials import Authenticator, authorization
+from operad_openapi._http.reading import read_body
+from operad_openapi._http.responses import decode_body, failure_of
+from operad_openapi._request.request import Credentials, EncodedBody, Request
+from operad_openapi._request.text import percent_encode
 from operad_openapi.config import HTTPAuth, HTTPServiceConfig
 
 _FAILED = str(ErrorCode.EXECUTION_ERROR)

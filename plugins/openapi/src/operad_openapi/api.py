@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from operad_openapi._client import HTTPClient
-from operad_openapi._document import Document
+from operad_openapi._document.document import Document
+from operad_openapi._http.client import HTTPClient
 from operad_openapi._loading import Loader, Spec, is_url
 from operad_openapi.config import HTTPServiceConfig
 from operad_openapi.fs import OpenAPIFS
@@ -47,7 +47,7 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
     Raises:
         SourceError: the URL cannot be read, or gives no OpenAPI document.
     """
-    from operad.errors import SourceError
+    from operad import SourceError
 
     if not is_url(url):
         raise SourceError(f'expected an http or https URL, got "{url}"')

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from operad.envelopes import EnvelopeKind, ResponseEnvelope
+from operad import EnvelopeKind, ResponseEnvelope
 
 
 @attrs.frozen

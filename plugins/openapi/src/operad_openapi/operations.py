@@ -9,24 +9,17 @@ from typing import Any, Self, SupportsIndex
 
 import attrs
 
-from operad.context import OperationContext
-from operad.operations import Operation, OperationSpec, OperationType
-from operad.schemas import lazy_schema
-from operad_openapi._client import HTTPClient
-from operad_openapi._document import Document, Json, PointerError
-from operad_openapi._naming import Filters, Names, wanted_name
-from operad_openapi._normalize import (
-    EVENT_STREAM,
-    STREAM_TYPES,
-    Diagnostic,
-    NotUsableError,
-    RawOperation,
-    list_operations,
-    success_media,
-)
+from operad import Operation, OperationContext, OperationSpec, OperationType
+from operad.plugin import lazy_schema
+from operad_openapi._document.contents import success_media
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
+from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
+from operad_openapi._document.naming import Filters, Names, wanted_name
+from operad_openapi._document.pruning import pruned, without_siblings
+from operad_openapi._http.client import HTTPClient
 from operad_openapi._operation import DocumentOperation
-from operad_openapi._pruning import pruned, without_siblings
-from operad_openapi._serialize import SerializationError, essence
+from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPServiceConfig
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from operad.envelopes import ResponseEnvelope
+from operad import ResponseEnvelope
 
 Call = Callable[[dict[str, Any]], Awaitable[ResponseEnvelope[Any]]]
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^;,=\s]+\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^;,\s]*))*)")

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from operad.errors import SourceError
-from operad.sources import SourceContext, SourceSession
+from operad import SourceError
+from operad.plugin import SourceContext, SourceSession
 from operad_openapi.config import HTTPOptions, HTTPServiceConfig, RetryPolicy
 
 

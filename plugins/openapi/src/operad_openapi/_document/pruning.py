@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from operad_openapi._document import Document, Json, PointerError, pointer_tokens
-from operad_openapi._normalize import METHODS, RawOperation
+from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
+from operad_openapi._document.listing import METHODS, RawOperation
 
 _KEPT = ("openapi", "swagger", "$self", "jsonSchemaDialect", "info", "servers", "security", "consumes", "produces")
 _KEPT_2 = ("host", "basePath", "schemes", "securityDefinitions")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from operad.errors import CallError, ErrorCode
-from operad_openapi._bodies import charset_of
-from operad_openapi._client import chunks_of, read_head, retry_after
-from operad_openapi._serialize import essence, is_json
+from operad import CallError, ErrorCode
+from operad_openapi._document.mediatypes import charset_of, essence, is_json
+from operad_openapi._http.failures import retry_after
+from operad_openapi._http.reading import chunks_of, read_head
 from operad_openapi.envelopes import join_headers
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operad_openapi._document import Document, Json, PointerError, pointer_tokens
+from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")

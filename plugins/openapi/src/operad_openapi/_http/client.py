@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from operad.errors import CallError, ErrorCode
-from operad_openapi._bodies import EncodedBody
-from operad_openapi._security import Credentials
-from operad_openapi._urls import origin_of
+from operad import CallError, ErrorCode
+from operad_openapi._document.origins import origin_of
+from operad_openapi._http.failures import host_of, network_failure, retry_after
+from operad_openapi._request.request import Credentials, Request
 from operad_openapi.config import HTTPOptions
 
 if TYPE_CHECKING:
@@ -30,35 +29,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PUBLIC_HEADERS = ("Accept", "Content-Type")
 USER_AGENT = "operad-openapi"
 _NO_CREDENTIALS = Credentials()
-
-
-@attrs.define(eq=False)
-class Request:
-    """A request, without its credentials."""
-
-    method: str
-    url: str
-    """Encoded; sent as it is."""
-    headers: Any
-    """A ``CIMultiDict``."""
-    cookies: list[str]
-    body: EncodedBody | None = None
-    authorize: Callable[[], Awaitable[Credentials]] | None = None
-    """Makes the credentials, for each attempt anew."""
-    is_stream: bool = False
-    """Whether the response may go on for ever: `idle_timeout` bounds silence, nothing the whole."""
-    idle_timeout: float | None = None
-    """Seconds between two reads of a stream."""
-    deadline: float | None = None
-    """Of the event loop's clock, in s; set when a request is sent again."""
-    expires: float | None = None
-    """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
-    redirected_to: str | None = None
-    """The URL that a redirect led to, without its query, which may hold secrets."""
-
-    def __str__(self) -> str:
-        """Method and URL for a message, without the query."""
-        return f"{self.method} {self.url.partition('?')[0]}"
 
 
 class HTTPClient:
@@ -101,7 +71,7 @@ class HTTPClient:
             return given
         import aiohttp
 
-        from operad_openapi._resolving import GuardedResolver
+        from operad_openapi._http.resolving import GuardedResolver
 
         connector = aiohttp.TCPConnector(
             resolver=GuardedResolver(self._namers.get),
@@ -219,11 +189,11 @@ class HTTPClient:
         """Where a redirect may lead. Raises `CallError` for where it must not."""
         from yarl import URL
 
-        from operad_openapi._resolving import is_private
+        from operad_openapi._http.resolving import is_private
 
         def refuse(reason: str) -> CallError:
             response.close()
-            message = f"{response.method} {_host(str(response.url))} answered {response.status}: {reason}"
+            message = f"{response.method} {host_of(str(response.url))} answered {response.status}: {reason}"
             return CallError(
                 ErrorCode.EXECUTION_ERROR, message, {"statusCode": response.status, "message": message}
             )
@@ -304,129 +274,3 @@ def _is_replayable(request: Request) -> bool:
 
 def _fits(delay: float, deadline: float | None) -> bool:
     return deadline is None or asyncio.get_running_loop().time() + delay < deadline
-
-
-def retry_after(value: str | None) -> float | None:
-    """The seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3)."""
-    if value is None:
-        return None
-    value = value.strip()
-    if value.isascii() and value.isdigit() and len(value) < 10:
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _host(url: str) -> str:
-    return origin_of(url) or "the server"
-
-
-def network_failure(error: Exception, method: str, url: str, timeout: float | None = None) -> CallError | None:
-    """The `CallError` for what sending or reading raised; ``None`` for what has to do with neither."""
-    import aiohttp
-
-    if isinstance(error, CallError):
-        return error
-    if isinstance(error, (aiohttp.ClientError, OSError, ValueError)):
-        return network_error(error, method, url, timeout)
-    return None
-
-
-def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
-    """The `CallError` for a failure below HTTP; it names the server, never the whole URL."""
-    import aiohttp
-
-    where = f"{method} {_host(url)}"
-    details = {"method": method, "url": url.partition("?")[0]}
-    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
-        within = "in time" if timeout is None else f"within {timeout} s"
-        return CallError(ErrorCode.TIMEOUT, f"{where} did not answer {within}", details)
-    if isinstance(error, aiohttp.ServerTimeoutError):
-        kind = (
-            "the connection was not made" if isinstance(error, aiohttp.ConnectionTimeoutError) else "no data came"
-        )
-        return CallError(ErrorCode.TIMEOUT, f"{where}: {kind} in time", details)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: its certificate is not valid: {error}", details)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        reason = error.os_error.strerror or str(error.os_error)
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: cannot connect: {reason}", details)
-    if isinstance(error, aiohttp.ClientPayloadError):
-        cause = error.__cause__
-        if isinstance(cause, aiohttp.http_exceptions.ContentEncodingError):
-            return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the compressed body is broken", details)
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection broke off within the response", details)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the server closed the connection", details)
-    if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection was lost: {error}", details)
-    if isinstance(error, aiohttp.ClientResponseError):
-        return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the response is not HTTP: {error.message}", details)
-    if isinstance(error, OSError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: {error}", details)
-    return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {type(error).__name__}: {error}", details)
-
-
-async def chunks_of(response: ClientResponse) -> AsyncIterator[bytes]:
-    """The chunks of a body as they come. Raises `CallError`."""
-    import aiohttp
-
-    try:
-        async for chunk in response.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise network_error(error, response.method, str(response.url)) from error
-
-
-async def read_body(
-    response: ClientResponse, limit: int, name: str = "response_bytes", timeout: float | None = None
-) -> bytes:
-    """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, decompressed or not."""
-    length = response.content_length
-    if length is not None and length > limit:
-        response.close()
-        raise _too_large(response, limit, name)
-    try:
-        if length is not None and "Content-Encoding" not in response.headers:
-            content = response.content
-            # A small body is there with the head already: three coroutines less than reading it.
-            return content.read_nowait() if content.is_eof() else await response.read()
-        pieces: list[bytes] = []
-        size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                response.close()
-                raise _too_large(response, limit, name)
-            pieces.append(chunk)
-    except Exception as error:
-        response.close()
-        failure = network_failure(error, response.method, str(response.url), timeout)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-async def read_head(response: ClientResponse, limit: int) -> bytes:
-    """At most ``limit`` bytes of a body that may be broken; a longer one is cut, and its connection closed."""
-    pieces: list[bytes] = []
-    left = limit
-    try:
-        async for chunk in chunks_of(response):
-            pieces.append(chunk[:left])
-            left -= len(chunk)
-            if left <= 0:
-                break
-    except CallError:
-        pass  # the status is the news; a body that breaks off does not hide it
-    if left <= 0:
-        response.close()
-    return b"".join(pieces)
-
-
-def _too_large(response: ClientResponse, limit: int, name: str) -> CallError:
-    message = f"{response.method} {_host(str(response.url))}: the body is larger than {limit} bytes (limit {name})"
-    return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": name, "bytes": limit})

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from operad_openapi._urls import is_private_host
+from operad_openapi._document.origins import is_private_host
 
 
 class GuardedResolver(AbstractResolver):

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from operad_openapi._document import Document, Json, PointerError
-from operad_openapi._normalize import (
-    EVENT_STREAM,
-    RawOperation,
-    response_content,
-    success_media,
-    success_responses,
-)
-from operad_openapi._schemas import SchemaView
-from operad_openapi._serialize import essence, is_json
+from operad_openapi._document.contents import response_content, success_media, success_responses
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import RawOperation
+from operad_openapi._document.mediatypes import EVENT_STREAM, essence, is_json
+from operad_openapi._document.schemas import SchemaView
 
 # Draft 4, and so OpenAPI 3.0, has no better word for null that stands alone.
 _NULL: Json = {"enum": [None]}

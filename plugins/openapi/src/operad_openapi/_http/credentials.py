@@ -6,73 +6,19 @@ empty list switches security off. Credentials are bound to origins: the caller a
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
-import attrs
-
-from operad.errors import CallError, ErrorCode
-from operad_openapi._document import Document, Json, PointerError
-from operad_openapi._normalize import RawOperation
-from operad_openapi._serialize import check_cookie_text, check_header_value, percent_encode
-from operad_openapi._urls import is_private_host, origin_of
+from operad import CallError, ErrorCode
+from operad_openapi._document.document import Document, Json
+from operad_openapi._document.listing import RawOperation
+from operad_openapi._document.origins import is_private_host, origin_of
+from operad_openapi._document.security import scheme_of
+from operad_openapi._http.tokens import Token, TokenFetch
+from operad_openapi._request.request import Applier, Credentials
+from operad_openapi._request.text import check_cookie_text, check_header_value, percent_encode
 from operad_openapi.config import HTTPAuth, HTTPOptions
-
-
-@attrs.define
-class Credentials:
-    """What authentication adds to a request."""
-
-    headers: dict[str, str] = attrs.field(factory=dict, repr=False)
-    query: list[str] = attrs.field(factory=list, repr=False)
-    """``name=value``, encoded."""
-    cookies: list[str] = attrs.field(factory=list, repr=False)
-    refresh: Callable[[], None] | None = None
-    """Forgets a fetched token: the server refused it."""
-
-
-Applier = Callable[[Credentials], Awaitable[None]]
-TokenFetch = Callable[[str, HTTPAuth], Awaitable[Json]]
-
-
-def scheme_of(document: Document, name: str) -> Json:
-    """The security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
-    if document.version == "2.0":
-        schemes = document.root.get("securityDefinitions")
-    else:
-        components = document.root.get("components")
-        schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-    try:
-        scheme = document.resolve(schemes.get(name)) if isinstance(schemes, dict) else None
-    except PointerError:
-        return {}
-    if not isinstance(scheme, dict):
-        return {}
-    if scheme.get("type") == "basic":
-        return {"type": "http", "scheme": "basic"}
-    if scheme.get("type") == "oauth2" and "flow" in scheme:
-        flow = {"application": "clientCredentials", "accessCode": "authorizationCode"}.get(
-            str(scheme["flow"]), str(scheme["flow"])
-        )
-        urls = {key: scheme[key] for key in ("tokenUrl", "authorizationUrl", "scopes") if key in scheme}
-        return {"type": "oauth2", "flows": {flow: urls}}
-    return scheme
-
-
-def key_parameters(document: Document, operation: RawOperation) -> set[tuple[str, str]]:
-    """``(place, name)`` of the API keys that the operation's security asks for; headers in lower case."""
-    security = operation.node.get("security", document.root.get("security"))
-    found = set()
-    for alternative in security if isinstance(security, list) else ():
-        for name in alternative if isinstance(alternative, Mapping) else ():
-            scheme = scheme_of(document, name)
-            if scheme.get("type") == "apiKey":
-                place, key = str(scheme.get("in")), str(scheme.get("name"))
-                found.add((place, key.lower() if place == "header" else key))
-    return found
 
 
 class Authenticator:
@@ -82,7 +28,7 @@ class Authenticator:
         self._document = document
         self._options = options
         self._fetch_token = fetch_token
-        self._tokens: dict[tuple[str, str, str], _Token] = {}
+        self._tokens: dict[tuple[str, str, str], Token] = {}
 
     def plan(self, operation: RawOperation, server: str, auth: HTTPAuth | None) -> list[Applier]:
         """What to apply to requests of ``operation`` to ``server``: the first alternative that can be met.
@@ -178,7 +124,7 @@ class Authenticator:
                     f"the document's token URL {origin_of(url)} is not https; set token_url to use it"
                 )
         key = (url, auth.client_id or "", " ".join(auth.scopes))
-        token = self._tokens.setdefault(key, _Token(url, auth, self._fetch_token))
+        token = self._tokens.setdefault(key, Token(url, auth, self._fetch_token))
 
         async def apply(credentials: Credentials) -> None:
             name = auth.header_name or "Authorization"
@@ -221,41 +167,3 @@ def authorization(auth: HTTPAuth) -> Applier | None:
         credentials.headers[name] = value
 
     return apply
-
-
-class _Token:
-    """An access token, fetched when it is needed and shared by all calls."""
-
-    def __init__(self, url: str, auth: HTTPAuth, fetch: TokenFetch) -> None:
-        self._url = url
-        self._auth = auth
-        self._fetch = fetch
-        self._value: str | None = None
-        self._expires = 0.0  # of the monotonic clock
-        self._lock: asyncio.Lock | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def forget(self) -> None:
-        self._value = None
-
-    async def get(self) -> str:
-        if self._value is not None and time.monotonic() < self._expires:
-            return self._value
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._loop is not loop:
-            self._lock, self._loop = asyncio.Lock(), loop
-        async with self._lock:
-            if self._value is None or time.monotonic() >= self._expires:
-                answer = await self._fetch(self._url, self._auth)
-                value = answer.get("access_token")
-                if not isinstance(value, str):
-                    raise CallError(
-                        ErrorCode.EXECUTION_ERROR,
-                        f"the token endpoint {origin_of(self._url)} gave no access_token",
-                    )
-                lifetime = answer.get("expires_in")
-                seconds = float(lifetime) if isinstance(lifetime, (int, float)) else 300.0
-                # Half a minute early, so that a token does not expire on its way.
-                self._expires = time.monotonic() + max(1.0, seconds - 30)
-                self._value = check_header_value(value)
-            return self._value

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
-from operad.errors import ConfigError
-from operad_openapi._normalize import RawOperation
+from operad import ConfigError
+from operad_openapi._document.listing import RawOperation
 
 _SPACE = re.compile(r"\s+")
 

@@ -1,43 +1,17 @@
-"""Servers, origins, and which of them may be reached."""
+"""Servers: where the requests of an operation go."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from operad_openapi._document import Document
-from operad_openapi._normalize import NotUsableError, RawOperation
+from operad_openapi._document.document import Document
+from operad_openapi._document.listing import NotUsableError, RawOperation
+from operad_openapi._document.origins import is_private_host, origin_of
 from operad_openapi.config import HTTPOptions
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
-
-
-def origin_of(url: str) -> str:
-    """``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
-
-
-def is_private_host(host: str | None) -> bool:
-    """Whether ``host`` is written as an address of this machine or a private network, or as ``localhost``."""
-    if not host:
-        return False
-    host = host.rstrip(".").lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
-    except ValueError:
-        # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers: nobody needs them in a document.
-        return re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", host) is not None
-    return not address.is_global or address.is_multicast
 
 
 def server_url(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> str:

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad_openapi._bodies import BodyPlan, EncodedBody, plan_body
-from operad_openapi._client import Request
-from operad_openapi._document import Document, PointerError
-from operad_openapi._inputs import MISSING, Inputs, plan_inputs
-from operad_openapi._normalize import (
-    STREAM_TYPES,
-    NotUsableError,
-    RawOperation,
-    body_of,
-    parameters_of,
-    success_media,
-)
-from operad_openapi._schemas import SchemaView
-from operad_openapi._security import key_parameters
-from operad_openapi._serialize import Parameter, PathTemplate, SerializationError, essence, is_json
-from operad_openapi._urls import origin_of, server_url
+from operad_openapi._document.contents import body_of, success_media
+from operad_openapi._document.document import Document, PointerError
+from operad_openapi._document.listing import NotUsableError, RawOperation
+from operad_openapi._document.mediatypes import STREAM_TYPES, essence, is_json
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.parameters import Parameter, parameters_of
+from operad_openapi._document.schemas import SchemaView
+from operad_openapi._document.security import key_parameters
+from operad_openapi._document.servers import server_url
+from operad_openapi._request.bodies import BodyPlan, plan_body
+from operad_openapi._request.inputs import MISSING, Inputs, plan_inputs
+from operad_openapi._request.paths import PathTemplate
+from operad_openapi._request.request import EncodedBody, Request
+from operad_openapi._request.text import SerializationError
 from operad_openapi.config import HTTPServiceConfig
 
 if TYPE_CHECKING:

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from operad_openapi._bodies import FILE_SCHEMA, BodyPlan, is_binary
-from operad_openapi._document import Json, PointerError
-from operad_openapi._schemas import SchemaView
-from operad_openapi._serialize import Encoder, Parameter, compile_parameter
+from operad_openapi._document.document import Json, PointerError
+from operad_openapi._document.parameters import Parameter
+from operad_openapi._document.schemas import SchemaView
+from operad_openapi._request.bodies import BodyPlan
+from operad_openapi._request.files import FILE_SCHEMA, is_binary
+from operad_openapi._request.styles import compile_parameter
+from operad_openapi._request.text import Encoder
 
 _BODY_KEYS = ("body", "requestBody", "_body")
 _ANNOTATIONS = frozenset(

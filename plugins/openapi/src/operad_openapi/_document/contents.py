@@ -1,0 +1,136 @@
+"""Bodies of requests and responses in one normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import NotUsableError, RawOperation
+from operad_openapi._document.mediatypes import essence
+from operad_openapi._document.parameters import _SWAGGER_NOT_SCHEMA
+
+# --- bodies ------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Body:
+    """A request body in normal form."""
+
+    content: dict[str, Json]
+    """Media type as written -> media type object (``schema``, ``encoding``)."""
+    required: bool
+    description: str = ""
+
+
+def body_of(document: Document, operation: RawOperation, swagger_parameters: list[Json]) -> Body | None:
+    """The body of an operation, or ``None``. Raises `NotUsableError`, `PointerError`."""
+    if document.version == "2.0":
+        return _swagger_body(document, operation, swagger_parameters)
+    raw = operation.node.get("requestBody")
+    if raw is None:
+        return None
+    node = document.resolve(raw)
+    if not isinstance(node, dict) or not isinstance(node.get("content"), dict):
+        raise NotUsableError("requestBody: expected an object with content")
+    content = {media_type: _media(document, media) for media_type, media in node["content"].items()}
+    if not content:
+        return None
+    description = node.get("description")
+    return Body(content, node.get("required") is True, description if isinstance(description, str) else "")
+
+
+def _media(document: Document, raw: Any) -> Json:
+    media = document.resolve(raw)
+    return media if isinstance(media, dict) else {}
+
+
+def _swagger_body(document: Document, operation: RawOperation, parameters: list[Json]) -> Body | None:
+    if not parameters:
+        return None
+    consumes = operation.node.get("consumes", document.root.get("consumes"))
+    media_types = [m for m in consumes if isinstance(m, str)] if isinstance(consumes, list) else []
+    whole = [node for node in parameters if node["in"] == "body"]
+    if whole:
+        node = whole[0]
+        media = {"schema": node.get("schema", True)}
+        return Body(
+            dict.fromkeys(media_types or ["application/json"], media),
+            node.get("required") is True,
+            str(node.get("description", "")),
+        )
+    properties: Json = {}
+    encoding: Json = {}
+    for node in parameters:
+        name, kind = node["name"], node.get("type")
+        schema = {key: value for key, value in node.items() if key not in _SWAGGER_NOT_SCHEMA}
+        if kind == "file":
+            schema = {**schema, "type": "string", "format": "binary"}
+        elif kind == "array":
+            encoding[name] = {"collectionFormat": str(node.get("collectionFormat", "csv"))}
+        if "description" in node:
+            schema["description"] = node["description"]
+        properties[name] = schema
+    required = [node["name"] for node in parameters if node.get("required") is True]
+    has_file = any(node.get("type") == "file" for node in parameters)
+    forms = [m for m in media_types if essence(m) in (_FORM, _MULTIPART)]
+    if has_file:
+        forms = [m for m in forms if essence(m) == _MULTIPART] or [_MULTIPART]
+    schema = {"type": "object", "properties": properties, "required": required}
+    if not required:
+        del schema["required"]
+    media = {"schema": schema, "encoding": encoding}
+    return Body(dict.fromkeys(forms or [_FORM], media), bool(required))
+
+
+_FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+
+
+# --- responses ---------------------------------------------------------------------------------------
+
+
+def response_content(document: Document, operation: RawOperation, node: Any) -> dict[str, Json]:
+    """Media types and their objects of one response. Raises `PointerError`."""
+    response = document.resolve(node)
+    if not isinstance(response, dict):
+        return {}
+    if document.version != "2.0":
+        content = response.get("content")
+        return {k: _media(document, v) for k, v in content.items()} if isinstance(content, dict) else {}
+    schema = response.get("schema")
+    if schema is None:
+        return {}
+    if isinstance(schema, dict) and schema.get("type") == "file":
+        return {"application/octet-stream": {}}
+    produces = operation.node.get("produces", document.root.get("produces"))
+    media_types = produces if isinstance(produces, list) and produces else ["application/json"]
+    return {str(media_type): {"schema": schema} for media_type in media_types}
+
+
+def responses_of(operation: RawOperation) -> Mapping[str, Any]:
+    """Status -> response object, as they stand."""
+    responses = operation.node.get("responses")
+    return responses if isinstance(responses, dict) else {}
+
+
+def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
+    """The 2xx responses, exact ones before ``2XX``; ``default`` where there is no 2xx at all."""
+    responses = responses_of(operation)
+    found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
+    if not found and "default" in responses:
+        found = [("default", responses["default"])]
+    return sorted(found, key=lambda item: str(item[0])) if len(found) > 1 else found
+
+
+def success_media(document: Document, operation: RawOperation) -> list[tuple[str, str, Json]]:
+    """``(status, media type, media object)`` of every 2xx response; broken references are left out."""
+    found: list[tuple[str, str, Json]] = []
+    for status, node in success_responses(operation):
+        try:
+            content = response_content(document, operation, node)
+        except PointerError:
+            continue
+        found += [(status, media_type, media) for media_type, media in content.items()]
+    return found

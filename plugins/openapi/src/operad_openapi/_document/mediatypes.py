@@ -1,0 +1,42 @@
+"""Media types: what the document and the wire call them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+OCTETS = "application/octet-stream"
+STREAM_TYPES = frozenset(
+    {
+        "text/event-stream",
+        "application/jsonl",
+        "application/x-jsonl",
+        "application/jsonlines",
+        "application/x-jsonlines",
+        "application/ndjson",
+        "application/x-ndjson",
+        "application/json-seq",
+        "application/geo+json-seq",
+    }
+)
+EVENT_STREAM = "text/event-stream"
+
+
+@lru_cache(maxsize=1024)
+def is_json(media_type: str) -> bool:
+    """Whether ``media_type`` (without parameters, lower case) is JSON or one of the ``+json`` family."""
+    return media_type == "application/json" or media_type.endswith("+json") or media_type == "text/json"
+
+
+@lru_cache(maxsize=1024)
+def essence(content_type: str) -> str:
+    """The media type without parameters, in lower case (RFC 9110, 8.3.1)."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def charset_of(content_type: str) -> str | None:
+    """The ``charset`` parameter of a content type, in lower case."""
+    match = re.search(r';\s*charset\s*=\s*"?([^\s";]+)', content_type, re.IGNORECASE)
+    return match[1].lower() if match else None

@@ -1,0 +1,34 @@
+"""Origins, and which hosts belong to a private network."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+
+
+def is_private_host(host: str | None) -> bool:
+    """Whether ``host`` is written as an address of this machine or a private network, or as ``localhost``."""
+    if not host:
+        return False
+    host = host.rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers: nobody needs them in a document.
+        return re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", host) is not None
+    return not address.is_global or address.is_multicast

@@ -1,0 +1,112 @@
+"""Parameters in one normal form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import NotUsableError, RawOperation
+
+_LOCATIONS = ("path", "query", "header", "cookie", "querystring")
+# The first three by the specification; the others belong to the connection, and could smuggle a second request.
+_NOT_INPUTS = frozenset(
+    {"accept", "content-type", "authorization", "host", "content-length", "transfer-encoding", "connection"}
+    | {"keep-alive", "upgrade", "te", "trailer", "proxy-authorization", "proxy-connection"}
+)
+
+
+@attrs.frozen
+class Parameter:
+    """A parameter in normal form, whatever the version of its document."""
+
+    name: str
+    location: str
+    """``path``, ``query``, ``header``, ``cookie`` or ``querystring``."""
+    schema: Any = True
+    required: bool = False
+    style: str | None = None
+    """``None``: the default of the location."""
+    explode: bool | None = None
+    """``None``: the default of the style."""
+    allow_reserved: bool = False
+    content_type: str | None = None
+    """The media type of a ``content`` parameter."""
+    collection_format: str | None = None
+    """Swagger 2.0's; it replaces style and explode."""
+    item_formats: tuple[str, ...] = ()
+    """Swagger 2.0's collection formats of arrays within the array, outermost first."""
+    description: str = ""
+    deprecated: bool = False
+
+
+def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json], list[str]]:
+    """The parameters that are inputs, Swagger 2.0's body and form parameters as they stand, and warnings.
+
+    Raises:
+        NotUsableError: a required parameter, or one of the path, cannot be used.
+    """
+    merged: dict[tuple[str, str], Json] = {}
+    warnings: list[str] = []
+    for source in (operation.item.get("parameters"), operation.node.get("parameters")):
+        for index, raw in enumerate(source if isinstance(source, list) else ()):
+            try:
+                node = document.resolve(raw)
+                if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+                    raise NotUsableError(f"parameter {index} has no name")
+            except (PointerError, NotUsableError) as error:
+                # Without it the request may still be right, unless it is required; nobody can know.
+                raise NotUsableError(f"parameter {index}: {error}") from error
+            merged[(node["name"], str(node.get("in")))] = node
+    parameters: list[Parameter] = []
+    body: list[Json] = []
+    for (name, location), node in merged.items():
+        if location in ("body", "formData"):
+            body.append(node)
+        elif location not in _LOCATIONS:
+            warnings.append(f'parameter "{name}" is in "{location}", which is unknown; it is left out')
+        elif location != "header" or name.lower() not in _NOT_INPUTS:
+            parameters.append(normal_parameter(node, document.version, document))
+    return parameters, body, warnings
+
+
+def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:
+    """A parameter object of any version in normal form."""
+    location = node["in"]
+    common: Json = {
+        "name": node["name"],
+        "location": location,
+        "required": location == "path" or node.get("required") is True,
+        "description": node.get("description") if isinstance(node.get("description"), str) else "",
+        "deprecated": node.get("deprecated") is True,
+    }
+    if version.startswith("2"):
+        return _swagger_parameter(node, common)
+    content = node.get("content")
+    if isinstance(content, dict) and content:
+        media_type, media = next(iter(content.items()))
+        media = document.resolve(media) if document is not None else media
+        schema = media.get("schema", True) if isinstance(media, dict) else True
+        return Parameter(**common, schema=schema, content_type=media_type)
+    return Parameter(
+        **common,
+        schema=node.get("schema", True),
+        style=node.get("style"),
+        explode=node.get("explode") if isinstance(node.get("explode"), bool) else None,
+        allow_reserved=node.get("allowReserved") is True,
+    )
+
+
+_SWAGGER_NOT_SCHEMA = {"name", "in", "required", "collectionFormat", "allowEmptyValue", "description"}
+
+
+def _swagger_parameter(node: Json, common: Json) -> Parameter:
+    schema = {key: value for key, value in node.items() if key not in _SWAGGER_NOT_SCHEMA}
+    formats: list[str] = []
+    items = node.get("items")
+    while isinstance(items, dict) and items.get("type") == "array" and len(formats) < 16:
+        formats.append(str(items.get("collectionFormat", "csv")))
+        items = items.get("items")
+    collection = str(node.get("collectionFormat", "csv"))
+    return Parameter(**common, schema=schema, collection_format=collection, item_formats=tuple(formats))

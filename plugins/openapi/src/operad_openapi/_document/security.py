@@ -1,0 +1,45 @@
+"""Security schemes and requirements of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import RawOperation
+
+
+def scheme_of(document: Document, name: str) -> Json:
+    """The security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
+    if document.version == "2.0":
+        schemes = document.root.get("securityDefinitions")
+    else:
+        components = document.root.get("components")
+        schemes = components.get("securitySchemes") if isinstance(components, dict) else None
+    try:
+        scheme = document.resolve(schemes.get(name)) if isinstance(schemes, dict) else None
+    except PointerError:
+        return {}
+    if not isinstance(scheme, dict):
+        return {}
+    if scheme.get("type") == "basic":
+        return {"type": "http", "scheme": "basic"}
+    if scheme.get("type") == "oauth2" and "flow" in scheme:
+        flow = {"application": "clientCredentials", "accessCode": "authorizationCode"}.get(
+            str(scheme["flow"]), str(scheme["flow"])
+        )
+        urls = {key: scheme[key] for key in ("tokenUrl", "authorizationUrl", "scopes") if key in scheme}
+        return {"type": "oauth2", "flows": {flow: urls}}
+    return scheme
+
+
+def key_parameters(document: Document, operation: RawOperation) -> set[tuple[str, str]]:
+    """``(place, name)`` of the API keys that the operation's security asks for; headers in lower case."""
+    security = operation.node.get("security", document.root.get("security"))
+    found = set()
+    for alternative in security if isinstance(security, list) else ():
+        for name in alternative if isinstance(alternative, Mapping) else ():
+            scheme = scheme_of(document, name)
+            if scheme.get("type") == "apiKey":
+                place, key = str(scheme.get("in")), str(scheme.get("name"))
+                found.add((place, key.lower() if place == "header" else key))
+    return found

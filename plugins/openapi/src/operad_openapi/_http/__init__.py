@@ -1,0 +1,1 @@
+"""Requests over connections: sessions, redirects, credentials, and answers as values or errors."""

@@ -1,0 +1,171 @@
+"""Request bodies: which media type, and the bytes of a value in it.
+
+Sources: OpenAPI 3.0.4, 3.1.1, 3.2.0, "Media Type Object" and "Encoding Object"; RFC 7578 (multipart/form-data).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from operad_openapi._document.contents import Body
+from operad_openapi._document.document import Json
+from operad_openapi._document.mediatypes import FORM, MULTIPART, OCTETS, charset_of, essence, is_json
+from operad_openapi._document.parameters import Parameter
+from operad_openapi._document.schemas import SchemaView
+from operad_openapi._request.files import FILE_SCHEMA, Files
+from operad_openapi._request.multipart import Multipart
+from operad_openapi._request.request import EncodedBody
+from operad_openapi._request.styles import compile_parameter, form_encode, form_pairs
+from operad_openapi._request.text import Encoder, SerializationError, encode_json, percent_encode, text_of
+
+
+@attrs.frozen(eq=False)
+class BodyPlan:
+    """What the body of an operation is."""
+
+    media_type: str
+    """As the document writes it."""
+    schema: Any
+    """As a request sees it."""
+    required: bool
+    description: str
+    encode: Callable[[Any], EncodedBody]
+
+    @property
+    def is_form(self) -> bool:
+        """Whether the body consists of named fields that are not JSON."""
+        return essence(self.media_type) in (FORM, MULTIPART)
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether the fields of an object can stand among the parameters."""
+        return self.is_form or is_json(essence(self.media_type))
+
+    def input_schema(self, view: SchemaView) -> Any:
+        """The schema of the key that holds the whole body."""
+        media_type = essence(self.media_type)
+        if is_json(media_type) or self.is_form:
+            return self.schema
+        if media_type.startswith("text/") or media_type.endswith(("+xml", "/xml")):
+            return {"type": "string", "description": f"The {media_type} text."}
+        return FILE_SCHEMA
+
+
+def _rank(media_type: str) -> int:
+    kind = essence(media_type)
+    if is_json(kind):
+        return 0 if kind == "application/json" else 1
+    if kind == FORM:
+        return 2
+    if kind.startswith("multipart/"):
+        return 3
+    if kind in ("*/*", "application/*"):
+        return 4
+    if kind.startswith("text/"):
+        return 5
+    return 6 if kind == OCTETS else 7
+
+
+def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
+    """The media type to send: the first preferred one that is offered, else the easiest to be right about."""
+    for wanted in preferred:
+        for media_type in media_types:
+            if essence(media_type) == essence(wanted):
+                return media_type
+    return min(media_types, key=_rank)
+
+
+def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: str | None) -> BodyPlan:
+    """How values of ``body`` are sent."""
+    media_type = choose_media_type(list(body.content), preferred)
+    media = body.content[media_type]
+    schema = view.schema(media.get("schema", True))
+    kind = essence(media_type)
+    if kind in ("*/*", "application/*"):
+        media_type = kind = "application/json"
+    files = Files(upload_root)
+    encoding = media.get("encoding") if isinstance(media.get("encoding"), dict) else {}
+    encode: Callable[[Any], EncodedBody]
+    if is_json(kind):
+        encode = _json_encoder(media_type)
+    elif kind == FORM:
+        encode = _form_encoder(media_type, encoding or {})
+    elif kind.startswith("multipart/"):
+        encode = Multipart(kind, schema, encoding or {}, view, files).encode
+    elif kind.startswith("text/") or kind.endswith(("+xml", "/xml")):
+        encode = _text_encoder(media_type)
+    else:
+        encode = files.whole_body(media_type)
+    return BodyPlan(media_type, schema, body.required, body.description, encode)
+
+
+def _json_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
+    def encode(value: Any) -> EncodedBody:
+        try:
+            return EncodedBody(media_type, encode_json(value).encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"the body has no JSON form: {error}") from error
+
+    return encode
+
+
+def _text_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
+    charset = charset_of(media_type) or "utf-8"
+
+    def encode(value: Any) -> EncodedBody:
+        if isinstance(value, (bytes, bytearray)):
+            return EncodedBody(media_type, bytes(value))
+        try:
+            return EncodedBody(media_type, text_of(value).encode(charset))
+        except (UnicodeEncodeError, LookupError) as error:
+            raise SerializationError(f"the body cannot be written as {charset}: {error}") from error
+
+    return encode
+
+
+# --- application/x-www-form-urlencoded ---------------------------------------------------------------
+
+
+def _form_encoder(media_type: str, encoding: Json) -> Callable[[Any], EncodedBody]:
+    encoders: dict[str, Encoder] = {}
+    for name, how in encoding.items():
+        if encoder := _field_encoder(name, how):
+            encoders[name] = encoder
+
+    def encode(value: Any) -> EncodedBody:
+        if not isinstance(value, Mapping):
+            return EncodedBody(media_type, form_encode(value).encode())
+        fragments: list[str] = []
+        for name, item in value.items():
+            if name in encoders:
+                text = encoders[name](item)
+                fragments += [] if text is None else [text]
+            else:
+                fragments += form_pairs(percent_encode(str(name)), item)
+        return EncodedBody(media_type, "&".join(fragments).encode())
+
+    return encode
+
+
+def _field_encoder(name: str, how: Any) -> Encoder | None:
+    """The encoder of a form field whose ``encoding`` says how; ``None`` for the default."""
+    if not isinstance(how, dict):
+        return None
+    if "collectionFormat" in how:
+        return compile_parameter(Parameter(name, "query", collection_format=how["collectionFormat"]))
+    if how.keys() & {"style", "explode", "allowReserved"}:
+        return compile_parameter(
+            Parameter(
+                name,
+                "query",
+                style=how.get("style", "form"),
+                explode=how.get("explode") if isinstance(how.get("explode"), bool) else None,
+                allow_reserved=how.get("allowReserved") is True,
+            )
+        )
+    if is_json(essence(str(how.get("contentType", "")))):
+        return compile_parameter(Parameter(name, "query", content_type="application/json"))
+    return None

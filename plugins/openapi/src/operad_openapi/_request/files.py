@@ -1,0 +1,170 @@
+"""Files in inputs: bytes, base64, open files, files of the upload folder."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from operad_openapi._document.document import Json
+from operad_openapi._document.mediatypes import OCTETS, essence, is_json
+from operad_openapi._request.request import EncodedBody
+from operad_openapi._request.text import SerializationError, check_header_value
+
+_CHUNK = 256 * 1024
+
+FILE_SCHEMA: Json = {
+    "description": "A file: its content as base64, or an object.",
+    "anyOf": [
+        {"type": "string", "contentEncoding": "base64"},
+        {
+            "type": "object",
+            "properties": {
+                "base64": {"type": "string", "description": "The content."},
+                "text": {"type": "string", "description": "The content, if it is text; sent as UTF-8."},
+                "path": {"type": "string", "description": "A file of the configured upload folder."},
+                "filename": {"type": "string"},
+                "contentType": {"type": "string"},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+        },
+        # Bytes, and objects that can be read: there is no JSON type for them, so they are none of JSON's.
+        {"not": {"type": ["string", "object", "array", "number", "boolean", "null"]}},
+    ],
+}
+
+
+def is_binary(schema: Any) -> bool:
+    """Whether ``schema`` stands for bytes: 3.0's ``format: binary``, or 3.1's media type without an encoding."""
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("format") == "binary":
+        return True
+    media_type = schema.get("contentMediaType")
+    return isinstance(media_type, str) and "contentEncoding" not in schema and not is_json(essence(media_type))
+
+
+@attrs.frozen(eq=False)
+class Content:
+    """The content of a file or part: bytes, or something to be read."""
+
+    data: bytes | None = None
+    path: Path | None = None
+    reader: Any = None
+    filename: str | None = None
+    content_type: str | None = None
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def length(self) -> int | None:
+        if self.data is not None:
+            return len(self.data)
+        return None if self.path is None else self.path.stat().st_size
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        if self.data is not None:
+            yield self.data
+        elif self.path is not None:
+            with await asyncio.to_thread(self.path.open, "rb") as file:
+                while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                    yield chunk
+        elif hasattr(self.reader, "__aiter__"):
+            async for chunk in self.reader:
+                yield chunk
+        else:
+            while chunk := await _read(self.reader):
+                yield chunk
+
+
+async def _read(reader: Any) -> bytes:
+    if inspect.iscoroutinefunction(reader.read):
+        chunk = await reader.read(_CHUNK)
+    else:
+        chunk = await asyncio.to_thread(reader.read, _CHUNK)
+    return chunk.encode() if isinstance(chunk, str) else chunk
+
+
+@attrs.frozen(eq=False)
+class Files:
+    upload_root: str | None
+
+    def content(self, value: Any) -> Content:
+        """The content that a file value of the input stands for. Raises `SerializationError`."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return Content(bytes(value))
+        if isinstance(value, str):
+            return Content(decode_base64(value))
+        if hasattr(value, "read") or hasattr(value, "__aiter__"):
+            name = getattr(value, "name", None)
+            return Content(reader=value, filename=Path(name).name if isinstance(name, str) else None)
+        if not isinstance(value, Mapping):
+            raise SerializationError(
+                "expected a file (bytes, base64 text, an open file, or an object with base64, text or path), "
+                f"got {type(value).__name__}"
+            )
+        sources = [key for key in ("base64", "text", "path", "stream") if value.get(key) is not None]
+        if len(sources) != 1:
+            raise SerializationError(
+                f"expected exactly one of base64, text, path or stream in a file, got {sources or 'none'}"
+            )
+        source = value[sources[0]]
+        common: Json = {"filename": value.get("filename"), "content_type": value.get("contentType")}
+        common["headers"] = value.get("headers") or {}
+        if sources[0] == "stream":
+            return Content(reader=source, **common)
+        if not isinstance(source, str):
+            raise SerializationError(f"{sources[0]}: expected text, got {type(source).__name__}")
+        if sources[0] == "base64":
+            return Content(decode_base64(source), **common)
+        if sources[0] == "text":
+            return Content(source.encode(), **common)
+        path = self._allowed(source)
+        return Content(path=path, **{**common, "filename": common["filename"] or path.name})
+
+    def _allowed(self, name: str) -> Path:
+        if self.upload_root is None:
+            raise SerializationError(
+                "path: files of this machine may not be named; set upload_root to a folder to allow those in it"
+            )
+        root = Path(self.upload_root).resolve()
+        path = (root / name).resolve()
+        if not path.is_relative_to(root):
+            raise SerializationError(f'path: "{name}" is outside the upload folder')
+        if not path.is_file():
+            raise SerializationError(f'path: there is no file "{name}" in the upload folder')
+        return path
+
+    def whole_body(self, media_type: str) -> Callable[[Any], EncodedBody]:
+        """The encoder of a body that is one file."""
+
+        def encode(value: Any) -> EncodedBody:
+            content = self.content(value)
+            sent_type = media_type
+            if "*" in media_type:
+                sent_type = content.content_type or OCTETS
+            check_header_value(sent_type)
+            if content.data is not None:
+                return EncodedBody(sent_type, content.data)
+            return EncodedBody(
+                sent_type,
+                stream=content.chunks,
+                length=content.length,
+                replayable=content.reader is None,
+            )
+
+        return encode
+
+
+def decode_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SerializationError(
+            f'expected the file\'s content as base64 ({error}); send plain text as {{"text": …}}'
+        ) from error

@@ -1,0 +1,66 @@
+"""A request, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Request:
+    """A request, without its credentials."""
+
+    method: str
+    url: str
+    """Encoded; sent as it is."""
+    headers: Any
+    """A ``CIMultiDict``."""
+    cookies: list[str]
+    body: EncodedBody | None = None
+    authorize: Callable[[], Awaitable[Credentials]] | None = None
+    """Makes the credentials, for each attempt anew."""
+    is_stream: bool = False
+    """Whether the response may go on for ever: `idle_timeout` bounds silence, nothing the whole."""
+    idle_timeout: float | None = None
+    """Seconds between two reads of a stream."""
+    deadline: float | None = None
+    """Of the event loop's clock, in s; set when a request is sent again."""
+    expires: float | None = None
+    """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
+    redirected_to: str | None = None
+    """The URL that a redirect led to, without its query, which may hold secrets."""
+
+    def __str__(self) -> str:
+        """Method and URL for a message, without the query."""
+        return f"{self.method} {self.url.partition('?')[0]}"
+
+
+@attrs.frozen(eq=False)
+class EncodedBody:
+    """A body, ready to be sent."""
+
+    content_type: str
+    data: bytes | None = None
+    stream: Callable[[], AsyncIterator[bytes]] | None = None
+    """Makes the chunks, where ``data`` is ``None``."""
+    length: int | None = None
+    """Of a stream, in bytes, where it is known."""
+    replayable: bool = True
+    """Whether it can be sent again."""
+
+
+@attrs.define
+class Credentials:
+    """What authentication adds to a request."""
+
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    query: list[str] = attrs.field(factory=list, repr=False)
+    """``name=value``, encoded."""
+    cookies: list[str] = attrs.field(factory=list, repr=False)
+    refresh: Callable[[], None] | None = None
+    """Forgets a fetched token: the server refused it."""
+
+
+Applier = Callable[[Credentials], Awaitable[None]]

@@ -1,0 +1,113 @@
+"""Values as text of URLs, headers and cookies: what every style of serialisation is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+Encoder = Callable[[Any], str | None]
+
+
+class SerializationError(ValueError):
+    """A value has no serialisation as this parameter; the message says why."""
+
+
+RESERVED = ":/?#[]@!$&'()*+,;="
+_TRIPLE = re.compile(r"(%[0-9A-Fa-f]{2})")
+_HEADER_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_COOKIE_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f;\ud800-\udfff]")
+
+encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+encode_ascii_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def percent_encode(text: str) -> str:
+    """``text`` with every byte outside RFC 3986's unreserved set as ``%XX``."""
+    if text.isascii() and text.isalnum():
+        return text
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise SerializationError("the text holds half of a surrogate pair, which no URL can carry") from error
+
+
+def reserved_encoder(allowed: str) -> Callable[[str], str]:
+    """RFC 6570's reserved expansion: ``allowed`` and ``%XX`` pass, anything else is encoded."""
+
+    def encode(text: str) -> str:
+        pieces = _TRIPLE.split(text)
+        try:
+            pieces[::2] = [quote(piece, safe=allowed) for piece in pieces[::2]]
+        except UnicodeEncodeError as error:
+            raise SerializationError("the text holds half of a surrogate pair") from error
+        return "".join(pieces)
+
+    return encode
+
+
+# What would end the component in which the value stands is encoded all the same: a "#" in a query (or a "/",
+# "?" or "#" in a path) that a server never sees is nobody's wish.
+encode_reserved_query = reserved_encoder(RESERVED.replace("#", ""))
+encode_reserved_path = reserved_encoder(re.sub(r"[/?#\[\]]", "", RESERVED))
+
+
+def text_of(value: Any) -> str:
+    """The text of a primitive: exact integers, shortest floats, ``true`` and ``false``, JSON for the rest."""
+    if isinstance(value, str):
+        return str(value)
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, int):
+        return integer_text(value)
+    if isinstance(value, float):
+        if value - value != 0:
+            raise SerializationError(f"expected a finite number, got {value!r}")
+        return repr(value)
+    if value is None:
+        return "null"
+    try:
+        return encode_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(f"{type(value).__name__} has no JSON form: {error}") from error
+
+
+def integer_text(value: int) -> str:
+    """All digits of ``value``."""
+    try:
+        return int.__repr__(value)
+    except ValueError as error:  # CPython's bound on the digits of an int
+        raise SerializationError(f"the integer is too long: {error}") from error
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array of JSON."""
+    return isinstance(value, (list, tuple))
+
+
+def defined_members(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """The members of an object that are not null."""
+    return [(str(key), item) for key, item in value.items() if item is not None]
+
+
+def defined_items(value: Sequence[Any]) -> list[Any]:
+    """The items of an array that are not null."""
+    return [item for item in value if item is not None]
+
+
+def check_header_value(text: str) -> str:
+    """``text`` as it is. Raises `SerializationError` if it would end the header or cannot stand in one."""
+    if match := _HEADER_FORBIDDEN.search(text):
+        raise SerializationError(f"a header value must not hold the character {match[0]!r}")
+    return text
+
+
+def check_cookie_text(text: str) -> str:
+    """``text`` as it is. Raises `SerializationError` if it would end the cookie or the header."""
+    if match := _COOKIE_FORBIDDEN.search(text):
+        raise SerializationError(f"a cookie must not hold the character {match[0]!r}")
+    return text
