@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
-from operad._config import expand_variables, load_configuration, structure
+from operad.config.file import expand_variables, load_configuration, structure
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.testing import make_plugin, plugins_of
 

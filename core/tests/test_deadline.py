@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
-from operad._deadline import DeadlineExpired, until
+from operad.registry.deadline import DeadlineExpired, until
 
 
 def soon(seconds: float = 0.02) -> float:

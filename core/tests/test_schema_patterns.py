@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad._patterns import MAX_STRING, UnsafePatternError, translate
+from operad.schemas.patterns import MAX_STRING, UnsafePatternError, translate
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from operad import _rust, schemas
-from operad._compiled import Store
-from operad._rust import StandIns
-from operad._validate import Checks
 from operad.schemas import from_schema
+from operad.schemas import rust as engine
+from operad.schemas import schema as schema_module
+from operad.schemas.checking import Checks
+from operad.schemas.compiled import Store
+from operad.schemas.rust import StandIns
 
 INTERPRETED = {"type": "object", "allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}
 
@@ -22,7 +23,7 @@ INTERPRETED = {"type": "object", "allOf": [{"properties": {"a": {}}}], "unevalua
 @pytest.fixture
 def rust(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jsonschema_rs", reason="the extra operad[rust] is not installed")
-    monkeypatch.setattr(schemas, "_cache", type(schemas._cache)())
+    monkeypatch.setattr(schema_module, "_cache", type(schema_module._cache)())
 
 
 def answers(schema: Any, value: Any) -> tuple[bool, bool | None]:
@@ -48,16 +49,16 @@ def test_what_is_interpreted_goes_to_jsonschema_rs_and_its_errors_do_not_change(
 
 
 def test_without_jsonschema_rs_it_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "_cache", type(schemas._cache)())
+    monkeypatch.setattr(schema_module, "_cache", type(schema_module._cache)())
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    _rust._library.cache_clear()
+    engine._library.cache_clear()
     try:
         schema = from_schema(INTERPRETED)
         assert schema.engine == "interpreted: unevaluatedProperties"
         assert schema.is_valid({"a": 1})
         assert not schema.is_valid({"b": 1})
     finally:
-        _rust._library.cache_clear()
+        engine._library.cache_clear()
 
 
 @pytest.mark.usefixtures("rust")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import OperationRegistry, OperationSpec
-from operad._search import SearchIndex, words
+from operad.registry.search import SearchIndex, words
 
 
 def spec(operation_id: str, description: str = "", **fields: Any) -> OperationSpec:
@@ -143,17 +143,17 @@ def test_taking_frequent_words_short_finds_what_adding_everything_up_finds(
     query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = many(3000)
-    monkeypatch.setattr("operad._search._FEW", 50)
+    monkeypatch.setattr("operad.registry.search._FEW", 50)
     short = index.search(query, 5)
-    monkeypatch.setattr("operad._search._FEW", 10**9)
+    monkeypatch.setattr("operad.registry.search._FEW", 10**9)
     whole = index.search(query, 3000)
     assert short == whole[:5]
 
 
 def test_a_query_adds_up_a_bounded_number_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     index = many(3000)
-    monkeypatch.setattr("operad._search._FEW", 50)
-    monkeypatch.setattr("operad._search._BUDGET", 2000)
+    monkeypatch.setattr("operad.registry.search._FEW", 50)
+    monkeypatch.setattr("operad.registry.search._BUDGET", 2000)
     found = index.search("get the user of one order n3", 5)
     assert len(found) == 5
     assert all("get_" in operation_id for operation_id in found)

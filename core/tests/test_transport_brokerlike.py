@@ -16,9 +16,8 @@ from operad import (
     OperationRegistry,
     OperationSpec,
     PendingRequestMap,
-    _serving,
-    _upkeep,
 )
+from operad.calls import serving, upkeep
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
 from operad.transports import Capabilities, Delivery, InProcessTransport
@@ -83,7 +82,7 @@ async def test_an_abort_waits_for_the_handlers_address():
 
 async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
     """A caller that gives up on requests nobody ever answers does not remember all of them."""
-    monkeypatch.setattr(_upkeep, "_MAX_ORPHANS", 3)
+    monkeypatch.setattr(upkeep, "_MAX_ORPHANS", 3)
     transport = BrokerLike()
     async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
         await server.link.register("op:t.op")
@@ -181,7 +180,7 @@ def asked_of(handler, caller, request_id, **fields):
 
 async def test_the_requests_that_are_remembered_are_bounded(monkeypatch):
     """A flood of requests does not fill the memory; the last ones are known still."""
-    monkeypatch.setattr(_serving, "_MAX_RECENT", 3)
+    monkeypatch.setattr(serving, "_MAX_RECENT", 3)
     transport = BrokerLike(redelivers=True)
     async with CallHandler(registry_of(read=("query", read)), transport) as handler:
         async with Participant.open(transport) as caller:

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # What finding plugins needs comes with operad, so that `load_plugins` pays for the plugins alone.
-import operad.plugins  # noqa: F401  # for what it brings along, not for its name
+import operad.plugins.manager  # noqa: F401  # for what it brings along, not for its name
 
 if TYPE_CHECKING:
-    from operad._inprocess import InProcessTransport
     from operad.access import AccessControl, Identity, check_access
     from operad.calls import CallEventMap, CallHandler, PendingRequestMap, from_remote
+    from operad.calls.inprocess import InProcessTransport
     from operad.context import OperationContext, OperationEnv, build_env
     from operad.envelopes import (
         EnvelopeKind,
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     )
     from operad.hookspecs import hookimpl
     from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType, operation
-    from operad.plugins import PluginRecord, Plugins, load_plugins
-    from operad.registry import OperationRegistry
-    from operad.schemas import Schema, SchemaError, from_schema
+    from operad.plugins.discovery import load_plugins
+    from operad.plugins.manager import Plugins
+    from operad.plugins.record import PluginRecord
+    from operad.registry.registry import OperationRegistry
+    from operad.schemas.schema import Schema, SchemaError, from_schema
     from operad.subscriptions import Subscription, subscribe
 
 __all__ = [
@@ -86,7 +88,7 @@ __all__ = [
 # Each name is imported when it is first used: what finds plugins needs neither the registry nor the call protocol.
 # The same list as above, which is the type checkers'; a test compares them.
 _HOMES = {
-    "InProcessTransport": "operad._inprocess",
+    "InProcessTransport": "operad.calls.inprocess",
     "AccessControl": "operad.access",
     "Identity": "operad.access",
     "check_access": "operad.access",
@@ -117,13 +119,13 @@ _HOMES = {
     "OperationSpec": "operad.operations",
     "OperationType": "operad.operations",
     "operation": "operad.operations",
-    "PluginRecord": "operad.plugins",
-    "Plugins": "operad.plugins",
-    "load_plugins": "operad.plugins",
-    "OperationRegistry": "operad.registry",
-    "Schema": "operad.schemas",
-    "SchemaError": "operad.schemas",
-    "from_schema": "operad.schemas",
+    "PluginRecord": "operad.plugins.record",
+    "Plugins": "operad.plugins.manager",
+    "load_plugins": "operad.plugins.discovery",
+    "OperationRegistry": "operad.registry.registry",
+    "Schema": "operad.schemas.schema",
+    "SchemaError": "operad.schemas.schema",
+    "from_schema": "operad.schemas.schema",
     "Subscription": "operad.subscriptions",
     "subscribe": "operad.subscriptions",
 }

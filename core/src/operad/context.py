@@ -14,8 +14,8 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 
 if TYPE_CHECKING:
-    from operad._workers import WorkerCall
-    from operad.registry import OperationRegistry
+    from operad.registry.registry import OperationRegistry
+    from operad.registry.workers import WorkerCall
     from operad.subscriptions import Subscription
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

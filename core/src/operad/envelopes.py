@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
 import attrs
 
-from operad._wire import meta_from_wire, meta_schemas, meta_to_wire
 from operad.errors import CallError, ErrorCode, OperadError
+from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from operad.envelopes import EnvelopeKind
     from operad.observers import CallOutcome, CallRecord
     from operad.operations import Operation, OperationSpec
-    from operad.registry import OperationRegistry
+    from operad.registry.registry import OperationRegistry
     from operad.sources import Server, Source
     from operad.transports import TransportFactory
 

@@ -11,7 +11,7 @@ import attrs
 
 from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError, json_safe
-from operad.schemas import UNKNOWN, Schema, from_schema
+from operad.schemas.schema import UNKNOWN, Schema, from_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -366,7 +366,7 @@ def operation(
     """
 
     def decorate(function: Callable[P, R]) -> Operation[P, R]:
-        from operad._typed import typed_operation
+        from operad.functions.typed import typed_operation
 
         made: Operation[P, R] = typed_operation(
             function,

@@ -14,7 +14,7 @@ from operad.errors import OperadError, SourceError
 from operad.operations import Operation
 
 if TYPE_CHECKING:
-    from operad.plugins import Plugins
+    from operad.plugins.manager import Plugins
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 

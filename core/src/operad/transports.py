@@ -20,7 +20,7 @@ from operad.access import Identity
 from operad.errors import OperadError
 
 if TYPE_CHECKING:
-    from operad._inprocess import InProcessTransport as InProcessTransport
+    from operad.calls.inprocess import InProcessTransport as InProcessTransport
 
 Event = dict[str, Any]
 """A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
@@ -158,7 +158,7 @@ class TransportFactory:
 def __getattr__(name: str) -> Any:
     # Lazy, because the in-process transport needs the codec, and the codec needs `Event`.
     if name == "InProcessTransport":
-        from operad._inprocess import InProcessTransport
+        from operad.calls.inprocess import InProcessTransport
 
         return InProcessTransport
     raise AttributeError(name)

@@ -12,8 +12,9 @@ import attrs
 
 from operad.envelopes import EnvelopeKind, EnvelopeKinds, ResponseEnvelope, is_response_envelope
 from operad.errors import CallError
-from operad.plugins import Plugins, load_plugins
-from operad.schemas import from_schema
+from operad.plugins.discovery import load_plugins
+from operad.plugins.manager import Plugins
+from operad.schemas.schema import from_schema
 from operad.testing._examples import equal, skip
 
 _WIRE_NAME = re.compile(r"_?[a-z][A-Za-z0-9]*")

@@ -11,7 +11,7 @@ import attrs
 from operad.hookspecs import hookimpl
 from operad.observers import CallOutcome, CallRecord
 from operad.operations import Operation
-from operad.plugins import Plugins
+from operad.plugins.manager import Plugins
 from operad.sources import Source, SourceContext, SourceSession
 
 

@@ -11,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from operad.plugins import PluginRecord, Plugins, load_plugins
+from operad.plugins.discovery import load_plugins
+from operad.plugins.manager import Plugins
+from operad.plugins.record import PluginRecord
 from operad.testing._examples import equal, skip
 
 _PROBE = """

@@ -15,8 +15,9 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ConfigError, ErrorCode, OperadError
 from operad.operations import OperationSpec, OperationType
-from operad.plugins import Plugins, load_plugins
-from operad.registry import OperationRegistry
+from operad.plugins.discovery import load_plugins
+from operad.plugins.manager import Plugins
+from operad.registry.registry import OperationRegistry
 from operad.sources import SourceContext
 from operad.testing._examples import ANYTHING, Example, equal, given, skip
 from operad.testing._running import run
@@ -418,7 +419,7 @@ def _trusted() -> OperationContext:
 
 
 def _configured(plugins: Plugins, name: str, options: Mapping[str, Any]) -> Any:
-    from operad._config import structure
+    from operad.config.file import structure
 
     return structure(plugins.source(name).config_type, options, f'source "{name}"')
 

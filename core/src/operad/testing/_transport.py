@@ -19,7 +19,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
-from operad.registry import OperationRegistry
+from operad.registry.registry import OperationRegistry
 from operad.testing._examples import skip
 from operad.testing._running import run
 from operad.transports import Capabilities, Delivery, Event, Link, LinkState, Transport, TransportError

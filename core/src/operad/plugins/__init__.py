@@ -1,0 +1,1 @@
+"""Plugins: finding them, checking them, holding what they contribute."""

@@ -1,0 +1,166 @@
+"""What one plugin contributes: its hooks checked and called, before anything of it is added anywhere."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from operad import hookspecs
+from operad.envelopes import EnvelopeKind
+from operad.sources import Server, Source
+from operad.transports import TransportFactory
+
+if TYPE_CHECKING:
+    from operad.plugins.record import PluginStatus
+
+CONTRIBUTING: tuple[tuple[str, str, type[Any]], ...] = (
+    ("operad_envelope_kinds", "envelope_kinds", EnvelopeKind),
+    ("operad_sources", "sources", Source),
+    ("operad_transports", "transports", TransportFactory),
+    ("operad_servers", "servers", Server),
+)
+"""The hooks that run when a plugin is loaded: hook, kind, and what it returns an iterable of."""
+
+HOOKS = frozenset(name for name in vars(hookspecs) if name.startswith("operad_"))
+"""The names of all hooks."""
+
+# The registry awaits what these return; every other hook is called synchronously.
+_MAY_BE_ASYNC = frozenset({"operad_resolve_operation"})
+
+
+class Refused(Exception):
+    """Why a plugin is not registered, and the status that its record gets."""
+
+    def __init__(self, status: PluginStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def describe(error: BaseException) -> str:
+    """``TypeError: what happened``."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def check_version(plugin: object) -> None:
+    """Refuse a plugin written for other hooks than these."""
+    version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
+    if version != hookspecs.API_VERSION:
+        raise Refused(
+            "incompatible",
+            f"operad_api_version is {version!r}, and this operad has plugin API version "
+            f"{hookspecs.API_VERSION}; install a release of the plugin made for this operad",
+        )
+
+
+def check_marks(plugin: object) -> None:
+    """Refuse a function that looks like a hook and has no mark: it would never be called, in silence."""
+    for name in dir(plugin):
+        if not name.startswith("operad_"):
+            continue
+        value = getattr(plugin, name, None)
+        marked = hasattr(value, f"{hookspecs.PROJECT}_impl")
+        if not inspect.isroutine(value):
+            if name in HOOKS or marked:
+                raise Refused("failed", f"{name} has to be a function, got {type(value).__name__}")
+        elif marked:
+            continue
+        elif name in HOOKS:
+            raise Refused("failed", f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
+        elif meant := nearest(name, HOOKS):
+            raise Refused(
+                "failed", f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
+            )
+
+
+def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
+    """Refuse marked functions that are no hooks, and implementations that could not be called."""
+    for caller in manager.get_hookcallers(plugin) or ():
+        for impl in caller.get_hookimpls():
+            if impl.plugin is not plugin:
+                continue
+            if not caller.has_spec():
+                if impl.optionalhook:
+                    continue
+                meant = nearest(caller.name, HOOKS)
+                hint = f"did you mean {meant}?" if meant else f"the hooks are {', '.join(sorted(HOOKS))}"
+                raise Refused("failed", f"{caller.name} is no hook; {hint}")
+            if impl.wrapper or impl.hookwrapper:
+                raise Refused("failed", f"{caller.name} is a wrapper; operad calls each implementation on its own")
+            if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_BE_ASYNC:
+                raise Refused("failed", f"{caller.name} has to be a plain def, it is async")
+
+
+def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, dict[str, Any]]:
+    """What the contributing hooks of a plugin return, by kind and name; each hook called on its own.
+
+    Raises:
+        Refused: a hook raises, returns something else than it should, or one name twice.
+    """
+    found: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
+    for hook, kind, expected in CONTRIBUTING:
+        for impl in getattr(manager.hook, hook).get_hookimpls():
+            if impl.plugin is plugin:
+                for item in _items(hook, impl.function, expected):
+                    for name in _names(hook, item):
+                        if name in found[kind]:
+                            raise Refused("failed", f'{hook} returns {word(kind)} "{name}" twice')
+                        found[kind][name] = item
+    return found
+
+
+def other_hooks(manager: pluggy.PluginManager, plugin: object) -> tuple[str, ...]:
+    """The hooks of a plugin that contribute nothing when it is loaded, by name."""
+    contributing = {hook for hook, _, _ in CONTRIBUTING}
+    callers = manager.get_hookcallers(plugin) or ()
+    return tuple(
+        sorted(caller.name for caller in callers if caller.has_spec() and caller.name not in contributing)
+    )
+
+
+def word(kind: str) -> str:
+    """``envelope_kinds`` -> ``envelope kind``."""
+    return kind.removesuffix("s").replace("_", " ")
+
+
+def nearest(name: str, known: Mapping[str, Any] | frozenset[str]) -> str | None:
+    """The known name that ``name`` was probably meant to be."""
+    from difflib import get_close_matches  # only an error needs it
+
+    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
+
+
+def _items(hook: str, function: Callable[..., Any], expected: type[Any]) -> list[Any]:
+    try:
+        returned = function()
+        items = [] if returned is None else list(returned) if hasattr(returned, "__iter__") else None
+    except Exception as error:
+        raise Refused("failed", f"{hook} raised {describe(error)}") from error
+    if items is None:
+        raise Refused(
+            "failed", f"{hook} has to return a list of {expected.__name__}, got {type(returned).__name__}"
+        )
+    for item in items:
+        if not isinstance(item, expected):
+            raise Refused(
+                "failed", f"{hook} has to return a list of {expected.__name__}, got one of {type(item).__name__}"
+            )
+    return items
+
+
+def _names(hook: str, item: Any) -> tuple[str, ...]:
+    if isinstance(item, EnvelopeKind):
+        names: tuple[Any, ...] = (item.source,)
+    elif isinstance(item, TransportFactory):
+        names = item.schemes
+        for name in names:
+            if name != str(name).lower():
+                raise Refused("failed", f"{hook}: URL schemes are written in lower case, got {name!r}")
+    else:
+        names = (item.name,)
+    for name in names:
+        if not isinstance(name, str) or not name or name.split() != [name]:
+            raise Refused("failed", f"{hook}: a name has to be a string without white space, got {name!r}")
+    return names

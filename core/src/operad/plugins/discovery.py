@@ -1,0 +1,162 @@
+"""Discovery: entry points of the installed distributions, each loaded in isolation."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, distributions, entry_points
+
+import attrs
+
+from operad.errors import PluginError
+from operad.plugins.checks import describe
+from operad.plugins.manager import Plugins
+from operad.plugins.record import PluginRecord
+
+logger = logging.getLogger("operad")
+
+GROUP = "operad"
+
+
+@attrs.frozen
+class Found:
+    """An entry point, and the distribution that it came in."""
+
+    entry_point: EntryPoint
+    distribution: str
+    version: str | None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names by which a user may choose it."""
+        return frozenset({_normal(self.entry_point.name), _normal(self.distribution)})
+
+
+def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (), strict: bool = False) -> Plugins:
+    """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
+
+    A plugin that fails is reported in `Plugins.records` and leaves the others untouched.
+
+    Args:
+        only: names of plugins or distributions to load; ``None`` means all. Also ``OPERAD_PLUGINS=a,b``
+            (set and empty: none).
+        disable: names not to load. Also ``OPERAD_DISABLE_PLUGINS=a,b``.
+        strict: raise instead of reporting.
+
+    Raises:
+        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded or that
+            was asked for and is not installed.
+    """
+    plugins = Plugins()
+    errors = load_installed(plugins, only, disable)
+    for error in errors:
+        logger.warning("%s", error)
+    if strict and errors:
+        raise ExceptionGroup("plugins could not be loaded", errors)
+    return plugins
+
+
+def load_installed(plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str]) -> list[PluginError]:
+    """Load what is installed and chosen into ``plugins``; the errors of what could not be loaded."""
+    choices = [_normalized(choice) for choice in (only, _switch("OPERAD_PLUGINS")) if choice is not None]
+    disabled = _normalized(disable) | _normalized(_switch("OPERAD_DISABLE_PLUGINS") or ())
+    found = sorted(_installed(), key=lambda item: (item.entry_point.name, item.distribution))
+    errors = []
+    for item in found:
+        if item.names & disabled or not all(item.names & choice for choice in choices):
+            plugins.add_record(_record(item, status="disabled"))
+            continue
+        try:
+            _load(plugins, item)
+        except PluginError as error:
+            errors.append(error)
+    known = frozenset[str]().union(*(item.names for item in found))
+    missing = sorted(frozenset[str]().union(*choices) - known)
+    return [*errors, *(_not_installed(name, found) for name in missing)]
+
+
+def _load(plugins: Plugins, item: Found) -> None:
+    try:
+        plugin = item.entry_point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an import can raise anything, SystemExit included
+        reason = f"importing {item.entry_point.value} raised {describe(error)}; {_hint(item, error)}"
+        record = _record(item, status="failed", error=reason)
+        plugins.add_record(record)
+        raise PluginError(f"plugin {record.label}: {reason}") from error
+    plugins.register(plugin, item.entry_point.name, distribution=item.distribution, version=item.version)
+
+
+def _record(item: Found, **fields: object) -> PluginRecord:
+    return PluginRecord(item.entry_point.name, item.distribution, item.version, **fields)  # type: ignore[arg-type]  # two literals
+
+
+def _hint(item: Found, error: BaseException) -> str:
+    """What mends an import that failed."""
+    if isinstance(error, ImportError):
+        missing = (error.name or "").partition(".")[0]
+        if missing == "operad":
+            return f"it is made for another version of operad; upgrade {item.distribution} and operad together"
+        if missing == item.entry_point.value.partition(".")[0].partition(":")[0]:
+            return (
+                f"{item.distribution} is incomplete: pip install --force-reinstall --no-deps {item.distribution}"
+            )
+        if isinstance(error, ModuleNotFoundError) and missing:
+            return f"a dependency is missing: pip install --force-reinstall {item.distribution}"
+    name = item.entry_point.name
+    return f"upgrade {item.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={name}"
+
+
+def _installed() -> Iterator[Found]:
+    try:
+        points: Iterable[EntryPoint] = entry_points(group=GROUP)
+    except Exception:  # noqa: BLE001  # one distribution with a malformed entry_points.txt, of whatever project
+        points = _one_by_one()
+    for point in points:
+        yield Found(point, *_distribution(point))
+
+
+def _one_by_one() -> Iterator[EntryPoint]:
+    """The entry points of those distributions that can be read; the first of a name wins, as for imports."""
+    seen = set()
+    for distribution in distributions():
+        try:
+            points = [point for point in distribution.entry_points if point.group == GROUP]
+            name = _normal(distribution.name)
+        except Exception:  # noqa: BLE001, S112  # not readable: nothing of it can be loaded
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from points
+
+
+def _distribution(point: EntryPoint) -> tuple[str, str | None]:
+    """Name and version; a damaged installation may have neither."""
+    try:
+        assert point.dist is not None
+        return point.dist.name or "unknown distribution", point.dist.version
+    except Exception:  # noqa: BLE001  # importlib.metadata raises what it finds missing
+        return "unknown distribution", None
+
+
+def _not_installed(name: str, found: Iterable[Found]) -> PluginError:
+    installed = ", ".join(sorted({item.entry_point.name for item in found})) or "none"
+    return PluginError(f'plugin "{name}" was asked for and is not installed; installed: {installed}')
+
+
+def _switch(variable: str) -> list[str] | None:
+    value = os.environ.get(variable)
+    return None if value is None else [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _normalized(names: Iterable[str]) -> frozenset[str]:
+    # A single name given as a string would otherwise be taken for its letters.
+    return frozenset(_normal(name) for name in ([names] if isinstance(names, str) else names))
+
+
+def _normal(name: str) -> str:
+    """The name of a distribution in the form in which two spellings are one (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

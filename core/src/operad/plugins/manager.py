@@ -1,0 +1,305 @@
+"""Finding and holding plugins. One that fails is reported and leaves the others untouched.
+
+Everything that plugins contribute lives on a `Plugins` object. Nothing is global: two applications, or two
+tests, in one process never see each other's plugins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import pluggy
+
+from operad import hookspecs
+from operad.envelopes import EnvelopeKinds
+from operad.errors import OperadError, PluginError
+from operad.observers import Observers
+from operad.plugins import builtin
+from operad.plugins.checks import (
+    Refused,
+    check_hooks,
+    check_marks,
+    check_version,
+    contributions,
+    describe,
+    nearest,
+    other_hooks,
+    word,
+)
+from operad.plugins.record import PluginRecord
+from operad.sources import Server, Source
+from operad.transports import Transport, TransportFactory
+
+if TYPE_CHECKING:
+    from operad.registry.registry import OperationRegistry
+
+logger = logging.getLogger("operad")
+
+T = TypeVar("T")
+
+_CORE = PluginRecord("core", "operad")
+"""Who owns what the core contributes: no plugin that a user chose, so no record of `Plugins.records`."""
+
+
+class Plugins:
+    """The plugins of one application, and what they contribute.
+
+    ``Plugins()`` knows the core alone; `load_plugins` adds what is installed, `register` what you give it.
+    """
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._records: list[PluginRecord] = []
+        self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
+        self._owners: dict[tuple[str, str], PluginRecord] = {}
+        self._sources: dict[str, Source] = {}
+        self._servers: dict[str, Server] = {}
+        self._transports: dict[str, TransportFactory] = {}
+        self.envelope_kinds = EnvelopeKinds()
+        """The known envelope kinds."""
+        for module in builtin.MODULES:
+            self._register(import_module(module), _CORE)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    @property
+    def records(self) -> tuple[PluginRecord, ...]:
+        """What became of each plugin, in the order of loading."""
+        return tuple(self._records)
+
+    def __iter__(self) -> Iterator[PluginRecord]:
+        return iter(self.records)
+
+    def __repr__(self) -> str:
+        return f"Plugins({', '.join(f'{record.name}: {record.status}' for record in self._records)})"
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Sources by name; read-only."""
+        return MappingProxyType(self._sources)
+
+    @property
+    def servers(self) -> Mapping[str, Server]:
+        """Servers by name; read-only."""
+        return MappingProxyType(self._servers)
+
+    @property
+    def transports(self) -> Mapping[str, TransportFactory]:
+        """Transport factories by URL scheme; read-only."""
+        return MappingProxyType(self._transports)
+
+    def source(self, name: str) -> Source:
+        """The source of that name. Raises `PluginError` with the distribution to install."""
+        return self._get(self._sources, "sources", name)
+
+    def server(self, name: str) -> Server:
+        """The server of that name. Raises `PluginError` with the distribution to install."""
+        return self._get(self._servers, "servers", name)
+
+    def transport(self, url: str, **options: Any) -> Transport:
+        """The transport for a URL; nothing is connected yet.
+
+        Args:
+            url: such as ``nats://127.0.0.1:4222``; its scheme chooses the plugin.
+            options: what the plugin's factory takes besides the URL.
+
+        Raises:
+            PluginError: no plugin answers to the scheme (the message names the distribution to install), or
+                the plugin's factory fails.
+            ConfigError: the factory refuses the URL or an option.
+        """
+        scheme, separator, _ = url.partition("://")
+        if not separator:
+            raise PluginError(f'transport URL "{url}": expected scheme://…, such as ws://127.0.0.1:8765')
+        scheme = scheme.lower()
+        factory = self._get(self._transports, "transports", scheme)
+        try:
+            return factory.create(url, **options)
+        except OperadError:
+            raise
+        except Exception as error:
+            owner = self._owners["transports", scheme].label
+            raise PluginError(f'transport "{scheme}" of plugin {owner} raised {describe(error)}') from error
+
+    def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
+        if name in table:
+            return table[name]
+        known = ", ".join(sorted(table)) or "none"
+        hint = self._missing_hint(table, builtin.DISTRIBUTIONS[kind].get(name), name)
+        raise PluginError(f'there is no {word(kind)} "{name}"; {hint} (known: {known})')
+
+    def _missing_hint(self, table: Mapping[str, Any], distribution: str | None, name: str) -> str:
+        absent = [record for record in self._records if record.status != "loaded"]
+        ours = [record for record in absent if distribution is not None and record.distribution == distribution]
+        for record in ours or [record for record in absent if record.name == name]:
+            if record.status == "disabled":
+                return f"its plugin {record.label} is disabled: see disable=, only= and OPERAD_DISABLE_PLUGINS"
+            return f"its plugin {record.label} is not loaded: {record.error}"
+        if distribution is not None:
+            return f"install it: pip install {distribution}"
+        if meant := nearest(name, table):
+            return f'did you mean "{meant}"?'
+        if absent:
+            return f"perhaps a plugin offers it that is not loaded: {', '.join(r.label for r in absent)}"
+        return "no installed plugin offers it"
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def implementations(self, hook: str) -> tuple[Callable[..., Any], ...]:
+        """The implementations of a hook, each to be called on its own with the hook's keywords.
+
+        In the order of loading; ``@hookimpl(tryfirst=True)`` goes before, ``trylast=True`` after.
+        """
+        return tuple(call for _, call in self._implementations(hook))
+
+    def _implementations(self, hook: str) -> list[tuple[PluginRecord, Callable[..., Any]]]:
+        order = {key: index for index, key in enumerate(self._loaded)}
+        found = sorted(
+            getattr(self._manager.hook, hook).get_hookimpls(),
+            key=lambda impl: (impl.trylast - impl.tryfirst, order[id(impl.plugin)]),
+        )
+        return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
+
+    def observers(self) -> Observers:
+        """The observers of calls."""
+        return Observers(self.implementations("operad_call_started"), self.implementations("operad_call_finished"))
+
+    def register_operations(self, registry: OperationRegistry) -> list[PluginError]:
+        """Let each plugin register its ready operations. One that raises is logged and returned, as an error."""
+        return self._call_each("operad_register_operations", registry=registry)
+
+    def add_commands(self, cli: Any) -> list[PluginError]:
+        """Let each plugin add its commands to ``cli``. One that raises is logged and returned, as an error."""
+        return self._call_each("operad_commands", cli=cli)
+
+    def _call_each(self, hook: str, **arguments: Any) -> list[PluginError]:
+        errors = []
+        for record, call in self._implementations(hook):
+            try:
+                call(**arguments)
+            except Exception as cause:
+                error = PluginError(f"plugin {record.label}: {hook} raised {describe(cause)}")
+                error.__cause__ = cause
+                logger.exception("%s", error)
+                errors.append(error)
+        return errors
+
+    # --- adding ----------------------------------------------------------------------------------
+
+    def register(
+        self,
+        plugin: object,
+        name: str | None = None,
+        *,
+        distribution: str | None = None,
+        version: str | None = None,
+    ) -> PluginRecord:
+        """Add a plugin: a module or object with hook implementations. All of it, or nothing.
+
+        Args:
+            plugin: the module or object.
+            name: its name; that of the module or class by default.
+            distribution: the distribution that it came in.
+            version: that distribution's version.
+
+        Raises:
+            PluginError: the plugin is incompatible, has a misspelt hook, or conflicts with another one.
+        """
+        name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
+        record = PluginRecord(name, distribution, version)
+        try:
+            record = self._register(plugin, record)
+        except Refused as refused:
+            error = f"{refused}{_leave_out(record)}" if refused.status == "failed" else str(refused)
+            record = attrs.evolve(record, status=refused.status, error=error)
+            self.add_record(record)
+            raise PluginError(f"plugin {record.label}: {error}") from refused.__cause__
+        self.add_record(record)
+        return record
+
+    def add_record(self, record: PluginRecord) -> None:
+        """Note what became of a plugin that never got as far as `register`."""
+        self._records.append(record)
+
+    def _register(self, plugin: object, record: PluginRecord) -> PluginRecord:
+        self._check_new(plugin, record)
+        try:
+            check_version(plugin)
+            check_marks(plugin)
+            # pluggy wants names to be unique; entry points of two distributions may share one.
+            self._manager.register(plugin, f"{record.name} {record.distribution or ''}")
+            check_hooks(self._manager, plugin)
+            found = contributions(self._manager, plugin)
+            self._check_free(found, record)
+        except BaseException as error:  # whatever it is, nothing of the plugin may stay
+            if self._manager.is_registered(plugin):
+                self._manager.unregister(plugin)
+            if isinstance(error, (Refused, KeyboardInterrupt)):
+                raise
+            raise Refused("failed", describe(error)) from error
+        for kind in found["envelope_kinds"].values():
+            self.envelope_kinds.add(kind)
+        self._sources.update(found["sources"])
+        self._transports.update(found["transports"])
+        self._servers.update(found["servers"])
+        names = {kind: tuple(items) for kind, items in found.items() if items}
+        if hooks := other_hooks(self._manager, plugin):
+            names["hooks"] = hooks
+        record = attrs.evolve(record, contributes=names)
+        self._loaded[id(plugin)] = plugin, record
+        self._owners.update({(kind, item): record for kind, items in found.items() for item in items})
+        return record
+
+    def _check_new(self, plugin: object, record: PluginRecord) -> None:
+        for other, loaded in self._loaded.values():
+            if other is plugin:
+                raise Refused("conflict", f"this very plugin is loaded already, as {loaded.label}")
+            if (loaded.name, loaded.distribution) == (record.name, record.distribution):
+                raise Refused("conflict", f"a plugin of this name is loaded already: {loaded.label}; rename one")
+
+    def _check_free(self, found: Mapping[str, Mapping[str, Any]], record: PluginRecord) -> None:
+        for kind, items in found.items():
+            for name in items:
+                owner = self._owners.get((kind, name))
+                if owner is _CORE or (kind == "envelope_kinds" and name in self.envelope_kinds and owner is None):
+                    choose = "source" if kind == "envelope_kinds" else "name"
+                    raise Refused(
+                        "conflict", f'{word(kind)} "{name}" belongs to the core; choose another {choose}'
+                    )
+                if owner is not None:
+                    raise Refused(
+                        "conflict",
+                        f'{word(kind)} "{name}" is claimed by {owner.label} and by {record.label}; the first one '
+                        f"has it: leave one of them out{_switches(owner, record)}",
+                    )
+
+
+def _switches(*records: PluginRecord) -> str:
+    names = [record.distribution for record in records if record.distribution]
+    return f" (OPERAD_DISABLE_PLUGINS={' or '.join(names)})" if names else ""
+
+
+def _leave_out(record: PluginRecord) -> str:
+    """What a user can do about a plugin that is broken."""
+    if record.distribution is None:
+        return ""
+    return (
+        f". Upgrade {record.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={record.name}"
+    )
+
+
+def _callable(impl: pluggy.HookImpl) -> Callable[..., Any]:
+    """The implementation, to be called with all of the hook's keywords; it may take fewer."""
+    names = impl.argnames
+
+    def call(**arguments: Any) -> Any:
+        return impl.function(*[arguments[name] for name in names])
+
+    call.__qualname__ = f"{impl.plugin_name.rstrip()}.{impl.function.__name__}"
+    return call

@@ -1,0 +1,41 @@
+"""What became of one plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+
+PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible"]
+
+
+@attrs.frozen
+class PluginRecord:
+    """What became of one plugin."""
+
+    name: str
+    """The entry point's name."""
+    distribution: str | None = None
+    """The distribution that it came in; ``None`` for a plugin registered by the application itself."""
+    version: str | None = None
+    """The distribution's version."""
+    status: PluginStatus = "loaded"
+    error: str | None = None
+    """Why it is not loaded, and what mends it."""
+    contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
+    """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and the other ``hooks``."""
+
+    @property
+    def label(self) -> str:
+        """Name and origin, for messages."""
+        if self.distribution is None:
+            return f'"{self.name}"'
+        return f'"{self.name}" ({self.distribution} {self.version or "of unknown version"})'
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: every field, ``contributes`` with lists."""
+        return {
+            **attrs.asdict(self, filter=lambda field, _: field.name != "contributes"),
+            "contributes": {kind: list(names) for kind, names in self.contributes.items()},
+        }

@@ -1,0 +1,184 @@
+"""The operations of a registry by id: adding, replacing, removing, finding."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from operad.errors import RegistrationError
+from operad.operations import Handler, OperationSpec
+from operad.registry.entry import Entry, described
+
+if TYPE_CHECKING:
+    from operad.registry.search import SearchIndex
+
+logger = logging.getLogger("operad")
+
+Observers = tuple[Callable[..., Any], ...]
+
+
+class Catalogue:
+    """Entries by id, and handlers that wait for their spec.
+
+    Args:
+        added: called with the spec of each operation that was added.
+        removed: called with the spec of each operation that was removed.
+    """
+
+    def __init__(self, added: Observers = (), removed: Observers = ()) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.handlers: dict[str, tuple[Handler, bool | None]] = {}
+        """Handlers registered apart, whose spec is not here yet."""
+        self._added = added
+        self._removed = removed
+        self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._sorted: tuple[OperationSpec, ...] | None = None
+        self._index: SearchIndex | None = None
+        self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, *, replace: bool = False) -> None:
+        """Add an operation; one without a handler takes the handler that waits for it.
+
+        Raises:
+            RegistrationError: the id, or its handler, is taken and ``replace`` is false.
+        """
+        if not replace:
+            self.check_free(entry)
+        operation_id = entry.spec.id
+        if self.handlers:
+            waiting = self.handlers.pop(operation_id, None)
+            if waiting is not None and entry.handler is None:
+                entry.handler, entry.blocking = waiting
+        old = self.entries.get(operation_id)
+        self.entries[operation_id] = entry
+        self._changed(None if old is None else old.spec, entry.spec)
+
+    def check_free(self, entry: Entry, advice: str = "rename one of them, or pass replace=True") -> None:
+        """Raise `RegistrationError` if the id, or its handler, is taken."""
+        operation_id = entry.spec.id
+        old = self.entries.get(operation_id)
+        if old is not None:
+            raise RegistrationError(
+                f'operation "{operation_id}" is registered already by {old.label}, '
+                f"and now again by {entry.label}; {advice}"
+            )
+        waiting = self.handlers.get(operation_id)
+        if waiting is not None and entry.handler is not None:
+            raise _second_handler(operation_id, described(waiting[0]), entry.label)
+
+    def add_spec(self, entry: Entry, *, replace: bool = False) -> None:
+        """Add a spec without its handler; with ``replace``, the operation keeps the handler that it has."""
+        old = self.entries.get(entry.spec.id)
+        if replace and old is not None:
+            entry.handler, entry.blocking = old.handler, old.blocking
+        self.add(entry, replace=replace)
+
+    def add_handler(
+        self, operation_id: str, handler: Handler, blocking: bool | None, *, replace: bool = False
+    ) -> None:
+        """Add a handler without its spec. Raises `RegistrationError` if there is one and ``replace`` is false."""
+        old = self.entries.get(operation_id)
+        taken = self.handlers.get(operation_id, (None,))[0] if old is None else old.handler
+        if taken is not None and not replace:
+            owner = described(taken) if old is None else old.label
+            raise _second_handler(operation_id, owner, described(handler))
+        if old is None:
+            self.handlers[operation_id] = handler, blocking
+        else:
+            self.entries[operation_id] = Entry(old.spec, handler, blocking, old.owner, old.pipeline)
+            self._tell()
+
+    def remove(self, operation_id: str) -> None:
+        """Remove an operation. Raises `RegistrationError` if there is none of that id."""
+        entry = self.entries.pop(operation_id, None)
+        if entry is None:
+            raise RegistrationError(f'there is no operation "{operation_id}" to remove')
+        self._changed(entry.spec, None)
+
+    def _changed(self, old: OperationSpec | None, new: OperationSpec | None) -> None:
+        self._sorted = None
+        if self._index is not None and (changed := new or old) is not None:
+            self._unindexed[changed.id] = new
+        self._tell()
+        if not (self._added or self._removed) or _same(old, new):
+            return
+        if old is not None:
+            _notify(self._removed, old)
+        if new is not None:
+            _notify(self._added, new)
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a bound method after each change, as long as its object lives; it must not raise."""
+        alive = [held for held in self._listeners if held() is not None]
+        self._listeners = [*alive, weakref.WeakMethod(listener)]
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no longer; idempotent."""
+        self._listeners = [held for held in self._listeners if held() not in (None, listener)]
+
+    def _tell(self) -> None:
+        for held in self._listeners:
+            listener = held()
+            if listener is not None:
+                listener()
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def handler(self, operation_id: str) -> Handler | None:
+        """The handler of an id, with or without its spec."""
+        entry = self.entries.get(operation_id)
+        return self.handlers.get(operation_id, (None,))[0] if entry is None else entry.handler
+
+    def specs(self) -> tuple[OperationSpec, ...]:
+        """All specs, sorted by id."""
+        if self._sorted is None:
+            entries = self.entries
+            self._sorted = tuple(entries[operation_id].spec for operation_id in sorted(entries))
+        return self._sorted
+
+    def search(self, query: str, limit: int) -> list[OperationSpec]:
+        """The operations that fit ``query`` best, best first."""
+        index = self._current_index()
+        entries = self.entries
+        return [entries[operation_id].spec for operation_id in index.search(query, limit)]
+
+    def _current_index(self) -> SearchIndex:
+        index, changes = self._index, self._unindexed
+        if index is None or index.is_worn or len(changes) > len(index):
+            from operad.registry.search import SearchIndex
+
+            index = self._index = SearchIndex(self.specs())
+        else:
+            for operation_id, spec in changes.items():
+                if spec is None:
+                    index.remove(operation_id)
+                else:
+                    index.add(spec)
+        changes.clear()
+        return index
+
+
+def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:
+    return RegistrationError(
+        f'operation "{operation_id}" has a handler already, from {first}, and now another one from {second}; '
+        "pass replace=True to replace it"
+    )
+
+
+def _same(old: OperationSpec | None, new: OperationSpec | None) -> bool:
+    """Whether a source that listed its operations again says the same of one."""
+    return old is new or (old is not None and new is not None and old.to_wire() == new.to_wire())
+
+
+def _notify(observers: Observers, spec: OperationSpec) -> None:
+    for observer in observers:
+        try:
+            observer(spec=spec)
+        except Exception:
+            logger.exception("observer %r failed for operation %s", observer, spec.id)

@@ -1,0 +1,188 @@
+"""What a registry holds of one operation, made ready to run at its first call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from operad.access import check_access
+from operad.errors import CallError, ErrorCode
+from operad.operations import Handler, OperationSpec, OperationType
+
+if TYPE_CHECKING:
+    from operad.context import OperationContext
+    from operad.envelopes import ResponseEnvelope
+    from operad.registry.pipeline import ResultPipeline
+    from operad.registry.workers import Workers
+
+
+class Entry:
+    """A spec, its handler, and who brought them; the fields below the line are made by `prepare`.
+
+    Args:
+        spec: what the operation is.
+        handler: what does it; ``None`` until somebody registers one.
+        blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
+        owner: the source that brought it; ``None`` for the application and its plugins.
+        pipeline: what becomes of its results.
+    """
+
+    __slots__ = (
+        "blocking",
+        "finish",
+        "guarded",
+        "handler",
+        "invoke",
+        "is_open",
+        "owner",
+        "pipeline",
+        "spec",
+        "streams",
+        "validator",
+    )
+
+    def __init__(
+        self,
+        spec: OperationSpec,
+        handler: Handler | None,
+        blocking: bool | None,
+        owner: str | None,
+        pipeline: ResultPipeline,
+    ) -> None:
+        self.spec = spec
+        self.handler = handler
+        self.blocking = blocking
+        self.owner = owner
+        self.pipeline = pipeline
+        # ----
+        self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
+        self.validator: Callable[[Any], bool] | None = None
+        self.finish: Callable[[Any], ResponseEnvelope[Any]]
+        self.guarded = False
+        self.is_open = False
+        self.streams = False
+
+    @property
+    def label(self) -> str:
+        """Who brought the operation, for messages."""
+        return self.owner or described(self.handler)
+
+    def prepare(self, handler: Handler, workers: Workers) -> None:
+        """Compile the schemas and choose how the handler runs: what a first call costs."""
+        spec = self.spec
+        self.is_open = spec.access_control.is_open
+        self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
+        self.guarded = self.validator is not None or not self.is_open
+        self.finish = self.pipeline.finisher(spec)
+        self.streams = (
+            spec.type is OperationType.SUBSCRIPTION
+            or _is(handler, inspect.isasyncgenfunction)
+            or _is(handler, inspect.isgeneratorfunction)
+        )
+        self.invoke = self._invoker(handler, workers)  # last: it is the mark of a prepared entry
+
+    def admit(self, input: Any, call: OperationContext) -> None:
+        """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
+        if not (self.is_open or call.trusted):
+            check_access(self.spec.access_control, call.identity, input)
+        if self.validator is not None and not self.validator(input):
+            raise _invalid_input(self.spec, input)
+
+    def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
+        """The items of a streaming handler, whatever kind of function it is."""
+        handler = self.handler
+        assert handler is not None
+        if _is(handler, inspect.isasyncgenfunction):
+            items: AsyncIterator[Any] = handler(input, call)
+            return items
+        return self._adapted(handler, input, call, workers)
+
+    def _invoker(self, handler: Handler, workers: Workers) -> Callable[[Any, OperationContext], Awaitable[Any]]:
+        """What makes an awaitable result of an input and a context."""
+        if self.streams:
+
+            async def first(input: Any, call: OperationContext) -> Any:
+                items = self.items(input, call, workers)
+                try:
+                    return await anext(items)
+                except StopAsyncIteration:
+                    message = f'the subscription "{self.spec.id}" ended without an item'
+                    raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from None
+                finally:
+                    await close(items)
+
+            return first
+        if _is(handler, inspect.iscoroutinefunction):
+            return handler
+        if self.blocking is False:
+
+            async def direct(input: Any, call: OperationContext) -> Any:
+                result = handler(input, call)
+                return await result if inspect.isawaitable(result) else result
+
+            return direct
+
+        async def threaded(input: Any, call: OperationContext) -> Any:
+            result = await workers.run(call, handler, input, call)
+            return await result if inspect.isawaitable(result) else result
+
+        return threaded
+
+    async def _adapted(
+        self, handler: Handler, input: Any, call: OperationContext, workers: Workers
+    ) -> AsyncGenerator[Any, None]:
+        """The items of a plain generator, or of what a handler returns."""
+        threaded = self.blocking is not False and not _is(handler, inspect.iscoroutinefunction)
+        result = await workers.run(call, handler, input, call) if threaded else handler(input, call)
+        if inspect.isawaitable(result):
+            result = await result
+        if inspect.isgenerator(result):
+            items = workers.items(call, result) if threaded else _in_loop(result)
+        elif hasattr(result, "__aiter__"):
+            items = aiter(result)
+        else:
+            yield result
+            return
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await close(items)
+
+
+async def _in_loop(generator: Any) -> AsyncGenerator[Any, None]:
+    try:
+        for item in generator:
+            yield item
+    finally:
+        generator.close()
+
+
+async def close(items: Any) -> None:
+    """Close an asynchronous iterator, if it can be closed."""
+    aclose = getattr(items, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+def described(handler: Handler | None) -> str:
+    """The application, with the function that it registered where there is one."""
+    name = getattr(handler, "__qualname__", None)
+    return f"the application ({getattr(handler, '__module__', '?')}.{name})" if name else "the application"
+
+
+def _is(handler: Handler, predicate: Callable[[Any], bool]) -> bool:
+    """Whether the function, or the ``__call__`` of the object, is of a kind."""
+    call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
+    return predicate(handler) or (not inspect.isroutine(handler) and predicate(call))
+
+
+def _invalid_input(spec: OperationSpec, input: Any) -> CallError:
+    errors = spec.input_schema.errors(input)
+    listed = [{"path": e.path, "message": e.message, "keyword": e.keyword} for e in errors]
+    reason = "; ".join(error.message for error in errors[:3]) or "it does not match the input schema"
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    return CallError(
+        ErrorCode.VALIDATION_ERROR, f'invalid input for "{spec.id}": {reason}{more}', {"errors": listed}
+    )

@@ -1,0 +1,219 @@
+"""The sources of a registry: loading them, following what they offer, closing them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.errors import OperadError, SourceError
+from operad.operations import Operation, OperationSpec
+from operad.registry.catalogue import Catalogue
+from operad.registry.entry import Entry
+from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
+from operad.sources import SourceContext, SourceSession
+
+if TYPE_CHECKING:
+    from operad.config.access_rules import AccessRules
+    from operad.config.file import Configuration
+    from operad.plugins.manager import Plugins
+
+logger = logging.getLogger("operad")
+
+
+@attrs.frozen
+class SourceFailure:
+    """A source of a configuration that could not be loaded."""
+
+    name: str
+    error: OperadError
+
+
+@attrs.frozen(kw_only=True)
+class SourceOptions:
+    """What every source's table may say besides the source's own options."""
+
+    namespace: str | None = None
+    access: Any = None
+    normalize: Normalize | None = None
+    on_mismatch: OnMismatch | None = None
+    trusted: bool = False
+
+
+@attrs.frozen
+class LoadedSources:
+    """What a registry has loaded."""
+
+    plugins: Plugins
+    catalogue: Catalogue
+    pipeline: ResultPipeline
+    """The registry's; a source may have other switches."""
+    failures: list[SourceFailure] = attrs.field(factory=list)
+    _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
+
+    async def load(
+        self, name: str, options: SourceOptions, table: Mapping[str, Any], base_dir: Path | None, where: str
+    ) -> list[OperationSpec]:
+        """Load one source: all of its operations, or none. See `OperationRegistry.load`."""
+        from operad.config.access_rules import AccessRules
+        from operad.config.file import structure
+
+        source = self.plugins.source(name)
+        config = structure(source.config_type, table, where)
+        rules = AccessRules.of(options.access, where)
+        context = SourceContext(
+            plugins=self.plugins,
+            namespace=options.namespace,
+            base_dir=base_dir,
+            trusted=options.trusted,
+            logger=logging.getLogger(f"operad.sources.{name}"),
+        )
+        pipeline = attrs.evolve(
+            self.pipeline,
+            normalize=options.normalize or self.pipeline.normalize,
+            on_mismatch=options.on_mismatch or self.pipeline.on_mismatch,
+        )
+        session = await source.open(config, context)
+        loaded = _LoadedSource(
+            session, f'source "{options.namespace or name}" ({name})', self.catalogue, pipeline, rules
+        )
+        try:
+            specs = loaded.start()
+        except BaseException as error:
+            await session.aclose()
+            if isinstance(error, Exception) and not isinstance(error, OperadError):
+                raise SourceError(f"{where}: its operations cannot be used: {error}") from error
+            raise
+        self._loaded.append(loaded)
+        for pattern in rules.unused(specs):
+            logger.warning('%s: access pattern "%s" fits no operation', where, pattern)
+        return specs
+
+    async def load_all(self, configuration: Configuration, *, strict: bool) -> None:
+        """Load the sources of a configuration, all at once.
+
+        Raises:
+            ExceptionGroup: with ``strict``, of the errors of those that could not be loaded.
+        """
+        async with asyncio.TaskGroup() as group:
+            for name, table in configuration.sources.items():
+                group.create_task(self._load_table(configuration, name, table, quiet=strict))
+        if strict and self.failures:
+            raise ExceptionGroup("sources could not be loaded", [failure.error for failure in self.failures])
+
+    async def _load_table(
+        self, configuration: Configuration, name: str, table: Mapping[str, Any], *, quiet: bool
+    ) -> None:
+        from operad.config.file import Variables, structure
+
+        where = f"{configuration.name}: sources.{name}"
+        variables = Variables()
+        try:
+            own = variables.expand(table, where)
+            shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
+            source_name = own.pop("type")
+            options = structure(SourceOptions, {"namespace": name, **shared}, where)
+            await self.load(source_name, options, own, configuration.base_dir, where)
+        except OperadError as error:
+            variables.redact(error)
+            self.failures.append(SourceFailure(name, error))
+            if not quiet:
+                logger.warning("source %s is not loaded: %s", name, error)
+
+    async def describe(self, operation_id: str) -> None:
+        """Let the source of an operation complete its spec."""
+        for loaded in self._loaded:
+            describe = getattr(loaded.session, "describe", None)  # a session need not be a SourceSession
+            if describe is not None and loaded.offers(operation_id):
+                await describe(operation_id)
+
+    async def aclose(self) -> None:
+        """Close the sources, the last one first, and remove their operations; one that fails is logged."""
+        cancelled: BaseException | None = None
+        while self._loaded:
+            loaded = self._loaded.pop()
+            try:
+                await loaded.aclose()
+            except Exception:
+                logger.exception("closing %s failed", loaded.owner)
+            except BaseException as error:  # noqa: BLE001  # raised below, when the others are closed, too
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+@attrs.define(eq=False)
+class _LoadedSource:
+    """One source whose operations are in a catalogue."""
+
+    session: SourceSession
+    owner: str
+    catalogue: Catalogue
+    pipeline: ResultPipeline
+    rules: AccessRules
+    _ids: set[str] = attrs.field(factory=set, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+
+    def start(self) -> list[OperationSpec]:
+        """Add the operations, all or none, and follow the session from now on."""
+        entries = [self._entry(operation) for operation in self.session.operations]
+        seen: set[str] = set()
+        for entry in entries:
+            self.catalogue.check_free(entry, "give the source another namespace")
+            if entry.spec.id in seen:
+                raise SourceError(f'{self.owner} offers operation "{entry.spec.id}" twice')
+            seen.add(entry.spec.id)
+        self.session.on_change(self.follow)
+        for entry in entries:
+            self._add(entry)
+        return [entry.spec for entry in entries]
+
+    def follow(self, operations: Sequence[Operation[..., Any]]) -> None:
+        """Make the catalogue hold what the session offers now; what cannot be used is logged and left out."""
+        if self._closed:
+            return
+        fresh: dict[str, Entry] = {}
+        for operation in operations:
+            try:
+                fresh.setdefault(operation.id, self._entry(operation))
+            except Exception:
+                logger.exception("%s offers an operation that cannot be used", self.owner)
+        for operation_id in self._ids - fresh.keys():
+            self._remove(operation_id)
+        for operation_id, entry in fresh.items():
+            held = self.catalogue.entries.get(operation_id)
+            if held is not None and held.owner != self.owner:
+                logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
+            elif held is None or held.spec is not entry.spec or held.handler is not entry.handler:
+                self._add(entry)
+
+    def offers(self, operation_id: str) -> bool:
+        """Whether the operation of that id is this source's."""
+        return operation_id in self._ids
+
+    async def aclose(self) -> None:
+        """Close the session and remove the operations."""
+        self._closed = True
+        try:
+            await self.session.aclose()
+        finally:
+            for operation_id in tuple(self._ids):
+                self._remove(operation_id)
+
+    def _entry(self, operation: Operation[..., Any]) -> Entry:
+        operation = self.rules.apply(operation)
+        return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline)
+
+    def _add(self, entry: Entry) -> None:
+        self._ids.add(entry.spec.id)
+        self.catalogue.add(entry, replace=True)
+
+    def _remove(self, operation_id: str) -> None:
+        self._ids.discard(operation_id)
+        entry = self.catalogue.entries.get(operation_id)
+        if entry is not None and entry.owner == self.owner:  # the application may have replaced it
+            self.catalogue.remove(operation_id)

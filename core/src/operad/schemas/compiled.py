@@ -1,0 +1,220 @@
+"""What a `Schema` becomes when it is first used: its normal form, its check, its cast."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from operad.schemas.casting import Casting
+from operad.schemas.checking import Checks
+from operad.schemas.explaining import invented, readable, too_deep
+from operad.schemas.members import Call
+from operad.schemas.nodes import ref_name, refs_of
+from operad.schemas.reader import Closure, SchemaLimitError, Store
+from operad.schemas.references import dialect_of, parse_pointer
+from operad.schemas.schema import SchemaError
+from operad.schemas.values import MAX_DATA_DEPTH, is_deeper
+
+__all__ = ["Compiled", "Store", "bundle", "closure_of", "dialect_of"]
+
+logger = logging.getLogger("operad.schemas.schema")
+
+
+def closure_of(store: Store, raw: Any, pointer: str, *, detached: bool) -> Closure:
+    """The normal form of a schema with all that it reaches; unknown, with the reason, where there is none."""
+    try:
+        return store.closure((), raw) if detached else store.closure(parse_pointer(pointer))
+    except LookupError as error:
+        reason = f"the document has nothing at {pointer!r} ({error})"
+    except SchemaLimitError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "nested too deeply to be read"
+    nothing = Store(True, "2020-12").closure(())
+    return replace(nothing, warnings=(f"{reason}: the schema is unknown",))
+
+
+class Compiled:
+    """The check and the cast of one schema with all that it reaches."""
+
+    __slots__ = (
+        "_cast",
+        "_checks",
+        "_root",
+        "caster",
+        "closure",
+        "is_recursive",
+        "is_unknown",
+        "normalizer",
+        "validator",
+    )
+
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+        casting = _casting(closure.store)
+        self._checks = casting.checks
+        self._root = root = closure.bodies[closure.root]
+        with casting.lock:
+            self._cast = casting.node([root])
+        members, impossible = casting.flatten([root])
+        self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
+        self.is_recursive = not closure.store.recursive.isdisjoint(closure.names)
+        if not closure.store.heavy.isdisjoint(closure.names):
+            self._cast = self._checks.remembering(self._cast)
+        self.validator = self._validator(closure)
+        self.caster, self.normalizer = self._callables()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was ignored in the schema."""
+        return self.closure.warnings
+
+    @property
+    def engine(self) -> str:
+        """How values are checked."""
+        return self._checks.engine([self.closure.bodies[name] for name in self.closure.names])
+
+    def _validator(self, closure: Closure) -> Callable[[Any], bool]:
+        if self.is_unknown:
+            return lambda _value: True
+        check = self._checks.of(self._root)
+        if not closure.store.heavy.isdisjoint(closure.names):
+            check = self._checks.remembering(check)
+
+        def validate(value: Any) -> bool:
+            try:
+                return check(value)
+            except Exception:  # noqa: BLE001  # RecursionError, or what the methods of an odd Python object raise
+                return False
+
+        return _bounded(validate) if self.is_recursive else validate
+
+    def _callables(self) -> tuple[Callable[[Any], Any], Callable[[Any], tuple[Any, bool]]]:
+        if self.is_unknown:
+            return (lambda value: value), (lambda value: (value, True))
+        inner, check, recursive = self._cast, self.validator, self.is_recursive
+
+        def cast(value: Any) -> Any:
+            if recursive and is_deeper(value, MAX_DATA_DEPTH):
+                logger.warning("a value is beyond max_data_depth = %d: it is not cast", MAX_DATA_DEPTH)
+                return value
+            try:
+                return inner(value, Call())
+            except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
+                logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
+                return value
+
+        def normalize(value: Any) -> tuple[Any, bool]:
+            if recursive and is_deeper(value, MAX_DATA_DEPTH):
+                return cast(value), False
+            call = Call()
+            try:
+                out = inner(value, call)
+            except Exception:  # noqa: BLE001  # see above
+                return cast(value), False
+            return out, check(out) and call.invented is None
+
+        return cast, normalize
+
+    def errors(self, value: Any) -> list[SchemaError]:
+        """What is wrong with a value."""
+        if self.validator(value):
+            return []
+        if self.is_recursive and is_deeper(value, MAX_DATA_DEPTH):
+            return [too_deep(MAX_DATA_DEPTH)]
+        try:
+            found = self._checks.found(value, self._root)
+        except Exception as error:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
+            if isinstance(error, RecursionError):
+                return [too_deep(MAX_DATA_DEPTH)]
+            text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
+            return [SchemaError("$", text, "", "a JSON value", type(value).__name__)]
+        return readable(found, self.closure.patterns) or [
+            SchemaError(
+                "$", "expected a value of the schema at $", "", "a value of the schema", type(value).__name__
+            )
+        ]
+
+    def mismatches(self, value: Any) -> list[SchemaError]:
+        """What is worth a warning once a value is cast."""
+        call = Call()
+        out = value
+        if not (self.is_recursive and is_deeper(value, MAX_DATA_DEPTH)):
+            try:
+                out = self._cast(value, call)
+            except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
+                call = Call()
+        return invented(out, call.invented or []) + self.errors(out)
+
+
+def _bounded(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: not is_deeper(value, MAX_DATA_DEPTH) and check(value)
+
+
+def _casting(store: Store) -> Casting:
+    """The checks and casts of a document, shared by all of its schemas."""
+    with store.lock:
+        if store.casting is None:
+            store.casting = Casting(Checks(store.bodies, store.heavy))
+        casting: Casting = store.casting
+        return casting
+
+
+def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
+    """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
+    used = dialect_of(raw) or dialect_of(document) or dialect or "2020-12"
+    store = Store(raw if document is None else document, used, annotations=True)
+    closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
+    names: dict[str, str] = {}
+    for name in closure.names:
+        names[name] = _export_name(closure.store.location(name), set(names.values()))
+    bodies = {name: _renamed(closure.bodies[name], names) for name in closure.names}
+    root: dict[str, Any] | bool = bodies.pop(closure.root)
+    if isinstance(root, bool):
+        return root
+    if any(closure.root in refs_of(closure.bodies[name]) for name in closure.names):
+        bodies[closure.root] = root
+        root = {"$ref": f"#/$defs/{_token(names[closure.root])}"}
+    if bodies:
+        root = {**root, "$defs": {names[name]: body for name, body in bodies.items()}}
+    return root
+
+
+def _export_name(location: tuple[Any, ...], taken: set[str]) -> str:
+    words = [token for token in location if isinstance(token, str)]
+    base = words[-1] if words else "root"
+    name, count = base, 2
+    while name in taken:
+        name, count = f"{base}{count}", count + 1
+    return name
+
+
+def _token(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~$&+,;=@!*'()")
+
+
+def _renamed(node: Any, names: dict[str, str], values: bool = False) -> Any:
+    """A copy of a normal form with the names of `names`; inside `const` and the like nothing is a reference."""
+    if isinstance(node, list):
+        return [_renamed(item, names, values) for item in node]
+    if not isinstance(node, dict):
+        return node
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "$ref" and isinstance(value, str) and not values:
+            out[key] = f"#/$defs/{_token(names[ref_name(node)])}"
+        elif key == "$siblings" and not values:
+            continue
+        elif (
+            key in ("properties", "patternProperties", "dependentSchemas")
+            and not values
+            and isinstance(value, dict)
+        ):
+            out[key] = {name: _renamed(child, names) for name, child in value.items()}
+        else:
+            out[key] = _renamed(value, names, values or key in ("const", "enum", "default", "examples", "example"))
+    return out

@@ -1,0 +1,64 @@
+"""What casts share: the members of a node, what their conjunction allows, and the state of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from operad.schemas.values import equal
+
+ABSENT: Any = object()
+"""In the place of a value: there is none."""
+
+Members = tuple[dict[str, Any], ...]
+"""The schemas whose conjunction is a node, without their references, `allOf` and `$siblings`."""
+
+
+class Call:
+    """What one cast keeps: the zero values it invented, as (container, key), and its budget."""
+
+    invented: list[tuple[Any, Any]] | None = None
+    recasts = 0
+    filled = 0
+
+
+Caster = Callable[[Any, Call], Any]
+
+
+def identity(value: Any, _call: Call) -> Any:
+    """The cast of a schema that says nothing."""
+    return value
+
+
+def node_types(members: Members) -> list[str] | None:
+    """The JSON types that every member allows, in the first one's order; None when none says."""
+    types: list[str] | None = None
+    for member in members:
+        given = member.get("type")
+        if given is None:
+            continue
+        names = [given] if isinstance(given, str) else given
+        types = names if types is None else both(types, names)
+    return types
+
+
+def both(left: list[str], right: list[str]) -> list[str]:
+    out = []
+    for name in left:
+        if name in right or (name == "integer" and "number" in right):
+            out.append(name)
+        elif name == "number" and "integer" in right:
+            out.append("integer")
+    return out
+
+
+def allowed_values(members: Members) -> list[Any] | None:
+    """The values of `enum` and `const`, as far as every member allows them; None when none says."""
+    values: list[Any] | None = None
+    for member in members:
+        for given in ([member["const"]] if "const" in member else None, member.get("enum")):
+            if given is not None:
+                values = (
+                    given if values is None else [one for one in values if any(equal(one, two) for two in given)]
+                )
+    return values

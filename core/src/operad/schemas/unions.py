@@ -1,0 +1,167 @@
+"""The cast of unions: which branch a value is meant to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from operad.schemas.checking import Check
+from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, both, node_types
+from operad.schemas.nodes import Body
+from operad.schemas.values import equal, is_type
+
+if TYPE_CHECKING:
+    from operad.schemas.casting import Casting
+
+MAX_RECASTS = 100
+"""How often, in one cast, a union may change its mind about the branch of a value that it has cast."""
+_NAMES = ("null", "boolean", "integer", "number", "string", "array", "object")
+
+
+class Union:
+    """One `anyOf` or `oneOf` of a node: chooses a branch for a value, then casts by it and its siblings."""
+
+    def __init__(self, casting: Casting, members: Members, member: dict[str, Any], key: str) -> None:
+        self.casting = casting
+        self.branches: list[Body] = member[key]
+        self.siblings = [casting.reduced(one, key) if one is member else one for one in members]
+        self.tag, self.tags = self._discriminator(member, key)
+        count = len(self.branches)
+        self.casts: list[Caster | None] = [None] * count
+        self.checks: list[Check | None] = [None] * count
+        self.scores: list[list[tuple[str, list[Check], list[Any]]] | None] = [None] * count
+        types = [branch_types(casting, branch) for branch in self.branches]
+        self.fits = {name: [i for i, allowed in enumerate(types) if _fits(name, allowed)] for name in _NAMES}
+
+    def _discriminator(self, member: dict[str, Any], key: str) -> tuple[str | None, dict[str, int]]:
+        given = member.get("discriminator")
+        if given is None or given["union"] != key:
+            return None, {}
+        return given["propertyName"], given["tags"]
+
+    def cast(self, value: Any, call: Call) -> Any:
+        """The value, cast by the branch that it is, or that its cast form is."""
+        chosen, out = self.choose(value, call)
+        if chosen is None:
+            return value
+        if out is ABSENT:
+            out = self.branch(chosen)(value, call)
+        tried = {chosen}
+        while out is not value:
+            again, _ = self.choose(out, call, chosen)
+            if again == chosen or again is None:
+                break
+            # What was stripped, filled or converted made it another branch's value: settle there,
+            # or, if the branches pass it round for ever, leave it as it came.
+            call.recasts += 1
+            if again in tried or call.recasts > MAX_RECASTS:
+                return value
+            tried.add(again)
+            chosen = again
+            out = self.branch(chosen)(out, call)
+        return out
+
+    def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any]:
+        """The branch of a value, and the cast value where finding it took a cast."""
+        if self.tag is not None and isinstance(value, dict):
+            tag = value.get(self.tag)
+            if isinstance(tag, str) and tag in self.tags:
+                return self.tags[tag], ABSENT
+        name = _json_type(value)
+        if name is None:
+            return None, ABSENT
+        fitting = self.fits[name]
+        if len(fitting) == 1:
+            return fitting[0], ABSENT
+        if not fitting:
+            return (None, ABSENT) if before is not None else self._try(value, call)
+        valid = [index for index in fitting if self.check(index)(value)]
+        ranked = valid or fitting
+        if len(ranked) > 1 and isinstance(value, dict):
+            return max(ranked, key=lambda index: (self.score(index, value), -index)), ABSENT
+        return ranked[0], ABSENT
+
+    def _try(self, value: Any, call: Call) -> tuple[int | None, Any]:
+        for index in range(len(self.branches)):
+            if self.branches[index] is False:
+                continue
+            out = self.branch(index)(value, call)
+            if out is not value and self.check(index)(out):
+                return index, out
+        return None, ABSENT
+
+    def branch(self, index: int) -> Caster:
+        """The cast by one branch and the union's siblings."""
+        cast = self.casts[index]
+        if cast is None:
+            with self.casting.lock:
+                cast = self.casts[index] = self.casting.node([*self.siblings, self.branches[index]])
+        return cast
+
+    def check(self, index: int) -> Check:
+        """Whether a value is valid by one branch."""
+        check = self.checks[index]
+        if check is None:
+            with self.casting.lock:
+                check = self.checks[index] = self.casting.checks.of(self.branches[index])
+        return check
+
+    def score(self, index: int, value: dict[Any, Any]) -> int:
+        """How much an object looks like a branch: 1 for a declared property, 10 for a valid one, 100 for a tag."""
+        rows = self.scores[index]
+        if rows is None:
+            with self.casting.lock:
+                rows = self.scores[index] = self._rows(index)
+        total = 0
+        for name, checks, tags in rows:
+            if name in value:
+                item = value[name]
+                total += 1
+                if all(check(item) for check in checks):
+                    total += 10
+                if any(equal(item, tag) for tag in tags):
+                    total += 100
+        return total
+
+    def _rows(self, index: int) -> list[tuple[str, list[Check], list[Any]]]:
+        members, _ = self.casting.flatten([self.branches[index]])
+        properties: dict[str, list[Body]] = {}
+        for member in members:
+            for name, schema in member.get("properties", {}).items():
+                properties.setdefault(name, []).append(schema)
+        rows = []
+        for name, schemas in properties.items():
+            values = allowed_values(self.casting.flatten(schemas)[0])
+            tags = values if values is not None and len(values) == 1 else []
+            rows.append((name, [self.casting.checks.of(schema) for schema in schemas], tags))
+        return rows
+
+
+def branch_types(casting: Casting, branch: Body, depth: int = 0) -> set[str] | None:
+    """The JSON types that a schema allows; None for all of them."""
+    if branch is False:
+        return set()
+    members, impossible = casting.flatten([branch])
+    if impossible:
+        return set()
+    given = node_types(members)
+    allowed = None if given is None else set(given)
+    values = allowed_values(members)
+    if values is not None:
+        names = {name for value in values for name in _NAMES if is_type(value, name)}
+        allowed = names if allowed is None else {name for name in names if name in allowed or name == "integer"}
+    for member in members:
+        for key in ("anyOf", "oneOf"):
+            if key in member and depth < 8:
+                below = [branch_types(casting, one, depth + 1) for one in member[key]]
+                if all(one is not None for one in below):
+                    union = {name for one in below if one is not None for name in one}
+                    allowed = union if allowed is None else set(both(sorted(allowed), sorted(union)))
+    return allowed
+
+
+def _fits(name: str, allowed: set[str] | None) -> bool:
+    return allowed is None or name in allowed or (name == "integer" and "number" in allowed)
+
+
+def _json_type(value: Any) -> str | None:
+    return next((name for name in _NAMES if is_type(value, name)), None)

@@ -1,0 +1,208 @@
+"""What a cast puts where something is missing: defaults and zero values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from operad.schemas.members import ABSENT, Call, Members, allowed_values, node_types
+from operad.schemas.nodes import Body
+
+if TYPE_CHECKING:
+    from operad.schemas.casting import Casting
+
+MAX_FILL = 10_000
+"""`max_fill`: the parts of a value that a default or a zero value may have; a larger one is not filled in."""
+MAX_FILLED = 1_000_000
+"""`max_filled`: the parts that defaults and zero values may add in one cast; what is beyond stays absent."""
+
+_INFINITE: Any = object()
+
+
+class Fill:
+    """The value of a missing property: its default, or the zero value that being required asks for."""
+
+    __slots__ = ("casting", "default", "invents", "known", "looped", "schemas", "size", "value")
+
+    def __init__(self, casting: Casting, schemas: list[Body], *, zero: bool) -> None:
+        members, _ = casting.flatten(schemas)
+        self.casting = casting
+        self.schemas = schemas
+        self.invents = zero
+        self.known = False
+        self.looped = False
+        self.size = 0
+        self.value: Any = ABSENT
+        self.default = next((member["default"] for member in members if "default" in member), ABSENT)
+
+    def __call__(self, out: Any, key: Any, call: Call) -> None:
+        value = self.value if self.known else self.template()
+        if value is ABSENT:
+            return
+        if isinstance(value, (dict, list)):
+            call.filled += self.size
+            if call.filled > MAX_FILLED:
+                return
+            value = _copied(value)
+        if isinstance(out, list):
+            out.append(value)
+        else:
+            out[key] = value
+        if self.invents:
+            if call.invented is None:
+                call.invented = []
+            call.invented.append((out, key))
+
+    def template(self) -> Any:
+        """The value, made once. One that would contain itself, at any distance, is absent."""
+        with self.casting.lock:
+            if self.known:
+                return self.value
+            busy = self.casting.busy
+            if self in busy:
+                for fill in busy[busy.index(self) :]:
+                    fill.looped = True
+                return ABSENT
+            busy.append(self)
+            try:
+                value = self._zero() if self.invents else self._default()
+            except RecursionError:
+                value = ABSENT
+            finally:
+                busy.pop()
+            self.size = 0 if value is ABSENT else count_parts(value, MAX_FILL + 1)
+            if self.looped or self.size > MAX_FILL:
+                value = ABSENT
+            self.value = value
+            self.known = True
+            return value
+
+    def _zero(self) -> Any:
+        return self.casting.zeros.of(self.schemas)
+
+    def _default(self) -> Any:
+        return self.casting.node(self.schemas)(_copied(self.default), Call())
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def count_parts(value: Any, most: int) -> int:
+    """The parts of a value, counted up to `most`."""
+    stack = [value]
+    count = 0
+    while stack and count < most:
+        item = stack.pop()
+        count += 1
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return count
+
+
+class Zeros:
+    """Zero values: the smallest value of a type. One that would contain itself does not exist."""
+
+    def __init__(self, casting: Casting) -> None:
+        self.casting = casting
+        self.known: dict[tuple[int, ...], tuple[Members, Any]] = {}
+        self.stack: list[tuple[int, ...]] = []
+        self.lowest = 0
+        self.steps = 0
+
+    def of(self, schemas: list[Body]) -> Any:
+        """The zero value of a conjunction, or `ABSENT`."""
+        self.stack, self.steps = [], 0
+        self.lowest = 0
+        value = self._of(schemas)
+        return ABSENT if value is _INFINITE else value
+
+    def _of(self, schemas: Iterable[Body]) -> Any:
+        members, impossible = self.casting.flatten(schemas)
+        if impossible or not members:
+            return ABSENT
+        key = tuple(map(id, members))
+        if key in self.known:
+            return self.known[key][1]
+        if key in self.stack:
+            self.lowest = min(self.lowest, self.stack.index(key))
+            return _INFINITE
+        self.steps += 1
+        if self.steps > MAX_FILL:
+            return ABSENT
+        before, self.lowest = self.lowest, len(self.stack)
+        self.stack.append(key)
+        value = self._value(members)
+        self.stack.pop()
+        if value is not _INFINITE and value is not ABSENT and count_parts(value, MAX_FILL + 1) > MAX_FILL:
+            value = ABSENT
+        # What was found while something below was still being made may be different without it.
+        if self.lowest >= len(self.stack) and self.steps <= MAX_FILL:
+            self.known[key] = (members, value)
+        self.lowest = min(before, self.lowest)
+        return value
+
+    def _value(self, members: Members) -> Any:
+        types = node_types(members)
+        values = allowed_values(members)
+        if values is not None and len(values) == 1:
+            return _copied(values[0])
+        nullable = (types is not None and "null" in types) or (types is None and self._has_null_branch(members))
+        if nullable and (values is None or None in values):
+            return None
+        if values:
+            return _copied(values[0])
+        for member in members:
+            for key in ("anyOf", "oneOf"):
+                if key in member:
+                    return self._union(members, member, key)
+        return self._typed(types[0], members) if types else ABSENT
+
+    def _has_null_branch(self, members: Members) -> bool:
+        for member in members:
+            for key in ("anyOf", "oneOf"):
+                for branch in member.get(key, ()):
+                    flat, _ = self.casting.flatten([branch])
+                    if "null" in (node_types(flat) or ()) or (allowed_values(flat) == [None]):
+                        return True
+        return False
+
+    def _union(self, members: Members, member: dict[str, Any], key: str) -> Any:
+        infinite = False
+        for branch in member[key]:
+            rest = [self.casting.reduced(one, key) if one is member else one for one in members]
+            value = self._of([*rest, branch])
+            if value is not ABSENT and value is not _INFINITE:
+                return value
+            infinite = infinite or value is _INFINITE
+        return _INFINITE if infinite else ABSENT
+
+    def _typed(self, name: str, members: Members) -> Any:
+        if name in ("integer", "number"):
+            least = max([0, *(member["minimum"] for member in members if "minimum" in member)])
+            return math.ceil(least) if name == "integer" else least
+        if name == "object":
+            return self._object(members)
+        return {"string": "", "boolean": False, "array": [], "null": None}[name]
+
+    def _object(self, members: Members) -> Any:
+        out: dict[str, Any] = {}
+        for name, _exact, _cast, fill in self.casting.shape(members).rows:
+            if fill is None:
+                continue
+            if fill.invents:
+                value = self._of(fill.schemas)
+                if value is _INFINITE:
+                    return _INFINITE
+            else:
+                state = self.stack, self.lowest, self.steps
+                value = fill.template()
+                self.stack, self.lowest, self.steps = state
+            if value is not ABSENT:
+                out[name] = _copied(value)
+        return out
