@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_mcp.blocks import (
+    from operad_mcp._blocks import (
         Annotations,
         AudioContent,
         ContentBlock,
@@ -18,31 +18,30 @@ if TYPE_CHECKING:
         TextContent,
         map_mcp_content_blocks,
     )
-    from operad_mcp.client import MCPClientWrapper, close_mcp_client, create_mcp_client
+    from operad_mcp.client import MCPClientLoader, MCPClientWrapper, close_mcp_client, create_mcp_client, from_mcp
     from operad_mcp.config import MCPAuth, MCPClientConfig, MCPProgress, load_mcp_servers
     from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
-    from operad_mcp.loader import MCPClientLoader, from_mcp
 
 # Imported when first used: whoever has this plugin installed imports this package, most for its entry point alone.
 _MODULES = {
-    "Annotations": "blocks",
-    "AudioContent": "blocks",
-    "ContentBlock": "blocks",
-    "ImageContent": "blocks",
+    "Annotations": "_blocks",
+    "AudioContent": "_blocks",
+    "ContentBlock": "_blocks",
+    "ImageContent": "_blocks",
     "MCPAuth": "config",
     "MCPClientConfig": "config",
-    "MCPClientLoader": "loader",
+    "MCPClientLoader": "client",
     "MCPClientWrapper": "client",
     "MCPProgress": "config",
     "MCPResponseMeta": "envelopes",
-    "ResourceContent": "blocks",
-    "ResourceLinkContent": "blocks",
-    "TextContent": "blocks",
+    "ResourceContent": "_blocks",
+    "ResourceLinkContent": "_blocks",
+    "TextContent": "_blocks",
     "close_mcp_client": "client",
     "create_mcp_client": "client",
-    "from_mcp": "loader",
+    "from_mcp": "client",
     "load_mcp_servers": "config",
-    "map_mcp_content_blocks": "blocks",
+    "map_mcp_content_blocks": "_blocks",
     "mcp_envelope": "envelopes",
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
+from operad_mcp._live import ServerLogger
 from operad_mcp.config import MCPClientConfig
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Callbacks:
     def __init__(
         self,
         config: MCPClientConfig,
-        logger: logging.Logger,
+        logger: ServerLogger,
         notified: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
         self._config = config
@@ -69,7 +70,7 @@ class Callbacks:
     async def _log(self, params: Any) -> None:
         entry = _json(params)
         if self._config.on_log is not None:
-            await _maybe_await(self._config.on_log(entry))
+            await maybe_await(self._config.on_log(entry))
         else:
             level = _LEVELS.get(str(entry.get("level")), logging.INFO)
             self._logger.log(level, "%s", entry.get("data"), extra={"mcp_logger": entry.get("logger")})
@@ -169,6 +170,7 @@ def _json(model: Any) -> Json:
     return dumped
 
 
-async def _maybe_await(value: Any) -> None:
+async def maybe_await(value: Any) -> None:
+    """Wait for what a callback returned, if that is to be waited for."""
     if inspect.isawaitable(value):
         await value

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from operad_mcp._errors import HTTP_ERROR, UNREACHABLE
 from operad_mcp._stdio import TOO_LARGE
 from operad_mcp.config import MCPClientConfig
+from operad_mcp.errors import HTTP_ERROR, UNREACHABLE
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from operad_mcp._live import ServerLogger
 from operad_mcp.config import MCPClientConfig
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _decode = msgspec.json.Decoder().decode
 
 @asynccontextmanager
 async def stdio_streams(
-    config: MCPClientConfig, logger: logging.Logger
+    config: MCPClientConfig, logger: ServerLogger
 ) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
     """Start the program and talk to it; both streams are the same object.
 
@@ -77,7 +78,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
     a cancelled caller never leaves half a message there.
     """
 
-    def __init__(self, config: MCPClientConfig, logger: logging.Logger) -> None:
+    def __init__(self, config: MCPClientConfig, logger: ServerLogger) -> None:
         self._limit = config.max_message_bytes
         self._logger = logger
         self._pieces: list[bytes] = []

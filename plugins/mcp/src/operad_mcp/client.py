@@ -1,18 +1,19 @@
-"""A connected server and its operations."""
+"""Connected servers and their operations: one, or several at once."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from operad import CallError, Operation
+from operad import CallError, OperadError, Operation
+from operad_mcp._connection import Connection
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.connection import Connection
 from operad_mcp.operations import Offer
 
+logger = logging.getLogger("operad.mcp")
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
@@ -51,8 +52,7 @@ class MCPClientWrapper:
     @property
     def instructions(self) -> str | None:
         """What the server says about its use."""
-        live = self.client._current
-        return None if live is None else live.instructions
+        return self.client.instructions
 
     def on_change(self, callback: OnChange) -> None:
         """Call ``callback`` with all operations whenever they change."""
@@ -91,7 +91,7 @@ class MCPClientWrapper:
                 for what in ("all",) if "all" in changed else sorted(changed):
                     await self._offer.refresh(what)
             except CallError as error:  # the operations stay as they were
-                self.client.logger.warning("%s: listing again failed: %s", self.name, error)
+                self.client.logger.warning("listing again failed: %s", error)
                 continue
             after = self._offer.operations
             if len(after) != len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
@@ -114,7 +114,7 @@ async def create_mcp_client(
         config: how to reach it.
         namespace: of the operations; ``name`` by default.
         prefix: of the operations' names.
-        logger: for diagnostics and the server's own log; ``operad.mcp.<name>`` by default.
+        logger: for diagnostics and the server's own log; ``operad.mcp`` by default.
 
     Raises:
         CallError: it cannot be started or reached, or does not speak the protocol.
@@ -136,3 +136,102 @@ async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
 def safe_namespace(name: str) -> str:
     """A server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name) or "mcp"
+
+
+async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
+    """Connect to a server: its operations, and the connection that they need.
+
+    Args:
+        name: what to call the server; the namespace of its operations.
+        config: how to reach it; or give its fields as keywords.
+        options: the fields of `MCPClientConfig`.
+
+    Raises:
+        CallError: it cannot be started or reached, or does not speak the protocol.
+        ConfigError: the options do not say how to reach it.
+    """
+    if config is not None and options:
+        raise TypeError("from_mcp takes a config or its fields, not both")
+    return await create_mcp_client(name, config if config is not None else MCPClientConfig(**options))
+
+
+class MCPClientLoader:
+    """The clients of several servers, by name.
+
+    `failures` holds the errors of servers that could not be loaded.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str, MCPClientWrapper] = {}
+        self.failures: dict[str, OperadError] = {}
+
+    async def load(
+        self,
+        servers: Mapping[str, MCPClientConfig],
+        *,
+        strict: bool = False,
+        **options: Any,
+    ) -> list[MCPClientWrapper]:
+        """Connect to servers, all at the same time; one that fails does not stop the others.
+
+        Args:
+            servers: configurations by name.
+            strict: raise an `ExceptionGroup` if any fails, and close those that this call connected.
+            options: further arguments of `create_mcp_client`.
+        """
+        names = list(servers)
+        taken = [name for name in names if name in self._clients]
+        if taken:
+            raise OperadError(f"MCP server {', '.join(taken)}: loaded already; close it first")
+        results = await _gather([create_mcp_client(name, config, **options) for name, config in servers.items()])
+        loaded: list[MCPClientWrapper] = []
+        failed: dict[str, OperadError] = {}
+        unexpected: list[BaseException] = []
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, MCPClientWrapper):
+                loaded.append(result)
+            elif isinstance(result, OperadError):
+                failed[name] = result
+            else:
+                unexpected.append(result)
+        if unexpected or (strict and failed):
+            await asyncio.gather(*(wrapper.aclose() for wrapper in loaded))
+            if unexpected:
+                raise unexpected[0]
+            raise ExceptionGroup("MCP servers could not be loaded", list(failed.values()))
+        for name, error in failed.items():
+            logger.warning("MCP server %s is not loaded: %s", name, error)
+        self.failures.update(failed)
+        self._clients.update({wrapper.name: wrapper for wrapper in loaded})
+        return loaded
+
+    def get_client(self, name: str) -> MCPClientWrapper | None:
+        """The client of a server, or ``None``."""
+        return self._clients.get(name)
+
+    def get_all_wrappers(self) -> list[MCPClientWrapper]:
+        """All clients."""
+        return list(self._clients.values())
+
+    def get_all_operations(self) -> Sequence[Operation[..., Any]]:
+        """The operations of all servers."""
+        return [operation for wrapper in self._clients.values() for operation in wrapper.operations]
+
+    async def close_all(self) -> None:
+        """Close all clients, at the same time; idempotent."""
+        clients, self._clients = list(self._clients.values()), {}
+        for result in await asyncio.gather(*map(close_mcp_client, clients), return_exceptions=True):
+            if isinstance(result, BaseException):
+                logger.error("closing an MCP client failed", exc_info=result)
+
+
+async def _gather(connecting: list[Any]) -> list[Any]:
+    """All results or errors; if this task is cancelled, whatever was connected is closed."""
+    tasks = [asyncio.ensure_future(each) for each in connecting]
+    try:
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    except asyncio.CancelledError:
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, MCPClientWrapper):
+                await result.aclose()
+        raise

@@ -141,7 +141,7 @@ class MCPClientConfig:
     on_progress: Callable[[MCPProgress], Any] | None = None
     """Called with the progress of calls; asked of servers only if given."""
     on_log: Callable[[Json], Any] | None = None
-    """Called with ``{level, logger, data}``; the default is the logger ``operad.mcp.<name>``."""
+    """Called with ``{level, logger, data}``; the default is the logger ``operad.mcp``."""
     log_level: LogLevel | None = None
     """What to ask the server to log."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -10,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from operad import CallError, Operation, OperationContext, OperationSpec, OperationType, ResponseEnvelope
-from operad.schemas import Schema, from_schema
+from operad import (
+    CallError,
+    Operation,
+    OperationContext,
+    OperationSpec,
+    OperationType,
+    ResponseEnvelope,
+    Schema,
+    from_schema,
+)
+from operad_mcp._blocks import TextContent, as_text, map_mcp_content_blocks
+from operad_mcp._connection import Connection
+from operad_mcp._live import Live
 from operad_mcp._raw import object_schema
 from operad_mcp._templates import expand, variables
-from operad_mcp.blocks import TextContent, _as_text, map_mcp_content_blocks
 from operad_mcp.config import MCPClientConfig, MCPProgress
-from operad_mcp.connection import Connection, Live
 from operad_mcp.envelopes import mcp_envelope
 
 Json = dict[str, Any]
@@ -61,7 +69,7 @@ class Offer:
         self._config: MCPClientConfig = connection.config
         self._namespace = namespace
         self._prefix = prefix
-        self._logger: logging.Logger = connection.logger
+        self._logger = connection.logger
         self._made: dict[tuple[str, str], tuple[Any, AnyOperation]] = {}
         self.tools: Sequence[AnyOperation] = ()
         self.resources: Sequence[AnyOperation] = ()
@@ -103,7 +111,7 @@ class Offer:
         except CallError as error:
             if required:
                 raise
-            self._logger.warning("%s: %s cannot be listed: %s", self._connection.name, key, error)
+            self._logger.warning("%s cannot be listed: %s", key, error)
             return []
 
     def _each(
@@ -355,7 +363,7 @@ def tool_envelope(raw: Any, live: Live, text_schema: Schema | None = None) -> Re
         text_schema: take a lone text that is JSON, and fits, as the data.
     """
     if not isinstance(raw, dict):
-        raw = {"content": [TextContent.of(_as_text(raw))]}
+        raw = {"content": [TextContent.of(as_text(raw))]}
     content = map_mcp_content_blocks(raw.get("content"))
     is_error = raw.get("isError") is True
     structured = raw.get("structuredContent", msgspec.UNSET)
@@ -406,9 +414,9 @@ def _progress(config: MCPClientConfig, operation_id: str, context: OperationCont
         return None
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
-        from operad_mcp._callbacks import _maybe_await
+        from operad_mcp._callbacks import maybe_await
 
-        await _maybe_await(report(MCPProgress(operation_id, context.request_id, progress, total, message)))
+        await maybe_await(report(MCPProgress(operation_id, context.request_id, progress, total, message)))
 
     return progress
 

@@ -68,15 +68,14 @@ async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) 
     from operad_mcp.client import create_mcp_client
 
     try:
-        wrapper = await create_mcp_client(name, config, namespace=context.namespace, logger=context.logger)
+        wrapper = await create_mcp_client(name, config, namespace=context.namespace)
     except CallError as error:
         raise SourceError(f"{error.message}{_hint(config, error)}") from error
     return MCPSession([wrapper])
 
 
 async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
-    from operad_mcp.client import safe_namespace
-    from operad_mcp.loader import MCPClientLoader
+    from operad_mcp.client import MCPClientLoader, safe_namespace
 
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):

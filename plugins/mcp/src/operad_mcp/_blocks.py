@@ -64,12 +64,13 @@ class ContentBlock:
         """The block of a JSON form; a text block with the JSON, if it is none of the protocol."""
         if isinstance(wire, Mapping):
             kind = _KINDS.get(cast("str", wire.get("type"))) if isinstance(wire.get("type"), str) else None
-            if kind is not None and kind._fits(wire):
+            if kind is not None and kind.fits(wire):
                 return kind(wire)
-        return TextContent.of(_as_text(wire))
+        return TextContent.of(as_text(wire))
 
     @classmethod
-    def _fits(cls, wire: Mapping[str, Any]) -> bool:
+    def fits(cls, wire: Mapping[str, Any]) -> bool:
+        """Whether a JSON object has what this kind of block requires."""
         return all(isinstance(wire.get(name), str) for name in cls.required)
 
     @property
@@ -137,7 +138,8 @@ class ResourceContent(ContentBlock):
     """A resource, embedded: `text` or `blob`."""
 
     @classmethod
-    def _fits(cls, wire: Mapping[str, Any]) -> bool:
+    def fits(cls, wire: Mapping[str, Any]) -> bool:
+        """Whether a JSON object has what this kind of block requires."""
         resource = wire.get("resource")
         return (
             isinstance(resource, Mapping)
@@ -243,7 +245,8 @@ def _block(block: Any) -> ContentBlock:
     return ContentBlock.from_wire(block)
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as JSON, or as Python shows it where it is none."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):

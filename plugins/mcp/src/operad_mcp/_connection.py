@@ -9,45 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from operad import CallError, ErrorCode, OperadError
-from operad_mcp._errors import ConnectionLost, SessionExpired, classify, leaf
+from operad_mcp._live import Live, ServerLogger
+from operad_mcp._watching import Watchers, listen, updates
 from operad_mcp.config import MCPClientConfig
+from operad_mcp.errors import ConnectionLost, SessionExpired, classify, leaf
 
 if TYPE_CHECKING:
     import httpx2
-    from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import ProgressFnT
 
     from operad_mcp._stdio import ServerProcess
 
 Json = dict[str, Any]
-MODERN = "2026-07-28"
-_MAX_ROUNDS = 10
-_EVENTS_KEPT = 1024
-
-
-@attrs.frozen(eq=False)
-class Live:
-    """A connection that is up."""
-
-    session: ClientSession
-    closed: asyncio.Event
-    stop: asyncio.Event
-    protocol_version: str
-    server: Json
-    capabilities: Json
-    instructions: str | None
-
-    @property
-    def modern(self) -> bool:
-        """Whether it speaks the stateless protocol."""
-        return self.protocol_version >= MODERN
 
 
 class Connection:
@@ -69,8 +47,8 @@ class Connection:
     ) -> None:
         self.name = name
         self.config = config
-        self.logger = logger or logging.getLogger(f"operad.mcp.{name}")
-        self._on_change = on_change
+        self.logger = ServerLogger(name, logger)
+        self._watchers = Watchers(on_change)
         self._current: Live | None = None
         self._connecting: asyncio.Task[Live] | None = None
         self._owners: set[asyncio.Task[None]] = set()
@@ -79,7 +57,6 @@ class Connection:
         self._auth: httpx2.Auth | None = None
         self._process: ServerProcess | None = None
         self._connections = 0
-        self._watchers: dict[str, set[asyncio.Queue[Json | None]]] = {}
 
     # --- connecting ----------------------------------------------------------------------------
 
@@ -120,8 +97,8 @@ class Connection:
                 raise self._unavailable(again) from again
         self._current = live
         self._connections += 1
-        if self._connections > 1 and self._on_change is not None:
-            self._on_change("all")
+        if self._connections > 1 and self._watchers.on_change is not None:
+            self._watchers.on_change("all")
         return live
 
     async def _start(self) -> Live:
@@ -158,16 +135,14 @@ class Connection:
             if not ready.done():
                 ready.set_exception(self._connect_error(error))
             else:
-                self.logger.info("the connection to MCP server %s ended: %r", self.name, error)
+                self.logger.info("the connection ended: %r", error)
         finally:
             closed.set()
-            for queues in self._watchers.values():
-                for queue in queues:
-                    _put(queue, None)
+            self._watchers.lost()
 
     async def _watch(self, live: Live) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (live.closed, live.stop)]
-        listener = asyncio.ensure_future(self._listen(live))
+        listener = asyncio.ensure_future(listen(live, self.logger))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -185,10 +160,11 @@ class Connection:
         from mcp_types import Implementation
 
         from operad_mcp._callbacks import Callbacks
+        from operad_mcp._negotiation import negotiate
         from operad_mcp._raw import RawDispatcher
 
         read, write = await stack.enter_async_context(await self._streams())
-        callbacks = Callbacks(self.config, self.logger, self._notified)
+        callbacks = Callbacks(self.config, self.logger, self._watchers.notified)
         inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write, on_stream_exception=callbacks.stream_error)
         session = await stack.enter_async_context(
             ClientSession(
@@ -198,7 +174,7 @@ class Connection:
                 **callbacks.for_session(),
             )
         )
-        await self._negotiate(session)
+        self._legacy = await negotiate(session, self.config, legacy=self._legacy) or self._legacy
         version = session.protocol_version
         assert version is not None
         found: Any = session.server_capabilities
@@ -213,7 +189,7 @@ class Connection:
             session.instructions,
         )
         if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:
-            await self._send(live, "logging/setLevel", {"level": self.config.log_level}, None)
+            await self._exchange(live, "logging/setLevel", {"level": self.config.log_level})
         return live
 
     async def _streams(self) -> AbstractAsyncContextManager[tuple[Any, Any]]:
@@ -226,7 +202,9 @@ class Connection:
             if self._auth is None:
                 self._auth = await http_auth(self.config, self.name)
             return http_streams(self.config, self._auth)
-        return _memory_streams(self.config.server)
+        from operad_mcp._memory import memory_streams
+
+        return memory_streams(self.config.server)
 
     @asynccontextmanager
     async def _program(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -236,124 +214,36 @@ class Connection:
             self._process = streams[0]
             yield streams
 
-    async def _negotiate(self, session: ClientSession) -> None:
-        """Find the protocol: ask (2026-07-28), and shake hands with who does not know the question."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
-        from pydantic import ValidationError
-
-        from operad_mcp._errors import CONNECTION_CLOSED, UNREACHABLE
-
-        refusal: Exception | None = None
-        if not self._legacy:
-            try:
-                async with asyncio.timeout(self._discover_timeout()):
-                    await session.discover()
-                    return
-            except MCPError as refused:
-                if refused.code in (CONNECTION_CLOSED, UNREACHABLE):
-                    raise
-                refusal = refused
-            except (ValidationError, RuntimeError, TimeoutError) as unclear:
-                refusal = unclear
-            if self.config.mode == MODERN:
-                raise refusal
-        try:
-            await session.initialize()
-        except MCPError as error:
-            # A server that was slow to answer the question has settled on the new protocol meanwhile.
-            if error.code != UNSUPPORTED_PROTOCOL_VERSION or self._legacy:
-                raise
-            await session.discover()
-            return
-        self._legacy = self.config.mode != MODERN  # remembered for the next connection
-
-    def _discover_timeout(self) -> float | None:
-        """No limit of its own where there is no other protocol to try, or where a user may have to log in."""
-        auth = self.config.auth
-        patient = self.config.mode == MODERN or (auth is not None and auth.type != "bearer")
-        return None if patient else self.config.discover_timeout
-
-    # --- what the server says by itself ----------------------------------------------------------
-
-    async def _listen(self, live: Live) -> None:
-        """In the stateless protocol changes come only to who listens."""
-        wanted = {
-            f"{kind}_list_changed": True
-            for kind in ("tools", "resources", "prompts")
-            if live.capabilities.get(kind, {}).get("listChanged")
-        }
-        if not live.modern or not wanted or self._on_change is None:
-            return
-        from mcp.client.subscriptions import SubscriptionLost, listen
-        from mcp.shared.exceptions import MCPError
-
-        pause = 0.1
-        while not live.closed.is_set():
-            try:
-                async with listen(live.session, **wanted) as events:  # type: ignore[arg-type]  # bools by name
-                    pause = 0.1
-                    async for _ in events:
-                        pass  # each comes to `_notified` as well
-            except (MCPError, SubscriptionLost, OSError) as error:
-                self.logger.debug("listening for changes ended: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 30.0)
-
-    def _notified(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification of the server."""
-        if method.endswith("/list_changed"):
-            if self._on_change is not None:
-                self._on_change(method.split("/")[1])
-        elif method == "notifications/resources/updated":
-            for queue in self._watchers.get(str(params.get("uri")), ()):
-                _put(queue, dict(params))
+    # --- updates -------------------------------------------------------------------------------
 
     async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
         """The updates of a resource, until the iterator is closed. Raises `CallError` if the connection ends."""
         live = await self.open()
         lost = CallError(ErrorCode.UNAVAILABLE, f"{self._what}: the subscription to {uri} is lost")
         if live.modern:
-            async for update in self._watch_modern(live, uri, lost):
-                yield update
+            try:
+                async for update in updates(live, self._what, uri, lost):
+                    yield update
+            except Exception as error:
+                raise self._final(classify(error, self._what)) from error
             return
-        queue: asyncio.Queue[Json | None] = asyncio.Queue()
-        watchers = self._watchers.setdefault(uri, set())
-        watchers.add(queue)
+        queue, first = self._watchers.add(uri)
         try:
-            if len(watchers) == 1:
+            if first:
                 await self.request("resources/subscribe", {"uri": uri}, safe=True)
             while (event := await queue.get()) is not None:
                 yield event
             raise lost
         finally:
-            watchers.discard(queue)
-            if not watchers:
-                self._watchers.pop(uri, None)
-                if not live.closed.is_set() and not self._closing:
-                    await self._unsubscribe(live, uri)
+            if self._watchers.remove(uri, queue) and not live.closed.is_set() and not self._closing:
+                await self._unsubscribe(live, uri)
 
     async def _unsubscribe(self, live: Live, uri: str) -> None:
         try:
             async with asyncio.timeout(2):
-                await self._send(live, "resources/unsubscribe", {"uri": uri}, None)
+                await self._exchange(live, "resources/unsubscribe", {"uri": uri})
         except Exception as error:  # noqa: BLE001  # the subscription is over either way
             self.logger.debug("unsubscribing from %s failed: %s", uri, error)
-
-    async def _watch_modern(self, live: Live, uri: str, lost: CallError) -> AsyncIterator[Json]:
-        from mcp.client.subscriptions import SubscriptionLost, listen
-
-        try:
-            async with listen(live.session, resource_subscriptions=[uri]) as events:
-                if not events.honored.resource_subscriptions:
-                    message = f"{self._what} does not offer subscriptions to {uri}"
-                    raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-                async for event in events:
-                    yield {"uri": str(getattr(event, "uri", uri))}
-        except SubscriptionLost as error:
-            raise lost from error
-        except Exception as error:
-            raise self._final(classify(error, self._what)) from error
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -392,7 +282,7 @@ class Connection:
         while True:
             live = await self.open()
             try:
-                return await self._send(live, method, params, progress), live
+                return await self._exchange(live, method, params, progress), live
             except ConnectionLost as lost:
                 # Over HTTP only this one says that the connection ended, and not just the answer.
                 if self.config.url is None or str(lost) == "Connection closed":
@@ -405,50 +295,10 @@ class Connection:
                 live.closed.set()
             retried = True
 
-    async def _send(self, live: Live, method: str, params: Json, progress: ProgressFnT | None) -> Any:
-        from operad_mcp._callbacks import answer_inputs
+    async def _exchange(self, live: Live, method: str, params: Json, progress: ProgressFnT | None = None) -> Any:
+        from operad_mcp._requests import exchange
 
-        answers: Json = {}
-        for _ in range(_MAX_ROUNDS):
-            raw = await self._once(live, method, {**params, **answers} if answers else params, progress)
-            if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
-                return raw
-            answers = await answer_inputs(live.session, raw, self.config, self._what)
-        message = f"{self._what} asked for input {_MAX_ROUNDS} times and did not answer"
-        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-
-    async def _once(self, live: Live, method: str, params: Json, progress: ProgressFnT | None) -> Any:
-        from operad_mcp._raw import Slot, slot
-        from operad_mcp._wire import ANYTHING, request_of
-
-        wanted = Slot()
-        token = slot.set(wanted)
-        try:
-            if method == "tools/list":
-                await self._list_tools(live, params, wanted)
-            else:
-                await live.session.send_request(request_of(method, params), ANYTHING, progress_callback=progress)
-        except Exception as error:
-            raise classify(error, self._what) from error
-        finally:
-            slot.reset(token)
-        return wanted.raw
-
-    async def _list_tools(self, live: Live, params: Json, wanted: Any) -> None:
-        """As the session lists tools: it keeps the headers that they want, and drops what it must not call."""
-        from mcp_types import PaginatedRequestParams
-
-        cursor = params.get("cursor")
-        listed = await live.session.list_tools(
-            params=None if cursor is None else PaginatedRequestParams(cursor=cursor)
-        )
-        raw = wanted.raw
-        if isinstance(raw, dict) and isinstance(raw.get("tools"), list):
-            kept = {tool.name for tool in listed.tools}
-            wanted.raw = {
-                **raw,
-                "tools": [tool for tool in raw["tools"] if isinstance(tool, dict) and tool.get("name") in kept],
-            }
+        return await exchange(live, self.config, self._what, method, params, progress)
 
     async def pages(self, method: str, key: str) -> list[Any]:
         """All items of a paged listing, up to ``max_pages`` pages; a cursor that comes again ends it."""
@@ -466,13 +316,13 @@ class Connection:
             if not isinstance(following, str):
                 return items
             if following in seen:
-                self.logger.warning("%s: the listing %s goes in circles; %d items", self.name, method, len(items))
+                self.logger.warning("the listing %s goes in circles; %d items", method, len(items))
                 return items
             seen.add(following)
             cursor = following
         self.logger.warning(
-            "%s: the listing %s has more than max_pages = %d pages; the first %d items are taken",
-            self.name, method, self.config.max_pages, len(items),
+            "the listing %s has more than max_pages = %d pages; the first %d items are taken",
+            method, self.config.max_pages, len(items),
         )  # fmt: skip
         return items
 
@@ -491,6 +341,11 @@ class Connection:
             for owner in late:
                 owner.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use, once it is connected."""
+        return None if self._current is None else self._current.instructions
 
     # --- errors ----------------------------------------------------------------------------------
 
@@ -525,12 +380,6 @@ class Connection:
         return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {text}")
 
 
-def _put(queue: asyncio.Queue[Json | None], item: Json | None) -> None:
-    """Queue an update, unless nobody has read for long: an update says only that something changed."""
-    if item is None or queue.qsize() < _EVENTS_KEPT:
-        queue.put_nowait(item)
-
-
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -538,22 +387,3 @@ def _version() -> str:
         return version("operad-mcp")
     except PackageNotFoundError:  # imported from a source tree
         return "0"
-
-
-@asynccontextmanager
-async def _memory_streams(server: Any) -> AsyncIterator[tuple[Any, Any]]:
-    """The two streams of a server object in this process."""
-    from mcp.server import Server
-    from mcp.shared.memory import create_client_server_memory_streams
-
-    # `MCPServer` offers no public way to its low-level server; the SDK's own client takes this one.
-    low = server if isinstance(server, Server) else server._lowlevel_server
-    async with create_client_server_memory_streams() as (client, (read, write)):
-        serving = asyncio.ensure_future(low.run(read, write, low.create_initialization_options()))
-        try:
-            yield client
-        finally:
-            await client[1].aclose()
-            await asyncio.wait([serving], timeout=2)
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)

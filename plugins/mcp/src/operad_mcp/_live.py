@@ -1,0 +1,52 @@
+"""A connection that is up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
+Json = dict[str, Any]
+MODERN = "2026-07-28"
+"""The first revision of the stateless protocol."""
+
+
+class ServerLogger(logging.LoggerAdapter[logging.Logger]):
+    """The distribution's logger, for one server: its messages begin with the server's name.
+
+    Args:
+        name: of the server.
+        logger: another than ``operad.mcp``.
+    """
+
+    def __init__(self, name: str, logger: logging.Logger | None = None) -> None:
+        super().__init__(logger or logging.getLogger("operad.mcp"), {})
+        self._prefix = f"{name}: ".replace("%", "%%")
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """The message with the name before it."""
+        return f"{self._prefix}{msg}", kwargs
+
+
+@attrs.frozen(eq=False)
+class Live:
+    """A connection that is up."""
+
+    session: ClientSession
+    closed: asyncio.Event
+    stop: asyncio.Event
+    protocol_version: str
+    server: Json
+    capabilities: Json
+    instructions: str | None
+
+    @property
+    def modern(self) -> bool:
+        """Whether it speaks the stateless protocol."""
+        return self.protocol_version >= MODERN
