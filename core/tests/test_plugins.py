@@ -308,14 +308,14 @@ def test_a_conflict_names_both_sides_and_leaves_the_first(hook: str, item: Any, 
     plugins = Plugins()
     plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
     before = (dict(plugins.sources), dict(plugins.servers), dict(plugins.transports))
+    called = plugins.implementations(hook)
     error = refusal(plugins, plugin(**{hook: lambda: [item]}), name="dove", distribution="dove", version="0.1")
     assert plugins.records[1].status == "conflict"
     assert claim in error
     assert '"pigeon" (operad-pigeon 1.2)' in error
     assert '"dove" (dove 0.1)' in error
     assert (plugins.sources, plugins.servers, plugins.transports) == before
-    assert [impl() for impl in plugins.implementations(hook)] != [[item], [item]]
-    assert len(plugins.implementations(hook)) == 1
+    assert len(plugins.implementations(hook)) == len(called)
 
 
 def test_the_envelope_kind_of_the_core_cannot_be_claimed() -> None:

@@ -267,11 +267,11 @@ class Plugins:
         for kind, items in found.items():
             for name in items:
                 owner = self._owners.get((kind, name))
-                if owner is _CORE or (kind == "envelope_kinds" and name in self.envelope_kinds and owner is None):
-                    choose = "source" if kind == "envelope_kinds" else "name"
-                    raise Refused(
-                        "conflict", f'{word(kind)} "{name}" belongs to the core; choose another {choose}'
-                    )
+                if owner is None and kind == "envelope_kinds" and name in self.envelope_kinds:
+                    owner = _CORE
+                if owner is _CORE:
+                    what = "source" if kind == "envelope_kinds" else "name"
+                    raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another {what}')
                 if owner is not None:
                     raise Refused(
                         "conflict",
