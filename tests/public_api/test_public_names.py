@@ -22,6 +22,7 @@ PROMISED = {
     "operad.plugin": """
         Capabilities Delivery EnvelopeKind Event Link LinkDownError NoRespondersError PayloadTooLargeError
         Registration Server Source SourceContext SourceSession Transport TransportError TransportFactory hookimpl
+        lazy_schema
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

@@ -42,9 +42,6 @@ logger = logging.getLogger("operad")
 
 T = TypeVar("T")
 
-_CORE = PluginRecord("core", "operad")
-"""Who owns what the core contributes: no plugin that a user chose, so no record of `Plugins.records`."""
-
 
 class Plugins:
     """The plugins of one application, and what they contribute.
@@ -63,8 +60,10 @@ class Plugins:
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
         """The known envelope kinds."""
+        self._core: frozenset[tuple[str, str]] = frozenset()  # what nobody else may claim
         for module in builtin.MODULES:
-            self._register(import_module(module), _CORE)
+            self._register(import_module(module), PluginRecord("core", "operad"))
+        self._core = frozenset(self._owners)
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -267,9 +266,9 @@ class Plugins:
         for kind, items in found.items():
             for name in items:
                 owner = self._owners.get((kind, name))
-                if owner is None and kind == "envelope_kinds" and name in self.envelope_kinds:
-                    owner = _CORE
-                if owner is _CORE:
+                if (kind, name) in self._core or (
+                    owner is None and kind == "envelope_kinds" and name in self.envelope_kinds
+                ):
                     what = "source" if kind == "envelope_kinds" else "name"
                     raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another {what}')
                 if owner is not None:
