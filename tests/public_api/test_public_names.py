@@ -20,9 +20,9 @@ PROMISED = {
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
     """,
     "operad.plugin": """
-        Capabilities Delivery EnvelopeKind Event Link LinkDownError NoRespondersError PayloadTooLargeError
-        Registration Server Source SourceContext SourceSession Transport TransportError TransportFactory hookimpl
-        lazy_schema
+        ASGIApplication CallClient Capabilities Delivery EnvelopeKind Event Link LinkDownError NoRespondersError
+        PayloadTooLargeError Registration Server Source SourceContext SourceSession Transport TransportError
+        TransportFactory hookimpl lazy_schema mask_error may_list
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -18,7 +19,47 @@ if TYPE_CHECKING:
     from operad.registry.workers import WorkerCall
     from operad.subscriptions import Subscription
 
+logger = logging.getLogger("operad")
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+}
+
+
+class CallClient(Protocol):
+    """Whoever waits for a call, where a server can reach it while the call runs: an MCP client.
+
+    All values are the JSON of the Model Context Protocol. What asks raises `CallError` if it cannot be asked.
+    """
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What it declared that it can do: ``elicitation``, ``sampling``, ``roots``."""
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is."""
+
+    async def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Tell what happened; ``level`` is one of RFC 5424, 6.2.1, such as ``info``."""
+
+    async def elicit(
+        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
+    ) -> Mapping[str, Any]:
+        """Ask its user to fill in a form, or to visit a URL: ``{action, content?}``."""
+
+    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+        """Ask its model: ``{role, content, model, stopReason?}``."""
+
+    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
+        """Ask for its roots: ``[{uri, name?}]``."""
 
 
 @attrs.define(eq=False)
@@ -32,6 +73,7 @@ class OperationContext:
         deadline: when the call has to be over, in epoch ms.
         trusted: skips the access check. Only code of this process can say so: no message from a peer can.
         metadata: free for the application; passed on to nested calls.
+        client: who waits for the call, set by the server that took it; passed on to nested calls.
     """
 
     request_id: str | None = None
@@ -40,6 +82,7 @@ class OperationContext:
     deadline: float | None = None
     trusted: bool = attrs.field(default=False, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
+    client: CallClient | None = attrs.field(default=None, kw_only=True, repr=False)
     _registry: OperationRegistry | None = attrs.field(default=None, kw_only=True, repr=False)
     _worker: WorkerCall | None = attrs.field(default=None, init=False, repr=False)
 
@@ -97,13 +140,114 @@ class OperationContext:
             self.deadline,
             trusted=trusted,
             metadata=self.metadata,
+            client=self.client,
             registry=self._registry,
         )
+
+    # --- the client ------------------------------------------------------------------------------
+
+    @property
+    def client_capabilities(self) -> Mapping[str, Any]:
+        """What the client can be asked for: ``elicitation``, ``sampling``, ``roots``; empty without a client."""
+        return _NOTHING if self.client is None else self.client.capabilities
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the call is. Nothing happens in a nested call, or where nobody listens.
+
+        Args:
+            progress: must grow from one report to the next.
+            total: what ``progress`` will be in the end, if that is known.
+            message: a few words for people.
+        """
+        if self.client is not None and self.parent_request_id is None:
+            await self.client.progress(progress, total, message)
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Tell the client what happened; without a client, the logger ``operad`` is told.
+
+        Args:
+            level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
+                ``critical``, ``alert``, ``emergency``. Raises `ValueError` for another one.
+            data: any JSON value.
+            logger: who says so.
+        """
+        if level not in _LEVELS:
+            raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
+        if self.client is None:
+            _log(_LEVELS[level], logger, data)
+        else:
+            await self.client.log(level, data, logger)
+
+    async def elicit(
+        self,
+        message: str,
+        schema: Mapping[str, Any] | None = None,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+    ) -> Mapping[str, Any]:
+        """Ask the client's user to fill in a form, or to visit a URL.
+
+        With protocol revision 2026-07-28 the call ends with the question, and the handler runs again, from its
+        start, with the answers so far: what it did before the last question happens again. Questions that are
+        asked together (``asyncio.gather``) are asked in one turn.
+
+        Args:
+            message: what is asked.
+            schema: the form: a flat object schema of strings, numbers, booleans and enums.
+            url: what to visit instead of a form.
+            key: the question's name; needed only where the order of questions is not always the same.
+
+        Returns:
+            ``{"action": "accept", "content": {…}}``, or the action ``decline`` or ``cancel``.
+
+        Raises:
+            CallError: nobody can be asked, or the answer does not fit the form.
+        """
+        if (schema is None) == (url is None):
+            raise ValueError("elicit takes a schema (a form) or a url, and not both")
+        return await self._asked("elicitation").elicit(message, schema, url, key)
+
+    async def sample(
+        self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, key: str | None = None, **options: Any
+    ) -> Mapping[str, Any]:
+        """Ask the client's model; as `elicit`.
+
+        Args:
+            messages: ``[{"role": "user", "content": {"type": "text", "text": …}}]``
+            max_tokens: the most that it may answer.
+            key: as for `elicit`.
+            options: further fields of the protocol's ``sampling/createMessage``, such as ``systemPrompt``.
+
+        Returns:
+            ``{role, content, model, stopReason?}``
+
+        Raises:
+            CallError: nobody can be asked.
+        """
+        request = {"messages": [dict(message) for message in messages], "maxTokens": max_tokens, **options}
+        return await self._asked("sampling").sample(request, key)
+
+    async def roots(self, *, key: str | None = None) -> Sequence[Mapping[str, Any]]:
+        """Ask the client for its roots, ``[{uri, name?}]``; as `elicit`. Raises `CallError` if it cannot be."""
+        return await self._asked("roots").roots(key)
+
+    def _asked(self, capability: str) -> CallClient:
+        if self.client is None:
+            message = f"nobody can be asked: this call has no client with the capability {capability}"
+            raise CallError(
+                ErrorCode.EXECUTION_ERROR, message, {"message": message, "requiredCapability": capability}
+            )
+        return self.client
 
     def _bound(self) -> OperationRegistry:
         if self._registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
         return self._registry
+
+
+def _log(level: int, source: str | None, data: Any) -> None:
+    logger.log(level, "%s%s", f"{source}: " if source else "", data)
 
 
 def build_env(registry: OperationRegistry, context: OperationContext, *, trusted: bool = True) -> OperationEnv:

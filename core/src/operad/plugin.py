@@ -1,9 +1,12 @@
 """What authors of plugins need, and nothing else."""
 
+from operad.access import may_list
+from operad.context import CallClient
 from operad.envelopes import EnvelopeKind
+from operad.errors import mask_error
 from operad.hookspecs import hookimpl
 from operad.schemas import lazy_schema
-from operad.sources import Server, Source, SourceContext, SourceSession
+from operad.sources import ASGIApplication, Server, Source, SourceContext, SourceSession
 from operad.transports import (
     Capabilities,
     Delivery,
@@ -19,6 +22,8 @@ from operad.transports import (
 )
 
 __all__ = [
+    "ASGIApplication",
+    "CallClient",
     "Capabilities",
     "Delivery",
     "EnvelopeKind",
@@ -37,4 +42,6 @@ __all__ = [
     "TransportFactory",
     "hookimpl",
     "lazy_schema",
+    "mask_error",
+    "may_list",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +15,11 @@ from operad.operations import Operation
 
 if TYPE_CHECKING:
     from operad.plugins.manager import Plugins
+
+ASGIApplication = Callable[
+    [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]
+]
+"""``await app(scope, receive, send)``: an application of ASGI 3.0."""
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
@@ -130,8 +135,12 @@ class Server:
         name: what the command line and configuration call it.
         serve: ``await serve(registry, config)`` serves until it is cancelled.
         config_type: an attrs class; its fields are the options.
+        app: ``app(registry, config)`` makes an ASGI application, for a server that shares an address with others.
+        mount: the path of that application on a shared address.
     """
 
     name: str
     serve: Callable[..., Awaitable[None]]
     config_type: type[Any] = attrs.field(validator=_attrs_class)
+    app: Callable[[Any, Any], ASGIApplication] | None = None
+    mount: str = "/"

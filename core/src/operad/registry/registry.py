@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -72,6 +72,7 @@ class OperationRegistry:
         self._observers = plugins.observers()
         self._observed = bool(self._observers)
         self._resolvers = plugins.implementations("operad_resolve_operation")
+        self._watchers: set[_Watcher] = set()  # the catalogue itself holds listeners only weakly
         self._configuration: tuple[Configuration, bool] | None = None
         self._transport: tuple[Mapping[str, Any], str] = ({}, "")
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
@@ -233,6 +234,22 @@ class OperationRegistry:
         """The operations that fit ``query`` best, by id, title, description and tags; best first."""
         return self._catalogue.search(query, limit)
 
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback``, which must not raise, after each change of the operations.
+
+        Returns:
+            What ends that; idempotent.
+        """
+        watcher = _Watcher(callback)
+        self._watchers.add(watcher)
+        self._catalogue.listen(watcher.changed)
+
+        def stop() -> None:
+            self._watchers.discard(watcher)
+            self._catalogue.unlisten(watcher.changed)
+
+        return stop
+
     # --- calling ---------------------------------------------------------------------------------
 
     async def execute(
@@ -355,6 +372,7 @@ class OperationRegistry:
             context.deadline,
             trusted=context.trusted,
             metadata=context.metadata,
+            client=context.client,
             registry=self,
         )
 
@@ -465,6 +483,16 @@ class OperationRegistry:
             namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch, trusted=trusted
         )
         return await self._sources.load(source, options, config, None, f'source "{source}"')
+
+
+class _Watcher:
+    """A callback of `OperationRegistry.on_change`."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def changed(self) -> None:
+        self._callback()
 
 
 def _earlier(deadline: float | None, timeout: float | None) -> float | None:
