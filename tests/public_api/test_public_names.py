@@ -20,9 +20,10 @@ PROMISED = {
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
     """,
     "operad.plugin": """
-        ASGIApplication CallClient Capabilities Delivery EnvelopeKind Event Link LinkDownError NoRespondersError
-        PayloadTooLargeError Registration Server Source SourceContext SourceSession Transport TransportError
-        TransportFactory hookimpl lazy_schema mask_error may_list
+        ASGIApplication Admission CallClient Capabilities Delivery EnvelopeKind Event Link LinkDownError
+        NoRespondersError PayloadTooLargeError ProtocolError Registration Server Source SourceContext
+        SourceSession Transport TransportError TransportFactory from_json hookimpl json_safe lazy_schema
+        mask_error may_list to_json
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

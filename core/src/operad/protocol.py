@@ -148,12 +148,21 @@ def encode(event: Event) -> bytes:
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):
         event = {**event, "payload": {**payload, "output": envelope_to_wire(output)}}
+    return to_json(event)
+
+
+def to_json(value: Any) -> bytes:
+    """The JSON form of a value that this process made, in UTF-8 and without white space.
+
+    Raises:
+        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
+    """
     try:
-        data = _encoder.encode(event)
+        data = _encoder.encode(value)
         # Where the encoder bent a value (NaN to null, a set to a list), it comes back as another one. Comparing
         # costs a fifth of looking at each value; a tuple comes back as a list, and is looked at.
-        if _decoder.decode(data) != event:
-            _check(event)
+        if _decoder.decode(data) != value:
+            _check(value)
         return data
     except CallError:
         raise
@@ -190,15 +199,29 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
 
 def decode_compared(data: bytes | bytearray | memoryview | str) -> tuple[Event, bytes | None]:
     """As `decode`; and the text, if it is what `encode_checked` makes of the event, to be passed on as it is."""
+    value, text = _decoded(data)
+    return checked(value), text
+
+
+def from_json(data: bytes | bytearray | memoryview | str) -> Any:
+    """The value of a JSON text of the strict profile: a key that is there twice is an error.
+
+    Raises:
+        ProtocolError: the text is not JSON of the strict profile.
+    """
+    return _decoded(data)[0]
+
+
+def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | None]:
     if isinstance(data, str):
         try:
             data = data.encode()
         except UnicodeEncodeError as error:
             raise ProtocolError(f"not valid Unicode: {error}") from None
     try:
-        event = _decoder.decode(data)
+        value = _decoder.decode(data)
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
-        text: bytes | None = _encoder.encode(event)
+        text: bytes | None = _encoder.encode(value)
         if text != data:
             text = None
             json.loads(bytes(data), object_pairs_hook=_unique)
@@ -208,7 +231,7 @@ def decode_compared(data: bytes | bytearray | memoryview | str) -> tuple[Event, 
         raise
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ProtocolError(f"not JSON of the strict profile: {error}") from None
-    return checked(event), text
+    return value, text
 
 
 def decode_compact(data: bytes | str) -> Event:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from operad.access import Identity
 from operad.errors import OperadError, SourceError
 from operad.operations import Operation
 
@@ -134,9 +135,13 @@ class Server:
     Args:
         name: what the command line and configuration call it.
         serve: ``await serve(registry, config)`` serves until it is cancelled.
-        config_type: an attrs class; its fields are the options.
-        app: ``app(registry, config)`` makes an ASGI application, for a server that shares an address with others.
-        mount: the path of that application on a shared address.
+        config_type: an attrs class; its fields are the options, ``[serve.<name>]`` of a configuration. Fields with
+            the names of `[serve]`'s own keys (``timeout``, ``max_body``, ``allowed_hosts``, …) get those values
+            where the table of the server does not say another.
+        app: ``app(registry, config)`` answers an ASGI 3 application, to be composed with others on one address.
+            It may have ``async drain(timeout)``: take no new call, end streams in words, let calls finish. What
+            the composition found out about the caller is an `Admission` in ``scope["operad"]``.
+        mount: the application's path on that address: an exact route, or ``/`` for all that no other one takes.
     """
 
     name: str
@@ -144,3 +149,16 @@ class Server:
     config_type: type[Any] = attrs.field(validator=_attrs_class)
     app: Callable[[Any, Any], ASGIApplication] | None = None
     mount: str = "/"
+
+
+@attrs.frozen
+class Admission:
+    """What a composition of servers knows of a request whose ``Host`` and ``Origin`` it has checked.
+
+    It is put into the ASGI scope by this process alone: nothing that a client sends becomes a key of the scope.
+    """
+
+    identity: Identity | None = None
+    """Who calls; ``None``: nobody."""
+    is_refused: bool = False
+    """Whether credentials came that stand for nobody: the answer is 401, whatever is asked for."""
