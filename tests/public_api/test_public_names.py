@@ -19,6 +19,11 @@ PROMISED = {
         ResponseEnvelope Schema SchemaError SourceError Subscription build_env check_access from_remote from_schema
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
     """,
+    "operad.auth": """
+        AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse JWTAuthenticator
+        JWTDelegation JWTOptions StaticTokens TokenRecord any_of as_authenticator authenticator authenticator_from
+        default_fetch discover
+    """,
     "operad.plugin": """
         ASGIApplication Admission CallClient Capabilities Delivery EnvelopeKind Event Link LinkDownError
         NoRespondersError PayloadTooLargeError ProtocolError Registration Server Source SourceContext

@@ -1,0 +1,194 @@
+"""Who calls, asked at a door: credentials in, an identity out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import importlib.util
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from operad.access import Identity
+from operad.errors import CallError, ConfigError
+
+logger = logging.getLogger("operad.auth")
+
+MAX_TOKEN = 16_384
+"""The longest token that an authenticator looks at, in characters."""
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@attrs.frozen
+class Credentials:
+    """What a caller shows at a door: HTTP, MCP, or a hub's handshake. Secrets are not in its repr.
+
+    Args:
+        scheme: the authentication scheme in lower case (``bearer``, ``basic``), empty if there is none.
+        token: what follows the scheme, ``None`` if there is none.
+        headers: the request's headers; names are made lower case.
+        peer: the caller's address as the server sees it, for logs.
+    """
+
+    scheme: str = ""
+    token: str | None = attrs.field(default=None, repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False, converter=_lower_names)
+    peer: str | None = None
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str], peer: str | None = None) -> Self:
+        """The credentials in a request's ``Authorization`` header (RFC 9110, 11.6.2); without one, empty ones."""
+        lowered = _lower_names(headers)
+        scheme, _, token = lowered.get("authorization", "").strip().partition(" ")
+        return cls(scheme.lower(), token.strip() or None, lowered, peer)
+
+    @property
+    def bearer(self) -> str | None:
+        """The bearer token (RFC 6750), if there is one of usable length."""
+        return self.token if self.scheme == "bearer" and self.token and len(self.token) <= MAX_TOKEN else None
+
+    @property
+    def basic(self) -> tuple[str, str] | None:
+        """User and password of HTTP Basic (RFC 7617), if that is what came."""
+        if self.scheme != "basic" or not self.token or len(self.token) > MAX_TOKEN:
+            return None
+        try:
+            text = base64.b64decode(self.token, validate=True).decode("utf-8")
+        except (binascii.Error, ValueError):
+            return None
+        user, colon, password = text.partition(":")
+        return (user, password) if colon else None
+
+
+Authenticator = Callable[[Credentials], Awaitable[Identity | None]]
+"""Answers the identity of whoever shows the credentials, or ``None``: nobody, or credentials that are wrong.
+
+Wrong credentials never raise. `CallError` ``UNAVAILABLE`` says that this cannot be decided now (the issuer's keys
+cannot be fetched): a server answers 503, not 401.
+"""
+
+AnyAuthenticator = Callable[[Credentials], "Awaitable[Identity | None] | Identity | None"]
+"""What may stand for an `Authenticator`: a plain function will do (it must not block)."""
+
+
+def as_authenticator(function: AnyAuthenticator) -> Authenticator:
+    """``function`` as an `Authenticator`: it may be a plain or a coroutine function.
+
+    What it raises, other than a `CallError`, is logged by its type alone (a message may quote the token), and the
+    caller is nobody. What it answers has to be an `Identity` or ``None``.
+    """
+    if getattr(function, "_is_authenticator", False):
+        return function  # type: ignore[return-value]  # marked below, or by a class of this package
+    if not callable(function):
+        raise ConfigError(f"an authenticator is a callable, got {type(function).__name__}")
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        try:
+            answer = function(credentials)
+            identity: Any = await answer if inspect.isawaitable(answer) else answer
+        except CallError:
+            raise
+        except Exception as error:  # noqa: BLE001  # other people's code; nobody is let in by a mistake of it
+            logger.error("authenticator %s raised %s; the caller is nobody", name, type(error).__name__)
+            return None
+        if identity is not None and not isinstance(identity, Identity):
+            logger.error("authenticator %s answered %s, not an Identity", name, type(identity).__name__)
+            return None
+        return identity
+
+    authenticate._is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
+    return authenticate
+
+
+def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
+    """The identity of the first of ``authenticators`` that knows the credentials.
+
+    One that cannot decide (`CallError`) does not stop the next one; it is raised if none of them knows.
+    """
+    members = [as_authenticator(member) for member in authenticators]
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        undecided: CallError | None = None
+        for member in members:
+            try:
+                identity = await member(credentials)
+            except CallError as error:
+                undecided = undecided or error
+                continue
+            if identity is not None:
+                return identity
+        if undecided is not None:
+            raise undecided
+        return None
+
+    authenticate._is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
+    return authenticate
+
+
+def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticator:
+    """The authenticator that a configuration names.
+
+    Args:
+        name: ``package.module:callable``, or ``folder/file.py:callable`` with the path of a Python file.
+        base_dir: where a relative path starts from; default: the current folder.
+
+    Raises:
+        ConfigError: there is no such module or callable; the message says which part is missing.
+    """
+    where, colon, attribute = name.rpartition(":")
+    if not colon or not where or not attribute:
+        raise ConfigError(f'authenticate: expected "module:name" or "file.py:name", got "{name}"')
+    module = _file_module(Path(base_dir or ".") / where) if where.endswith(".py") else _named_module(where)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise ConfigError(f'authenticate: "{where}" has no "{attribute}"')
+        value = getattr(value, part)
+    if not callable(value):
+        raise ConfigError(f'authenticate: "{name}" is no callable but {type(value).__name__}')
+    if isinstance(value, type):
+        raise ConfigError(f'authenticate: "{name}" is a class; name an instance of it, or a function')
+    return as_authenticator(value)
+
+
+def _named_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
+            hint = '; if it is a file beside the configuration, write "file.py:name"'
+        message = f'authenticate: module "{name}" cannot be imported: {type(error).__name__}: {error}{hint}'
+        raise ConfigError(message) from error
+
+
+def _file_module(path: Path) -> Any:
+    if not path.is_file():
+        raise ConfigError(f'authenticate: there is no file "{path}"')
+    spec = importlib.util.spec_from_file_location(f"_operad_authenticate_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f'authenticate: "{path}" raised {type(error).__name__}: {error}') from error
+    return module
+
+
+def strings_of(value: Any) -> Iterable[str]:
+    """The strings of a claim: one string of words (RFC 8693, 4.2), or a list; others are left out."""
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, (list, tuple)):
+        return [item for item in value if isinstance(item, str)]
+    return ()

@@ -1,0 +1,125 @@
+"""HTTP for what authenticates: a function that is handed in, or the standard library in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import attrs
+
+from operad.errors import CallError, ConfigError, ErrorCode
+
+MAX_BODY = 1 << 20
+"""The largest answer of an authorization server that is read, in bytes."""
+
+
+@attrs.frozen
+class FetchResponse:
+    """An HTTP answer. ``headers`` have lower-case names; the body is at most 1 MiB."""
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    body: bytes = attrs.field(default=b"", repr=False)
+
+    def json(self) -> Any:
+        """The body as JSON, or ``None`` where it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+class Fetch(Protocol):
+    """Sends one HTTP request and reads the answer, without following redirects.
+
+    Raises `CallError` ``UNAVAILABLE`` if there is no answer: no connection, none within ``timeout`` seconds, or a
+    body above 1 MiB.
+    """
+
+    async def __call__(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 10.0,
+    ) -> FetchResponse:
+        """Send the request."""
+        ...
+
+
+async def default_fetch(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout: float = 10.0,
+) -> FetchResponse:
+    """A `Fetch` by the standard library, in a thread; ``HTTPS_PROXY`` and its kin count."""
+    return await asyncio.to_thread(_fetch, method, url, dict(headers or {}), body, timeout)
+
+
+def _fetch(method: str, url: str, headers: dict[str, str], body: bytes | None, timeout: float) -> FetchResponse:
+    # 25 ms to import, and an application whose adapters bring a client never needs it.
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any, **__: Any) -> None:
+            return None
+
+    require_http(url)
+    request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310  # the scheme is checked above
+    try:
+        try:
+            answer: Any = urllib.request.build_opener(NoRedirect).open(request, timeout=timeout)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            content = answer.read(MAX_BODY + 1)
+            if len(content) > MAX_BODY:
+                raise unavailable(url, f"the answer is larger than {MAX_BODY} bytes")
+            return FetchResponse(answer.status, {k.lower(): v for k, v in answer.headers.items()}, content)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise unavailable(url, str(getattr(error, "reason", None) or error) or type(error).__name__) from None
+
+
+def require_http(url: str) -> None:
+    """Raise `ConfigError` unless the URL is one of HTTP."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ConfigError(f'expected an http or https URL, got "{shown(url)}"')
+
+
+def require_secure(url: str, what: str) -> None:
+    """Raise `ConfigError` unless the URL is one of HTTPS, or of this machine: tokens and keys go this way."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        raise ConfigError(f"{what}: not a URL") from None
+    here = host in ("localhost", "127.0.0.1", "::1") or host.endswith(".localhost")
+    if host and (parts.scheme == "https" or (parts.scheme == "http" and here)):
+        return
+    raise ConfigError(f'{what}: expected an https URL (http only for this machine), got "{shown(url)}"')
+
+
+def shown(url: str) -> str:
+    """A URL for messages: without user, password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "?"
+    return f"{parts.scheme}://{host}{port}{parts.path}"[:200]
+
+
+def unavailable(url: str, reason: str) -> CallError:
+    """The error for a server that gives no usable answer."""
+    return CallError(ErrorCode.UNAVAILABLE, f"{shown(url)} gives no answer: {reason[:300]}")
