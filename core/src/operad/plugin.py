@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from operad.access import may_list
-from operad.context import CallClient
 from operad.envelopes import EnvelopeKind
 from operad.errors import json_safe, mask_error
 from operad.hookspecs import hookimpl
@@ -24,6 +23,7 @@ from operad.transports import (
 )
 
 if TYPE_CHECKING:
+    from operad.context import CallClient
     from operad.protocol import ProtocolError, from_json, to_json
 
 __all__ = [
@@ -56,13 +56,13 @@ __all__ = [
     "to_json",
 ]
 
-_CODEC = ("ProtocolError", "from_json", "to_json")
+# What finding plugins does without: the codec imports msgspec.
+_LATER = {"CallClient": "context", "ProtocolError": "protocol", "from_json": "protocol", "to_json": "protocol"}
 
 
 def __getattr__(name: str) -> Any:
-    # The codec costs an import of msgspec, which finding plugins does without.
-    if name not in _CODEC:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from operad import protocol
+    from importlib import import_module
 
-    return getattr(protocol, name)
+    return getattr(import_module(f"operad.{_LATER[name]}"), name)
