@@ -25,10 +25,10 @@ PROMISED = {
         default_fetch discover
     """,
     "operad.plugin": """
-        ASGIApplication Admission CallClient Capabilities Delivery EnvelopeKind Event Link LinkDownError
-        NoRespondersError PayloadTooLargeError ProtocolError Registration Server Source SourceContext
-        SourceSession Transport TransportError TransportFactory from_json hookimpl json_safe lazy_schema
-        mask_error may_list to_json
+        ASGIApplication Admission CallClient CallError Capabilities ConfigError Delivery EnvelopeKind ErrorCode
+        Event Link LinkDownError NoRespondersError OnEvent OnLink PayloadTooLargeError ProtocolError Registration
+        Server Source SourceContext SourceSession Transport TransportError TransportFactory check_options
+        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol to_json
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

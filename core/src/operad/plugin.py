@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import may_list
 from operad.envelopes import EnvelopeKind
-from operad.errors import json_safe, mask_error
+from operad.errors import CallError, ConfigError, ErrorCode, json_safe, mask_error
 from operad.hookspecs import hookimpl
 from operad.schemas import lazy_schema
 from operad.sources import Admission, ASGIApplication, Server, Source, SourceContext, SourceSession
@@ -15,6 +15,8 @@ from operad.transports import (
     Link,
     LinkDownError,
     NoRespondersError,
+    OnEvent,
+    OnLink,
     PayloadTooLargeError,
     Registration,
     Transport,
@@ -23,20 +25,27 @@ from operad.transports import (
 )
 
 if TYPE_CHECKING:
+    from operad import protocol
+    from operad.config.options import check_options, client_tls
     from operad.context import CallClient
-    from operad.protocol import ProtocolError, from_json, to_json
+    from operad.protocol import ProtocolError, decode, encode, from_json, to_json
 
 __all__ = [
     "ASGIApplication",
     "Admission",
     "CallClient",
+    "CallError",
     "Capabilities",
+    "ConfigError",
     "Delivery",
     "EnvelopeKind",
+    "ErrorCode",
     "Event",
     "Link",
     "LinkDownError",
     "NoRespondersError",
+    "OnEvent",
+    "OnLink",
     "PayloadTooLargeError",
     "ProtocolError",
     "Registration",
@@ -47,22 +56,38 @@ __all__ = [
     "Transport",
     "TransportError",
     "TransportFactory",
+    "check_options",
+    "client_tls",
+    "decode",
+    "encode",
     "from_json",
     "hookimpl",
     "json_safe",
     "lazy_schema",
     "mask_error",
     "may_list",
+    "protocol",
     "to_json",
 ]
 
-# What finding plugins does without: the codec imports msgspec.
-_LATER = {"CallClient": "context", "ProtocolError": "protocol", "from_json": "protocol", "to_json": "protocol"}
+# What finding plugins does without: the codec imports msgspec, options ssl.
+_LATER = {
+    "CallClient": "context",
+    "ProtocolError": "protocol",
+    "check_options": "config.options",
+    "client_tls": "config.options",
+    "decode": "protocol",
+    "encode": "protocol",
+    "from_json": "protocol",
+    "to_json": "protocol",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"operad.{_LATER[name]}"), name)
+    if name == "protocol":
+        return import_module("operad.protocol")
+    if name in _LATER:
+        return getattr(import_module(f"operad.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

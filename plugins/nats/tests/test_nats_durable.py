@@ -22,7 +22,7 @@ from operad.errors import ConfigError
 from operad.plugin import Delivery, Event, TransportError
 from operad.testing import Participant, TransportConformance
 from operad.transports import Transport
-from operad_nats import NATSTransport, _queues
+from operad_nats import NATSTransport, _jetstream, _queues
 from operad_nats.testing import NATSServer, find_server
 
 pytestmark = pytest.mark.nats
@@ -294,7 +294,7 @@ async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored) -> N
     async with PendingRequestMap(stored.transport()) as calls:
         with pytest.raises(CallError, match="NO_RESPONDERS"):
             await calls.call("work.put", {"n": 0})
-        await asyncio.sleep(_queues.KNOWN_FOR)
+        await asyncio.sleep(_jetstream.KNOWN_FOR)
         async with CallHandler(work.registry, stored.transport()):
             pass
         call = asyncio.create_task(calls.call("work.put", {"n": 1}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operad_nats.config import NATSConfig
 from operad_nats.transport import NATSTransport
 
-__all__ = ["NATSTransport"]
+__all__ = ["NATSConfig", "NATSTransport"]

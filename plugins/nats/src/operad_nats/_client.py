@@ -16,6 +16,9 @@ from nats.aio.subscription import Subscription
 WRITE_AHEAD = 256 * 1024
 """Bytes that are written between two looks at whether the socket still takes them."""
 
+NO_RESPONDERS = b"NATS/1.0 503"
+"""The status of a request that nobody listens to."""
+
 Receive = Callable[[bytes, bytes | None, bytes, bytes | None], None]
 """Called with subject, reply, data and headers of each message, in the order of the connection."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from operad.plugin import TransportError
 
@@ -53,3 +53,9 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
     if kind == "inbox" and _INBOX.fullmatch(rest):
         return f"{inbox_prefix}.{rest}.r"
     raise TransportError(f'expected an address "op:…", "all:…" or "inbox:…", got {address[:200]!r}')
+
+
+def asked_in(subject: str) -> tuple[str, str]:
+    """Operation and request in the subject on which the server answers a request."""
+    _, _, operation, request = subject.rsplit(".", 3)
+    return unquote(operation, errors="replace"), unquote(request, errors="replace")

@@ -8,33 +8,33 @@ import random
 import secrets
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from nats import errors
 from nats.aio.subscription import Subscription
 
-from operad.errors import ErrorCode
 from operad.plugin import (
     Delivery,
+    ErrorCode,
     Event,
     LinkDownError,
+    OnEvent,
+    OnLink,
     PayloadTooLargeError,
     Registration,
     TransportError,
+    decode,
+    encode,
+    protocol,
 )
-from operad.protocol import decode, encode, error_event
-from operad_nats._client import StrictClient
-from operad_nats._queues import Queues, asked
-from operad_nats._subjects import subject_of, token
+from operad_nats._client import NO_RESPONDERS, StrictClient
+from operad_nats._queues import Queues
+from operad_nats._subjects import asked_in, subject_of, token
+from operad_nats.config import NATSConfig
 
-if TYPE_CHECKING:
-    from operad.transports import OnEvent, OnLink
-    from operad_nats.transport import NATSTransport
+logger = logging.getLogger("operad.nats")
 
-logger = logging.getLogger("operad.transports.nats")
-
-_NO_RESPONDERS = b"NATS/1.0 503"
 _MAX_REQUEST_ID = 400
 """Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
 _DELIVERY = Delivery()
@@ -43,20 +43,20 @@ _DELIVERY = Delivery()
 class NATSLink:
     """A connection, its inbox and what it serves. Made by `NATSTransport.open`."""
 
-    def __init__(self, transport: NATSTransport, on_event: OnEvent, on_link: OnLink) -> None:
-        self._transport = transport
+    def __init__(self, config: NATSConfig, on_event: OnEvent, on_link: OnLink) -> None:
+        self._config = config
         self._on_event = on_event
         self._on_link = on_link
         own = secrets.token_hex(16)
-        self._inbox = f"inbox:{transport.inbox}.{own}" if transport.inbox else f"inbox:{own}"
+        self._inbox = f"inbox:{config.inbox}.{own}" if config.inbox else f"inbox:{own}"
         # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
         self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
-        self._client = StrictClient(self._receive, require_tls=transport.requires_tls)
+        self._client = StrictClient(self._receive, require_tls=config.requires_tls)
         self._queues: Queues | None = None
-        if transport.durable:
+        if config.durable:
             own_subjects = self._subject(self._inbox)[: -len("r")]
-            self._queues = Queues(transport, self._client, own_subjects, self._can_send, self._tell)
+            self._queues = Queues(config, self._client, own_subjects, self._can_send, self._tell)
         self._registrations: set[_Registration] = set()
         self._epoch = 0
         self._is_up = False
@@ -73,7 +73,7 @@ class NATSLink:
     async def connect(self) -> None:
         """Connect and listen at the inbox. Raises `LinkDownError`."""
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        attempts = len(self._transport.servers)
+        attempts = len(self._config.servers)
 
         async def on_error(error: Exception) -> None:
             nonlocal attempts
@@ -105,7 +105,7 @@ class NATSLink:
         self._up()
 
     async def _connect(self, on_error: Callable[[Exception], Any]) -> None:
-        options = self._transport
+        options = self._config
         await self._client.connect(
             [server.replace("tls+nats:", "tls:", 1) for server in options.servers],
             name=options.name,
@@ -122,23 +122,15 @@ class NATSLink:
             token=options.token,
             user_credentials=options.credentials,
             nkeys_seed=options.nkey_seed,
-            tls=self._ssl_context(),
+            tls=options.ssl_context(),
             tls_handshake_first=options.tls_first,
         )
         subject = self._subject(self._inbox)[: -len("r")] + ">"
         await self._client.listen(subject)
         await self._client.barrier()
 
-    def _ssl_context(self) -> Any:
-        trusted = self._transport.tls
-        if isinstance(trusted, str):
-            import ssl
-
-            return ssl.create_default_context(cafile=trusted)
-        return trusted
-
     def _hosts(self) -> str:
-        return ", ".join(server.rpartition("@")[2].rpartition("/")[2] for server in self._transport.servers)
+        return ", ".join(server.rpartition("@")[2].rpartition("/")[2] for server in self._config.servers)
 
     def _can_send(self) -> bool:
         return self._is_up and self._client.is_connected
@@ -167,7 +159,7 @@ class NATSLink:
         try:
             if self._queues is not None and self._queues.receive(subject, reply, data, headers):
                 return
-            if headers is not None and headers.startswith(_NO_RESPONDERS):
+            if headers is not None and headers.startswith(NO_RESPONDERS):
                 event = self._refusal(subject.decode())
             else:
                 event = decode(data)
@@ -189,8 +181,8 @@ class NATSLink:
 
     def _refusal(self, subject: str) -> Event:
         """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
-        operation_id, request_id = asked(subject)
-        return error_event(
+        operation_id, request_id = asked_in(subject)
+        return protocol.error_event(
             request_id,
             ErrorCode.NO_RESPONDERS,
             f'nobody serves operation "{operation_id}"',
@@ -200,7 +192,7 @@ class NATSLink:
     # --- events out --------------------------------------------------------------------------------
 
     def _subject_of(self, address: str) -> str:
-        return subject_of(address, self._transport.prefix, self._transport.inbox_prefix)
+        return subject_of(address, self._config.prefix, self._config.inbox_prefix)
 
     async def send(self, to: str, event: Event) -> None:
         """Send an event; returns when it is in the write buffer.
@@ -213,7 +205,7 @@ class NATSLink:
         """
         subject = self._subject(to)
         data = encode(event)
-        limit = min(self._transport.max_payload, self._client.max_payload)
+        limit = min(self._config.max_payload, self._client.max_payload)
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
         queues, reply, headers = self._queues, "", b""

@@ -7,6 +7,11 @@ the node that holds its keys, so `PUBSUB NUMSUB` sees each of them, in a cluster
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from operad_redis._connection import Pipeline, Script, pack
+
 _NOW = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -125,12 +130,25 @@ return last
 """
 )
 
-ALL = {
-    "dispatch": DISPATCH,
-    "done": DONE,
-    "enroll": ENROLL,
-    "register": REGISTER,
-    "unregister": UNREGISTER,
-    "beat": BEAT,
-    "reap": REAP,
+SCRIPTS = {
+    name: Script(source)
+    for name, source in {
+        "dispatch": DISPATCH,
+        "done": DONE,
+        "enroll": ENROLL,
+        "register": REGISTER,
+        "unregister": UNREGISTER,
+        "beat": BEAT,
+        "reap": REAP,
+    }.items()
 }
+
+
+def command(script: str, keys: list[str], *arguments: str | bytes | int) -> bytes:
+    """The command that runs a script."""
+    return pack("EVALSHA", SCRIPTS[script].digest, len(keys), *keys, *arguments)
+
+
+def run(commands: Pipeline, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
+    """Run a script, and wait for its answer."""
+    return commands.ask(command(script, keys, *arguments))

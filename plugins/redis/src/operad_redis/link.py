@@ -7,65 +7,64 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, ResponseError
 
-from operad.errors import ErrorCode
 from operad.plugin import (
     Delivery,
     Event,
     LinkDownError,
     NoRespondersError,
+    OnEvent,
+    OnLink,
     PayloadTooLargeError,
     Registration,
     TransportError,
+    decode,
+    encode,
 )
-from operad.protocol import decode, encode, error_event
-from operad_redis._connection import LOST, Pipeline, Script, connections, disconnect, pack, stop
+from operad_redis._burial import Burial
+from operad_redis._channels import Channels
+from operad_redis._connection import LOST, Pipeline, connections, disconnect, pack, stop
 from operad_redis._keys import Keys
-from operad_redis._scripts import ALL
+from operad_redis._requests import Requests
+from operad_redis._scripts import SCRIPTS, command, run
+from operad_redis.config import RedisConfig
 
-if TYPE_CHECKING:
-    from operad.transports import OnEvent, OnLink
-    from operad_redis.transport import RedisTransport
-
-logger = logging.getLogger("operad.transports.redis")
+logger = logging.getLogger("operad.redis")
 
 BEAT = 1.0
 """Seconds between signs of life of a link that serves; it looks after dead ones in the same step."""
-READ_AT_ONCE = 64
-"""Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
 _LONGEST_WAIT = 2.0
 _NOT_OURS = (NoScriptError, ReadOnlyError, MovedError, ClusterDownError)
 _DELIVERY = Delivery()
-_SCRIPTS = {name: Script(source) for name, source in ALL.items()}
 
 
 class RedisLink:
     """Two connections, for commands and for channels, and a third one that waits for requests once it serves."""
 
-    def __init__(self, transport: RedisTransport, on_event: OnEvent, on_link: OnLink) -> None:
-        self._transport = transport
+    def __init__(self, config: RedisConfig, on_event: OnEvent, on_link: OnLink) -> None:
+        self._config = config
         self._on_event = on_event
         self._on_link = on_link
         self._pool = connections(
-            transport.url, {"socket_connect_timeout": transport.connect_timeout, **transport.options}
+            config.url, {"socket_connect_timeout": config.connect_timeout, **config.connection_options}
         )
         options = self._pool.connection_kwargs
         self._home = {"host": options.get("host", "localhost"), "port": options.get("port", 6379)}
-        self._keys = Keys(transport.bus)
+        self._keys = Keys(config.bus)
+        self._burial = Burial(self._keys, self._dispatch, self.send)
         self._id = secrets.token_hex(16)
         self._stream = self._keys.stream(self._id)
-        self._lease_ms = int(transport.lease * 1000)
+        self._lease_ms = int(config.lease * 1000)
         self._lifetime_ms = max(60_000, 4 * self._lease_ms)
         self._turn = secrets.randbelow(1_000)
         self._commands: Pipeline | None = None
-        self._channels: _Channels | None = None
-        self._requests: _Requests | None = None
+        self._channels: Channels | None = None
+        self._requests: Requests | None = None
         self._served: dict[_Registration, None] = {}
         self._unfinished: list[str] = []
         self._epoch = 0
@@ -101,7 +100,7 @@ class RedisLink:
         """Open the connections, and make the server know again what this link serves."""
         self._broken = None
         self._commands = await self._open_commands()
-        self._channels = _Channels(await self._connection(), self._receive, self._lost)
+        self._channels = Channels(await self._connection(), self._receive, self._lost)
         await self._channels.subscribe(self._keys.channel(self.inbox))
         known: set[_Registration] = set()
         while added := self._served.keys() - known:  # more may come while these are being registered
@@ -120,7 +119,7 @@ class RedisLink:
             pipeline = Pipeline(await self._connection(), self._lost)
             try:
                 await pipeline.ask(pack("ZCARD", self._keys.links))
-                answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in _SCRIPTS.values()]
+                answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in SCRIPTS.values()]
                 await asyncio.gather(*answers)
             except MovedError as moved:
                 await pipeline.close()
@@ -136,7 +135,7 @@ class RedisLink:
         connection = self._pool.connection_class(**self._pool.connection_kwargs)
         try:
             connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
-            async with asyncio.timeout(self._transport.connect_timeout):
+            async with asyncio.timeout(self._config.connect_timeout):
                 await connecting
         except BaseException:
             await disconnect(connection)
@@ -156,7 +155,7 @@ class RedisLink:
         self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        wait = self._transport.reconnect_wait
+        wait = self._config.reconnect_wait
         while not self._closed:
             await self._disconnect()
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # no secret: it only spreads the herd
@@ -186,7 +185,7 @@ class RedisLink:
     def _command(self, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
         """Run a script, and wait for its answer."""
         assert self._commands is not None
-        return self._commands.ask(pack("EVALSHA", _SCRIPTS[script].digest, len(keys), *keys, *arguments))
+        return run(self._commands, script, keys, *arguments)
 
     async def _register(self, item: _Registration) -> None:
         """Make the server know an address that this link serves."""
@@ -198,8 +197,7 @@ class RedisLink:
             await self._command("register", [item.name, self._keys.served(self._id)], self._id, item.group)
 
     def _acknowledge(self, commands: Pipeline, entry_id: str) -> None:
-        keys = (self._stream, self._keys.load)
-        commands.post(pack("EVALSHA", _SCRIPTS["done"].digest, 2, *keys, self._id, entry_id))
+        commands.post(command("done", [self._stream, self._keys.load], self._id, entry_id))
 
     # --- events in ---------------------------------------------------------------------------------
 
@@ -244,8 +242,8 @@ class RedisLink:
             TransportError: ``to`` is no address, or the server refused the event.
         """
         data = encode(event)
-        if len(data) > self._transport.max_payload:
-            limit = self._transport.max_payload
+        if len(data) > self._config.max_payload:
+            limit = self._config.max_payload
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
         commands = self._commands
         if not self._is_up or commands is None:
@@ -315,7 +313,7 @@ class RedisLink:
         if self._requests is not None:
             await self._requests.ready
             return
-        self._requests = requests = _Requests(self._stream, self._request, self._lost)
+        self._requests = requests = Requests(self._stream, self._request, self._lost)
         try:
             commands = self._commands
             assert commands is not None
@@ -373,9 +371,9 @@ class RedisLink:
             await stop(self._reconnecting)
         if self._is_up and self._commands is not None:
             try:
-                async with asyncio.timeout(self._transport.connect_timeout):
+                async with asyncio.timeout(self._config.connect_timeout):
                     if self._requests is not None:
-                        await self._bury(self._id, "")
+                        await self._burial.bury(self._commands, self._id, "")
                     await self._commands.flushed()
             except (*LOST, TimeoutError) as error:
                 logger.debug("closing: %r", error)
@@ -387,7 +385,7 @@ class RedisLink:
 
     async def _beat(self) -> None:
         """Notice a dead connection; if it serves, tell that it lives, and take care of those that do not."""
-        lease = self._transport.lease
+        lease = self._config.lease
         keys = [self._keys.links, self._stream, self._keys.served(self._id)]
         options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms)
         try:
@@ -402,45 +400,10 @@ class RedisLink:
                 if not enrolled:
                     raise ConnectionError("this link was taken for dead")
                 for link in dead:
-                    await self._bury(link.decode(), str(self._lease_ms))
+                    await self._burial.bury(self._commands, link.decode(), str(self._lease_ms))
                 await asyncio.sleep(min(BEAT, lease / 3))
         except LOST as error:
             self._lost(error)
-
-    async def _bury(self, link: str, lease: str) -> None:
-        """Take a dead link off the bus, and give what it left to others."""
-        keys = self._keys
-        reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]
-        last = await self._command("reap", reaped, link, keys.inboxes + link, lease)
-        if last is None:
-            return
-        delivered = _order(last.decode())
-        while True:
-            assert self._commands is not None
-            entries = await self._commands.ask(pack("XRANGE", keys.dead(link), "-", "+", "COUNT", 100))
-            for entry_id, pairs in entries:
-                fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
-                was_read = _order(entry_id.decode()) <= delivered or fields.get(b"r") == b"1"
-                await self._pass_on(fields, was_read)
-                self._commands.post(pack("XDEL", keys.dead(link), entry_id))
-            if len(entries) < 100:
-                break
-        self._commands.post(pack("DEL", keys.dead(link)))
-
-    async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool) -> None:
-        """Give a request of a dead link to another one; if there is none, tell who waits for it."""
-        data = fields.get(b"e", b"")
-        try:
-            operation = fields[b"o"].decode("utf-8", "surrogatepass")
-            if await self._dispatch(operation, data, int(was_read)):
-                return
-            payload = decode(data)["payload"]
-            message = f'"{operation[3:]}": its handler was lost, and nobody else serves it'
-            details = {"operationId": operation[3:], "sent": was_read}
-            lost = error_event(payload["requestId"], ErrorCode.UNAVAILABLE, message, details)
-            await self.send(payload["replyTo"], lost)
-        except (KeyError, ValueError, TypeError, AttributeError, TransportError) as error:
-            logger.debug("dropped an entry that nobody can be told about: %r", error)
 
 
 class _Registration:
@@ -454,139 +417,3 @@ class _Registration:
     async def unregister(self) -> None:
         """Serve it no longer; idempotent."""
         await self._link.unregister(self)
-
-
-class _Channels:
-    """The connection that channels come in on."""
-
-    def __init__(
-        self,
-        connection: AbstractConnection,
-        receive: Callable[[bytes], None],
-        on_lost: Callable[[BaseException], None],
-    ) -> None:
-        self._connection = connection
-        self._receive = receive
-        self._on_lost = on_lost
-        self._names: dict[str, int] = {}
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._closed = False
-        self._sending = asyncio.Lock()
-        self._task = asyncio.get_running_loop().create_task(self._read())
-
-    async def subscribe(self, *names: str) -> None:
-        """Listen at channels; the server does when it returns."""
-        loop = asyncio.get_running_loop()
-        confirmed = []
-        for name in names:
-            self._names[name] = self._names.get(name, 0) + 1
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiting.setdefault(name, []).append(future)
-            confirmed.append(future)
-        await self._send("SUBSCRIBE", *names)
-        await asyncio.gather(*confirmed)
-
-    async def unsubscribe(self, name: str) -> None:
-        """Listen at a channel no longer, if this was the last one who wanted to."""
-        self._names[name] -= 1
-        if not self._names[name]:
-            del self._names[name]
-            await self._send("UNSUBSCRIBE", name)
-
-    async def _send(self, *command: str) -> None:
-        async with self._sending:
-            await self._connection.send_packed_command(pack(*command), check_health=False)
-
-    async def _read(self) -> None:
-        read = self._connection.read_response
-        try:
-            while True:
-                message = await read()
-                if message[0] == b"message":
-                    self._receive(message[2])
-                elif message[0] == b"subscribe":
-                    for future in self._waiting.pop(message[1].decode(), ()):
-                        if not future.done():
-                            future.set_result(None)
-        except LOST as error:
-            if not self._closed:
-                self._fail(error)
-                self._on_lost(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._closed = True
-        for futures in self._waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()  # whoever gave up waiting need not look
-        self._waiting.clear()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._fail(ConnectionError("the connection to Redis is closed"))
-        await stop(self._task)
-        await disconnect(self._connection)
-
-
-class _Requests:
-    """The connection that waits for requests on a link's stream."""
-
-    def __init__(
-        self,
-        stream: str,
-        receive: Callable[[str, dict[bytes, bytes]], None],
-        on_lost: Callable[[BaseException], None],
-    ) -> None:
-        self._stream = stream
-        self._receive = receive
-        self._on_lost = on_lost
-        self._connection: AbstractConnection | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._last = (0, 0)
-        self._changed = asyncio.Event()
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the link may be given requests."""
-
-    def start(self, connection: AbstractConnection) -> None:
-        """Read on a connection, which belongs to the reader from now on."""
-        self._connection = connection
-        self._task = asyncio.get_running_loop().create_task(self._read(connection))
-        self.ready.set_result(None)
-
-    async def seen(self, entry_id: str) -> None:
-        """Return when an entry has been read."""
-        while self._last < _order(entry_id):
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def _read(self, connection: AbstractConnection) -> None:
-        group = ("GROUP", "operad", "link", "COUNT", READ_AT_ONCE, "BLOCK", 0)
-        command = pack("XREADGROUP", *group, "STREAMS", self._stream, ">")
-        try:
-            await connection.send_packed_command(command, check_health=False)
-            while True:
-                answer = await connection.read_response()
-                # The next read is under way while this one's requests are handed out.
-                await connection.send_packed_command(command, check_health=False)
-                for _, entries in answer or ():
-                    for entry_id, pairs in entries:
-                        name = entry_id.decode()
-                        self._last = _order(name)
-                        if pairs is not None:
-                            self._receive(name, dict(zip(pairs[::2], pairs[1::2], strict=True)))
-                self._changed.set()
-        except LOST as error:
-            self._on_lost(error)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._task is not None:
-            await stop(self._task)
-        if self._connection is not None:
-            await disconnect(self._connection)
-
-
-def _order(entry_id: str) -> tuple[int, int]:
-    milliseconds, _, sequence = entry_id.partition("-")
-    return int(milliseconds), int(sequence or 0)

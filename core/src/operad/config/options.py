@@ -1,0 +1,68 @@
+"""Options of transports, checked in one place: names, types, and what each class checks for itself."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from operad.config.file import nearest, structure
+from operad.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def check_options(
+    options: Mapping[str, Any], config_class: type[T], *, where: str, given: Mapping[str, Any] | None = None
+) -> T:
+    """An instance of ``config_class``, an attrs class, with the values of ``options``.
+
+    Args:
+        options: what a configuration or a caller gave, by name.
+        config_class: its fields are the known options; their types are what values are checked against.
+        where: what the options are of, for messages (``"nats transport"``).
+        given: values of fields that are no options, such as the URL.
+
+    Raises:
+        ConfigError: an unknown option (the message names the nearest known one), or a value of another type; the
+            message quotes no value, which may be a secret.
+    """
+    given = given or {}
+    known = {field.alias for field in attrs.fields(config_class) if field.init and field.alias} - given.keys()  # type: ignore[arg-type]  # an attrs class: that has no type
+    for option in options:
+        if option not in known:
+            raise ConfigError(f'{where}: unknown option "{option}"{nearest(option, known)}')
+    return structure(config_class, {**options, **given}, where)
+
+
+def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """What a client trusts and shows, from files; ``None`` if none is named: the system's trust, no certificate.
+
+    Args:
+        ca: path of certificates to trust instead of the system's, PEM.
+        cert: path of the client's own certificate, PEM, with its chain.
+        key: path of its key; may be in the file of ``cert``.
+
+    Raises:
+        ConfigError: a file cannot be read or is no PEM; the message names it.
+    """
+    if key is not None and cert is None:
+        raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
+    if ca is None and cert is None:
+        return None
+    name, path = "tls_ca", ca
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            name, path = "tls_cert", cert if key is None else f"{cert} with tls_key {key}"
+            context.load_cert_chain(cert, key, password=_no_password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"{name}: {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+    return context
+
+
+def _no_password() -> str:
+    """Instead of the question on the terminal, in the middle of a service's start."""
+    raise ValueError("the key needs a password, which cannot be given; decrypt it")

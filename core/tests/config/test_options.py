@@ -1,0 +1,67 @@
+"""Options of transports, checked by name and by type in one place."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import attrs
+import pytest
+
+from operad import ConfigError
+from operad.plugin import check_options, client_tls
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    url: str
+    durable: bool = False
+    seconds: float = 1.0
+    token: str | None = None
+    tls: ssl.SSLContext | str | None = None
+
+
+def test_options_of_the_right_types_are_taken() -> None:
+    made = check_options({"durable": True, "seconds": 2}, Options, where="t", given={"url": "x"})
+    assert made == Options(url="x", durable=True, seconds=2.0)
+    context = ssl.create_default_context()
+    assert check_options({"tls": context}, Options, where="t", given={"url": "x"}).tls is context
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("durable", "false", "expected bool, got str"),
+        ("seconds", "2", "expected float, got str"),
+        ("token", 7, "expected str, got int"),
+    ],
+)
+def test_an_option_of_another_type_is_an_error_that_says_so_and_quotes_nothing(
+    option: str, value: object, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_options({option: value}, Options, where="nats transport", given={"url": "secret-url"})
+    assert "nats transport" in str(caught.value)
+    assert option in str(caught.value)
+    assert "secret-url" not in str(caught.value)
+
+
+def test_an_unknown_option_is_an_error_that_names_the_nearest_one_and_what_is_given_is_none() -> None:
+    with pytest.raises(ConfigError, match='t: unknown option "durabel"; did you mean "durable"'):
+        check_options({"durabel": True}, Options, where="t", given={"url": "x"})
+    with pytest.raises(ConfigError, match='unknown option "url"'):
+        check_options({"url": "y"}, Options, where="t", given={"url": "x"})
+
+
+def test_a_file_of_certificates_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("no certificate")
+    for ca, cert, key, name in (
+        (str(tmp_path / "none.pem"), None, None, "tls_ca: .*none.pem"),
+        (str(rubbish), None, None, "tls_ca: .*rubbish.pem"),
+        (None, str(rubbish), None, "tls_cert: .*rubbish.pem"),
+        (None, None, str(rubbish), "tls_key without tls_cert"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            client_tls(ca, cert, key)
+    assert client_tls(None, None, None) is None

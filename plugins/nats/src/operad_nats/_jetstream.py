@@ -1,0 +1,232 @@
+"""JetStream's own side of queues: the stream, its consumers, and what the server says of them.
+
+A stream of the prefix's name keeps the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted when it
+is acknowledged, or when its deadline has passed. Each operation that somebody registered as ``queue:…`` has a
+durable consumer, which pushes to one member of the group. That it exists tells a caller that requests for the
+operation are stored; without it they go the plain way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import secrets
+import time
+from functools import partial
+from typing import Any
+
+from nats import errors
+
+from operad.plugin import LinkDownError, TransportError
+from operad_nats._client import NO_RESPONDERS, StrictClient
+from operad_nats._subjects import subject_of
+from operad_nats.config import NATSConfig
+
+MAX_UNDER_WAY = 1_000
+"""How many requests for one operation may be under way, all members together; the rest waits on the server."""
+KNOWN_FOR = 2.0
+"""Seconds that a link remembers whether requests for an operation are stored."""
+_MAX_KNOWN = 10_000
+_NANOSECONDS = 1_000_000_000
+WRITE_ERRORS = (errors.Error, OSError)
+"""What writing to a connection raises."""
+# JetStream's own numbers of errors.
+_NO_STREAM, _NO_CONSUMER, _OTHER_STREAM = 10059, 10014, 10058
+
+
+class JetStreamError(TransportError):
+    """JetStream refused something."""
+
+    def __init__(self, what: str, error: dict[str, Any]) -> None:
+        super().__init__(f"{what}: {error.get('description')} (JetStream error {error.get('err_code')})")
+        self.code = error.get("err_code")
+
+
+class JetStream:
+    """The part of a server that stores requests, as one link asks it."""
+
+    def __init__(self, config: NATSConfig, client: StrictClient, own: str) -> None:
+        self._config = config
+        self._client = client
+        self._own = own
+        """The subjects of the link's inbox begin with it."""
+        self.stream = config.prefix.replace(".", "=")
+        self._expires = False
+        """Whether the server deletes a message at a time of the message's own (2.11 and newer)."""
+        self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._known: dict[str, tuple[bool, float]] = {}
+        self._lookups: dict[str, asyncio.Task[bool]] = {}
+
+    # --- the stream and its consumers ----------------------------------------------------------------
+
+    async def set_up(self, served: dict[str, str]) -> None:
+        """Make the stream if it is not there, and consumers for what is served.
+
+        Args:
+            served: groups by operation.
+
+        Raises `TransportError`.
+        """
+        subject = f"{self._config.prefix}.queue.>"
+        wanted = {
+            "name": self.stream,
+            "description": "requests of operad that are not answered yet",
+            "subjects": [subject],
+            "retention": "workqueue",
+            "storage": "file",
+            "discard": "new",
+            "max_age": int(self._config.max_age * _NANOSECONDS),
+            "num_replicas": self._config.replicas,
+            "allow_msg_ttl": True,
+        }
+        try:
+            made = await self._ask(f"STREAM.CREATE.{self.stream}", wanted)
+        except JetStreamError as error:
+            if error.code != _OTHER_STREAM:
+                raise
+            made = await self._ask(f"STREAM.INFO.{self.stream}", None)  # somebody else chose its limits
+        config = made["config"]
+        if config.get("retention") != "workqueue" or subject not in config.get("subjects", ()):
+            raise TransportError(
+                f'the JetStream stream "{self.stream}" is not a work queue of "{subject}"; '
+                "choose another prefix, or delete it"
+            )
+        self._expires = config.get("allow_msg_ttl") is True
+        for operation_id, group in list(served.items()):
+            await self.consume(operation_id, group)
+
+    async def consume(self, operation_id: str, group: str) -> None:
+        """Have requests for an operation stored, and pushed to its group. Raises `TransportError`."""
+        config = {
+            "name": self._consumer(operation_id),
+            "durable_name": self._consumer(operation_id),
+            "description": f"operation {operation_id[:500]}".encode("utf-8", "replace").decode(),
+            "filter_subject": self._subject(f"queue:{operation_id}"),
+            "deliver_subject": self.deliver_subject(operation_id),
+            "deliver_group": group,
+            "deliver_policy": "all",
+            "replay_policy": "instant",
+            "ack_policy": "explicit",
+            "ack_wait": int(self._config.ack_wait * _NANOSECONDS),
+            "max_ack_pending": MAX_UNDER_WAY,
+            # A request may wait for so long, and the operation counts as served for as long.
+            "inactive_threshold": int(self._config.max_age * _NANOSECONDS),
+        }
+        name = f"CONSUMER.CREATE.{self.stream}.{config['name']}.{config['filter_subject']}"
+        await self._ask(name, {"stream_name": self.stream, "config": config})
+
+    async def _ask(self, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        """A request to JetStream itself."""
+        key = secrets.token_hex(16)  # a peer that knows the inbox must not answer for the server
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._asked[key] = future
+        seconds = self._config.connect_timeout
+        try:
+            data = b"" if body is None else json.dumps(body).encode()
+            await self._client.write(f"$JS.API.{name}", f"{self._own}j.{key}", data)
+            async with asyncio.timeout(seconds):
+                answer = await future
+        except TimeoutError:
+            hint = f"may this user publish to $JS.API.{name}?"
+            raise TransportError(f"JetStream did not answer within {seconds} s; {hint}") from None
+        except WRITE_ERRORS as error:
+            raise LinkDownError(f"not sent: {error}") from error
+        finally:
+            del self._asked[key]
+        if isinstance(answer.get("error"), dict):
+            raise JetStreamError(name, answer["error"])
+        return answer
+
+    def _subject(self, address: str) -> str:
+        return subject_of(address, self._config.prefix, self._config.inbox_prefix)
+
+    def deliver_subject(self, operation_id: str) -> str:
+        """Where the server pushes requests for an operation."""
+        return self._subject(f"deliver:{operation_id}")
+
+    def _consumer(self, operation_id: str) -> str:
+        tail = self._subject(f"queue:{operation_id}")[len(self._config.prefix) + len(".queue.") :]
+        if len(tail) <= 200:
+            return tail.replace(".", "=")
+        return "==" + hashlib.sha256(tail.encode()).hexdigest()  # no tail makes two of them
+
+    # --- whether an operation's requests are stored ----------------------------------------------------
+
+    async def has(self, operation_id: str) -> bool:
+        """Whether requests for an operation are stored. Raises `TransportError`."""
+        known = self._known.get(operation_id)
+        if known is not None and known[1] > time.monotonic():
+            return known[0]
+        lookup = self._lookups.get(operation_id)
+        if lookup is None:
+            lookup = self._lookups[operation_id] = asyncio.ensure_future(self._look_up(operation_id))
+            lookup.add_done_callback(partial(self._looked_up, operation_id))
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, operation_id: str) -> bool:
+        try:
+            await self._ask(f"CONSUMER.INFO.{self.stream}.{self._consumer(operation_id)}", None)
+        except JetStreamError as error:
+            if error.code not in (_NO_CONSUMER, _NO_STREAM):
+                raise
+            return False
+        return True
+
+    def _looked_up(self, operation_id: str, lookup: asyncio.Task[bool]) -> None:
+        del self._lookups[operation_id]
+        if not lookup.cancelled() and lookup.exception() is None:
+            self._known.pop(operation_id, None)
+            self._known[operation_id] = (lookup.result(), time.monotonic() + KNOWN_FOR)
+            if len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+    def header(self, payload: dict[str, Any]) -> bytes:
+        """The headers of a request: it is of no use to anybody after its deadline."""
+        limit = limit_of(payload)
+        if not self._expires or limit is None:
+            return b""
+        seconds = min(math.ceil(limit / 1000 - time.time()) + 1, math.ceil(self._config.max_age))
+        return b"NATS/1.0\r\nNats-TTL: %ds\r\n\r\n" % max(1, seconds)
+
+    def forget(self, operation_id: str) -> None:
+        """Ask again whether requests for an operation are stored."""
+        self._known.pop(operation_id, None)
+
+    def forget_all(self) -> None:
+        """The connection is back, to a server that may have forgotten."""
+        self._known.clear()
+
+    # --- answers -------------------------------------------------------------------------------------
+
+    def answer(self, name: str, data: bytes, headers: bytes | None) -> None:
+        """Take the server's answer to a question. Raises `ValueError` for what is no JSON."""
+        future = self._asked.get(name)
+        if future is None or future.done():
+            return
+        if headers is not None and headers.startswith(NO_RESPONDERS):
+            hint = "start nats-server with -js, or leave out durable=True"
+            future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
+        else:
+            answer = json.loads(data)
+            future.set_result(answer if isinstance(answer, dict) else {})
+
+    def fail(self) -> None:
+        """The connection is lost: nothing that was asked will be answered."""
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(LinkDownError("the connection to the NATS server was lost"))
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """What is still looked up; to be waited for at the end."""
+        return set(self._lookups.values())
+
+
+def limit_of(payload: dict[str, Any]) -> float | None:
+    """The deadline of a request in epoch ms, where it has a usable one."""
+    deadline = payload.get("deadline")
+    if isinstance(deadline, (int, float)) and 0 <= deadline < 1e15:
+        return float(deadline)
+    return None

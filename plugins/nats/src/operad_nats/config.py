@@ -1,0 +1,122 @@
+"""What a NATS server, and this transport's use of it, can be told."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from operad.plugin import ConfigError, client_tls
+
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+DEFAULT_MAX_PAYLOAD = 1024 * 1024
+"""What a NATS server takes unless it is configured otherwise, in bytes."""
+
+
+def _servers(value: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _subject_prefix(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
+    if not _PREFIX.fullmatch(value):
+        raise ConfigError(
+            f'{attribute.name}: expected letters, digits, "_", "-", in tokens joined by dots, got {value!r}'
+        )
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value <= 0:
+        raise ConfigError(f"{attribute.name}: expected more than 0, got {value}")
+
+
+@attrs.frozen(kw_only=True)
+class NATSConfig:
+    """A NATS server, or several of one cluster.
+
+    Delivery is at most once, unless ``durable`` is set: what is on its way when a connection breaks is lost, and
+    the call ends as ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
+
+    Args:
+        servers: URLs ``nats://host:port``, or ``tls+nats://…``, which refuses a server without TLS; a string with
+            commas names several. User and password, or a token alone, may be in front of the host.
+        prefix: of the subjects of operations and topics; participants with another prefix are on another bus.
+        inbox_prefix: of the subjects of inboxes; the same for all participants.
+        inbox: put in front of this link's own inbox, so that a server's permissions can keep others from
+            listening: with ``"alice"``, allow alice to subscribe to ``_INBOX.alice.>`` only.
+        user, password, token: instead of those in a URL.
+        credentials: path of a ``.creds`` file (needs ``operad-nats[nkeys]``).
+        nkey_seed: path of a file with an nkey's seed (needs ``operad-nats[nkeys]``).
+        tls: an `ssl.SSLContext` or the path of a file with the certificates to trust; default: the system's.
+        tls_ca, tls_cert, tls_key: paths of PEM files, instead of ``tls``: certificates to trust, and this client's
+            own certificate and key, for servers that verify clients.
+        tls_first: start TLS before the server has introduced itself, for servers with ``handshake_first``.
+        name: of the connections, as the server's monitoring shows it.
+        max_payload: the largest event in bytes; what the server allows counts, too.
+        connect_timeout: seconds for one attempt to connect.
+        reconnect_wait: seconds between attempts to reconnect, up to half of it more at random.
+        ping_interval: seconds between pings; the third that stays unanswered ends the connection.
+        durable: store requests for mutations that their handlers declare idempotent in JetStream, until they have
+            been answered: they outlive the worker that had them, and the server. Needs ``nats-server -js``. Of
+            use where callers and workers both have it; the others call and serve as before.
+        ack_wait: seconds without a sign of life of a worker, until a stored request goes to another one.
+        max_age: seconds that a request is stored at most, and for which an operation counts as served whose
+            workers have all gone. The stream is made with it once, and its limits are yours to change.
+        replicas: how many servers of a cluster keep the stream, likewise.
+    """
+
+    servers: tuple[str, ...] = attrs.field(converter=_servers, repr=False)
+    prefix: str = attrs.field(default="operad", validator=_subject_prefix)
+    inbox_prefix: str = attrs.field(default="_INBOX", validator=_subject_prefix)
+    inbox: str | None = attrs.field(default=None, validator=attrs.validators.optional(_subject_prefix))
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    credentials: str | None = None
+    nkey_seed: str | None = attrs.field(default=None, repr=False)
+    tls: ssl.SSLContext | str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_first: bool = False
+    name: str = "operad"
+    max_payload: int = DEFAULT_MAX_PAYLOAD
+    connect_timeout: float = 5.0
+    reconnect_wait: float = 0.5
+    ping_interval: float = 10.0
+    durable: bool = False
+    ack_wait: float = attrs.field(default=10.0, validator=_positive)
+    max_age: float = attrs.field(default=3_600.0, validator=_positive)
+    replicas: int = attrs.field(default=1, validator=_positive)
+
+    def __attrs_post_init__(self) -> None:
+        if not all(_is_server(server) for server in self.servers) or not self.servers:
+            raise ConfigError(
+                "servers: expected URLs like nats://host:4222 or tls+nats://host:4222, all of one scheme"
+            )
+        if len({urlsplit(server).scheme for server in self.servers}) > 1:
+            raise ConfigError("servers: expected one scheme for all, got both nats and tls+nats")
+
+        if self.tls is not None and (self.tls_ca or self.tls_cert or self.tls_key):
+            raise ConfigError("tls: expected either tls, or tls_ca, tls_cert and tls_key; got both")
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What the client trusts and shows; ``None``: the system's trust. Raises `ConfigError`."""
+        if isinstance(self.tls, ssl.SSLContext):
+            return self.tls
+        return client_tls(self.tls or self.tls_ca, self.tls_cert, self.tls_key)
+
+    @property
+    def requires_tls(self) -> bool:
+        """Whether a server without TLS is refused."""
+        return self.servers[0].startswith("tls+nats:")
+
+
+def _is_server(server: str) -> bool:
+    parts = urlsplit(server)
+    try:
+        return parts.scheme in ("nats", "tls+nats") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False

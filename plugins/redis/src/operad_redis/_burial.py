@@ -1,0 +1,77 @@
+"""What a dead link leaves: taken off the bus, and given to others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from operad.plugin import ErrorCode, Event, TransportError, decode, protocol
+from operad_redis._connection import Pipeline, pack
+from operad_redis._keys import Keys
+from operad_redis._requests import order
+from operad_redis._scripts import run
+
+logger = logging.getLogger("operad.redis")
+
+_AT_ONCE = 100
+
+
+class Burial:
+    """Buries links.
+
+    Args:
+        keys: of the bus.
+        dispatch: gives a request (address, data, 1 if a worker had read it) to somebody; answers who got it.
+        send: sends an event to an inbox.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        dispatch: Callable[[str, bytes, int], Awaitable[list[bytes]]],
+        send: Callable[[str, Event], Awaitable[str | None]],
+    ) -> None:
+        self._keys = keys
+        self._dispatch = dispatch
+        self._send = send
+
+    async def bury(self, commands: Pipeline, link: str, lease: str) -> None:
+        """Take a dead link off the bus, and give what it left to others.
+
+        Args:
+            commands: the connection.
+            link: its id.
+            lease: in ms; a link that gave a sign of life since then, and listens, is left alone. Empty: bury it
+                in any case.
+        """
+        keys = self._keys
+        reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]
+        last = await run(commands, "reap", reaped, link, keys.inboxes + link, lease)
+        if last is None:
+            return
+        delivered = order(last.decode())
+        while True:
+            entries = await commands.ask(pack("XRANGE", keys.dead(link), "-", "+", "COUNT", _AT_ONCE))
+            for entry_id, pairs in entries:
+                fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+                was_read = order(entry_id.decode()) <= delivered or fields.get(b"r") == b"1"
+                await self._pass_on(fields, was_read)
+                commands.post(pack("XDEL", keys.dead(link), entry_id))
+            if len(entries) < _AT_ONCE:
+                break
+        commands.post(pack("DEL", keys.dead(link)))
+
+    async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool) -> None:
+        """Give a request of a dead link to another one; if there is none, tell who waits for it."""
+        data = fields.get(b"e", b"")
+        try:
+            operation = fields[b"o"].decode("utf-8", "surrogatepass")
+            if await self._dispatch(operation, data, int(was_read)):
+                return
+            payload = decode(data)["payload"]
+            message = f'"{operation[3:]}": its handler was lost, and nobody else serves it'
+            details = {"operationId": operation[3:], "sent": was_read}
+            lost = protocol.error_event(payload["requestId"], ErrorCode.UNAVAILABLE, message, details)
+            await self._send(payload["replyTo"], lost)
+        except (KeyError, ValueError, TypeError, AttributeError, TransportError) as error:
+            logger.debug("dropped an entry that nobody can be told about: %r", error)

@@ -1,0 +1,77 @@
+"""The connection that waits for requests on a link's stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from redis.asyncio.connection import AbstractConnection
+
+from operad_redis._connection import LOST, disconnect, pack, stop
+
+READ_AT_ONCE = 64
+"""Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
+
+
+class Requests:
+    """Reads a stream, and knows how far it has come."""
+
+    def __init__(
+        self,
+        stream: str,
+        receive: Callable[[str, dict[bytes, bytes]], None],
+        on_lost: Callable[[BaseException], None],
+    ) -> None:
+        self._stream = stream
+        self._receive = receive
+        self._on_lost = on_lost
+        self._connection: AbstractConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last = (0, 0)
+        self._changed = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the link may be given requests."""
+
+    def start(self, connection: AbstractConnection) -> None:
+        """Read on a connection, which belongs to the reader from now on."""
+        self._connection = connection
+        self._task = asyncio.get_running_loop().create_task(self._read(connection))
+        self.ready.set_result(None)
+
+    async def seen(self, entry_id: str) -> None:
+        """Return when an entry has been read."""
+        while self._last < order(entry_id):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        group = ("GROUP", "operad", "link", "COUNT", READ_AT_ONCE, "BLOCK", 0)
+        command = pack("XREADGROUP", *group, "STREAMS", self._stream, ">")
+        try:
+            await connection.send_packed_command(command, check_health=False)
+            while True:
+                answer = await connection.read_response()
+                # The next read is under way while this one's requests are handed out.
+                await connection.send_packed_command(command, check_health=False)
+                for _, entries in answer or ():
+                    for entry_id, pairs in entries:
+                        name = entry_id.decode()
+                        self._last = order(name)
+                        if pairs is not None:
+                            self._receive(name, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+                self._changed.set()
+        except LOST as error:
+            self._on_lost(error)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._task is not None:
+            await stop(self._task)
+        if self._connection is not None:
+            await disconnect(self._connection)
+
+
+def order(entry_id: str) -> tuple[int, int]:
+    """The id of an entry, to be compared."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
