@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,12 +15,15 @@ from operad_openapi._document.document import Document
 from operad_openapi._document.grafting import graft_external, has_external
 from operad_openapi._document.listing import Diagnostic
 from operad_openapi._document.origins import origin_of
-from operad_openapi._document.parsing import parse
+from operad_openapi._document.parsing import parse, parse_aside
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._http.reading import read_body
 from operad_openapi._request.request import Request
 from operad_openapi.config import HTTPServiceConfig
-from operad_openapi.fs import LocalFS, OpenAPIFS
+from operad_openapi.fs import LocalFS, OpenAPIFS, read_file
+
+_AT_ONCE = 16
+_BATCH = 64
 
 Spec = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -44,6 +48,8 @@ class Loader:
         self._fs = fs or LocalFS()
         self.diagnostics: list[Diagnostic] = []
         """References that were not followed."""
+        self.size = 0
+        """Bytes that were read."""
 
     async def load(self, spec: Spec) -> Document:
         """The document that ``spec`` is or names. Raises `SourceError`."""
@@ -55,15 +61,63 @@ class Loader:
         else:
             location = await self._fs.realpath(_absolute(os.fspath(spec)))
             data = await self._read_file(location)
-        document = Document(parse(data, location), location, data)
+        document = Document(await parse_aside(data, location), location, data)
         if has_external(data, document.root):
-            await graft_external(document, lambda target: self._fetch(target, location), self._report)
+            roots = await self._roots(location)
+            limit = self._config.limits.documents
+            await graft_external(
+                document, lambda targets: self._read_all(targets, location, roots), self._report, limit=limit
+            )
         return document
 
     def _report(self, reason: str) -> None:
         self.diagnostics.append(Diagnostic("#", reason, "warning"))
 
-    async def _fetch(self, target: str, main: str) -> bytes:
+    async def _roots(self, main: str) -> list[str]:
+        """The folders that files may be read from."""
+        own = [] if is_url(main) else [posixpath.dirname(main)]
+        return own + [await self._fs.realpath(folder) for folder in self._config.external if not is_url(folder)]
+
+    async def _read_all(self, targets: Sequence[str], main: str, roots: list[str]) -> list[Any]:
+        """What external references name, parsed; a `SourceError` where it must not or cannot be read."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+        local: list[str] = []
+        others: dict[str, asyncio.Task[Any]] = {}
+        async with asyncio.TaskGroup() as group:
+            for target in targets:
+                if urlsplit(target).scheme or type(self._fs) is not LocalFS:
+                    others[target] = group.create_task(self._content(target, main, roots, gate))
+                else:
+                    local.append(target)
+            # One thread for many files: to change threads for each takes longer than to read most of them.
+            found: dict[str, Any] = {}
+            for first in range(0, len(local), _BATCH):
+                batch = local[first : first + _BATCH]
+                found |= await asyncio.to_thread(self._local_contents, batch, roots)
+        found |= {target: task.result() for target, task in others.items()}
+        return [found[target] for target in targets]
+
+    def _local_contents(self, targets: list[str], roots: list[str]) -> dict[str, Any]:
+        """The content of files of this machine; runs in a thread."""
+        contents: dict[str, Any] = {}
+        limit = self._config.limits.document_bytes
+        for target in targets:
+            try:
+                path = _realpath(target)
+                self._check_folder(target, path, roots)
+                contents[target] = parse(self._taken(path, _read(path, limit)), target)
+            except SourceError as error:
+                contents[target] = error
+        return contents
+
+    async def _content(self, target: str, main: str, roots: list[str], gate: asyncio.Semaphore) -> Any:
+        async with gate:
+            try:
+                return await parse_aside(await self._fetch(target, main, roots), target)
+            except SourceError as error:
+                return error
+
+    async def _fetch(self, target: str, main: str, roots: list[str]) -> bytes:
         """What an external reference names, if the rules allow it."""
         config = self._config
         scheme = urlsplit(target).scheme
@@ -81,21 +135,25 @@ class Loader:
         elif scheme:
             raise SourceError(f'scheme "{scheme}" is not supported')
         path = await self._fs.realpath(target)
-        roots = [posixpath.dirname(main)] if not is_url(main) else []
-        roots += [await self._fs.realpath(folder) for folder in config.external if not is_url(folder)]
-        if not config.trusted and not any(_is_within(path, root) for root in roots):
-            raise SourceError(f"{target} is outside the document's folder; add its folder to external")
+        self._check_folder(target, path, roots)
         return await self._read_file(path)
 
+    def _check_folder(self, target: str, path: str, roots: list[str]) -> None:
+        if not self._config.trusted and not any(_is_within(path, root) for root in roots):
+            raise SourceError(f"{target} is outside the document's folder; add its folder to external")
+
     async def _read_file(self, path: str) -> bytes:
-        limit = self._config.limits.document_bytes
         try:
-            data = await self._fs.read(path, limit)
+            data = await self._fs.read(path, self._config.limits.document_bytes)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise SourceError(f"{path} cannot be read: {reason}") from error
+            raise _unreadable(path, error) from error
+        return self._taken(path, data)
+
+    def _taken(self, path: str, data: bytes) -> bytes:
+        limit = self._config.limits.document_bytes
         if len(data) > limit:
             raise SourceError(f"{path} is larger than {limit} bytes (limit document_bytes)")
+        self.size += len(data)
         return data
 
     async def _read_url(self, url: str) -> bytes:
@@ -111,11 +169,31 @@ class Loader:
             try:
                 if response.status != 200:
                     raise SourceError(f"{url.partition('?')[0]} answered {response.status}, expected a document")
-                return await read_body(response, config.limits.document_bytes, "document_bytes")
+                data = await read_body(response, config.limits.document_bytes, "document_bytes")
+                self.size += len(data)
+                return data
             finally:
                 response.release()
         except CallError as error:
             raise SourceError(f"{url.partition('?')[0]} cannot be read: {error.message}") from error
+
+
+def _realpath(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _read(path: str, limit: int) -> bytes:
+    try:
+        return read_file(path, limit)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> SourceError:
+    return SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 def _is_within(path: str, root: str) -> bool:

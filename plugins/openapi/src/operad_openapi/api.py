@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from operad_openapi._document.document import Document
+from operad_openapi._document.parsing import ASIDE_BYTES
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._loading import Loader, Spec, is_url
 from operad_openapi.config import HTTPServiceConfig
@@ -62,4 +64,6 @@ async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS |
         document = await loader.load(spec)
     finally:
         await client.aclose()
-    return build_operations(document, config, loader.diagnostics)
+    if loader.size < ASIDE_BYTES:
+        return build_operations(document, config, loader.diagnostics)
+    return await asyncio.to_thread(build_operations, document, config, loader.diagnostics)

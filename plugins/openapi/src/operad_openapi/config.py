@@ -87,7 +87,9 @@ class HTTPLimits:
     event_bytes: int = 4 * 1024 * 1024
     """The largest event of a stream, and the largest line of JSON lines."""
     document_bytes: int = 64 * 1024 * 1024
-    """The largest document, and the largest file that it refers to."""
+    """The largest document, and the largest of the files that it refers to."""
+    documents: int = 10_000
+    """How many files one document may refer to."""
     connections: int = 100
     """Connections open at once, streams included; further calls wait."""
     redirects: int = 5

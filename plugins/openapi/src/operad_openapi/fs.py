@@ -28,18 +28,19 @@ class OpenAPIFS(Protocol):
         ...
 
 
+def read_file(path: str, limit: int) -> bytes:
+    """At most one byte more than ``limit`` of a file of this machine. Raises `OSError`."""
+    with Path(path).open("rb") as file:
+        # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
+        return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
+
+
 class LocalFS:
     """The file system of this machine, read in a worker thread."""
 
     async def read(self, path: str, limit: int) -> bytes:
         """As `OpenAPIFS.read`."""
-
-        def read() -> bytes:
-            with Path(path).open("rb") as file:
-                # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
-                return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
-
-        data = await asyncio.to_thread(read)
+        data = await asyncio.to_thread(read_file, path, limit)
         # The event loop holds the thread's result until the next step: a document should not live twice.
         await asyncio.sleep(0)
         return data

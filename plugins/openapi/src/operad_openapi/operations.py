@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import attrs
 
@@ -16,6 +16,7 @@ from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
 from operad_openapi._document.naming import Filters, Names, wanted_name
+from operad_openapi._document.parameters import unusable
 from operad_openapi._document.pruning import pruned, without_siblings
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._operation import DocumentOperation
@@ -104,12 +105,14 @@ def build_operations(
             continue
         # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
         name = names.claim(wanted_name(raw))
+        streams = _streams(document, raw)
+        twin = names.claim(f"{name}_stream") if streams.has_twin else ""
         if not filters.admits(name, raw):
             continue
         try:
             checker.check(raw, diagnostics)
-            for built in _built(source, raw):
-                claimed = names.claim(f"{name}_stream") if built.is_twin else name
+            for built in _built(source, raw, streams):
+                claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
                 operations.built[claimed] = built
         except (NotUsableError, PointerError, SerializationError) as error:
@@ -121,16 +124,28 @@ def build_operations(
     return operations
 
 
-def _built(source: DocumentSource, raw: RawOperation) -> list[DocumentOperation]:
-    """The operation, and its streaming twin if it answers both ways."""
-    media = success_media(source.document, raw)
-    streams = [media_type for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
+class _Streams(NamedTuple):
+    """How an operation answers."""
+
+    media_type: str | None
+    """Of its stream, if it has one."""
+    has_twin: bool
+    """Whether it answers otherwise as well."""
+
+
+def _streams(document: Document, raw: RawOperation) -> _Streams:
+    media = success_media(document, raw)
+    streams = [essence(media_type) for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
     if not streams:
-        return [DocumentOperation(source, raw, None)]
-    stream = EVENT_STREAM if any(essence(s) == EVENT_STREAM for s in streams) else essence(streams[0])
-    if len(streams) == len(media):
-        return [DocumentOperation(source, raw, stream)]
-    return [DocumentOperation(source, raw, None), DocumentOperation(source, raw, stream, is_twin=True)]
+        return _Streams(None, has_twin=False)
+    return _Streams(EVENT_STREAM if EVENT_STREAM in streams else streams[0], len(streams) != len(media))
+
+
+def _built(source: DocumentSource, raw: RawOperation, streams: _Streams) -> list[DocumentOperation]:
+    """The operation, and its streaming twin if it answers both ways."""
+    if not streams.has_twin:
+        return [DocumentOperation(source, raw, streams.media_type)]
+    return [DocumentOperation(source, raw, None), DocumentOperation(source, raw, streams.media_type, is_twin=True)]
 
 
 def _operation(built: DocumentOperation, name: str) -> AnyOperation:
@@ -177,17 +192,22 @@ class _Checker:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._fine: dict[str, tuple[str | None, str | None]] = {}
+        self._seen: dict[str, Json] = {}
+        """Parameters by their reference."""
 
     def check(self, raw: RawOperation, diagnostics: list[Diagnostic]) -> None:
         """Raises `NotUsableError`, `PointerError`."""
-        declared: set[str | None] = set()
+        declared: set[str] = set()
         for holder in (raw.item, raw.node):
             parameters = holder.get("parameters")
             for parameter in parameters if isinstance(parameters, list) else ():
-                location, name = self._parameter(parameter)
-                if location == "path":
-                    declared.add(name)
+                node = self._parameter(parameter)
+                if node["in"] == "path":
+                    declared.add(node["name"])
+                elif reason := unusable(node):
+                    if node.get("required") is True:
+                        raise NotUsableError(reason)
+                    diagnostics.append(Diagnostic(raw.pointer, f"{reason}; it is left out", "warning"))
         body = raw.node.get("requestBody")
         if isinstance(body, dict) and "$ref" in body:
             self._document.resolve(body)
@@ -196,10 +216,10 @@ class _Checker:
                 reason = f'the placeholder "{name}" of the path is not declared; taken as a string'
                 diagnostics.append(Diagnostic(raw.pointer, reason, "warning"))
 
-    def _parameter(self, parameter: Any) -> tuple[str | None, str | None]:
+    def _parameter(self, parameter: Any) -> Json:
         reference = parameter.get("$ref") if isinstance(parameter, dict) else None
-        if isinstance(reference, str) and reference in self._fine:
-            return self._fine[reference]
+        if isinstance(reference, str) and reference in self._seen:
+            return self._seen[reference]
         node = self._document.resolve(parameter)
         if (
             not isinstance(node, dict)
@@ -207,7 +227,6 @@ class _Checker:
             or not isinstance(node.get("in"), str)
         ):
             raise NotUsableError("a parameter has no name, or no place (in)")
-        found = (node["in"], node["name"])
         if isinstance(reference, str):
-            self._fine[reference] = found
-        return found
+            self._seen[reference] = node
+        return node

@@ -13,10 +13,8 @@ from urllib.parse import unquote
 from operad import SourceError
 
 GRAFTS = "x-operad-documents"
-_EXTERNAL = re.compile(rb'\$ref["\']?\s*:\s*["\']?[^#"\'\s]')
 _ONLY = re.compile(rb"""Only["']?\s*:""")
 _MAX_HOPS = 64
-_MAX_DOCUMENTS = 500
 
 Json = dict[str, Any]
 

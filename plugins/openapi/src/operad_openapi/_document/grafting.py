@@ -3,83 +3,193 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+import attrs
+
 from operad import SourceError
-from operad_openapi._document.document import _EXTERNAL, _MAX_DOCUMENTS, GRAFTS, Document, Json
-from operad_openapi._document.parsing import parse
+from operad_openapi._document.document import GRAFTS, Document, Json
+
+_EXTERNAL = re.compile(rb'\$ref["\']?\s*:\s*["\']?[^#"\'\s]')
+# Objects whose keys are names that somebody chose, not words of the specification.
+_NAMED = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "schemas", "paths", "webhooks"}
+    | {"responses", "parameters", "requestBodies", "headers", "securitySchemes", "securityDefinitions", "links"}
+    | {"callbacks", "pathItems", "mediaTypes", "content", "encoding", "additionalOperations"}
+)
+# What holds values and prose: a "$ref" in it is somebody's data.
+_DATA = frozenset({"example", "examples", "default", "enum", "const", "value", "description", "summary"})
+
+Read = Callable[[Sequence[str]], Awaitable[list[Any]]]
+"""Locations -> what each holds, parsed, or a `SourceError` for what must not or cannot be read."""
+
+
+@attrs.frozen(eq=False)
+class _Reference:
+    """A place of the document that holds a reference."""
+
+    holder: Json
+    key: str
+    is_extension: bool
+    """Whether it stands in an extension: nobody can know what it means, so nothing is said if it leads nowhere."""
+
+    @property
+    def text(self) -> str:
+        return str(self.holder[self.key])
 
 
 def has_external(text: bytes | None, root: Any) -> bool:
     """Whether a reference leaves the document: a guess that errs to yes."""
     if text is not None:
         return _EXTERNAL.search(text) is not None
-    return any(not node["$ref"].startswith("#") for node in _references(root))
+    return any(not reference.text.startswith("#") for reference in _references(root, is_map=False))
 
 
-def _references(root: Any) -> Iterator[Json]:
-    """The objects with a textual ``$ref``, by an iterative walk; aliased nodes count once."""
-    stack, seen = [root], set()
+def _references(root: Any, *, is_map: bool) -> Iterator[_Reference]:
+    """The references below ``root``, by an iterative walk; nodes that a YAML alias shares count once.
+
+    Args:
+        root: a document, or a part of one.
+        is_map: whether the keys of ``root`` itself are names.
+    """
+    stack: list[tuple[Any, bool, bool]] = [(root, is_map, False)]
+    seen = set()
     while stack:
-        node = stack.pop()
-        if isinstance(node, (dict, list)):
-            if id(node) in seen:
+        node, named, extension = stack.pop()
+        if not isinstance(node, (dict, list)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, list):
+            stack.extend((item, False, extension) for item in node)
+            continue
+        if isinstance(node.get("$ref"), str):
+            yield _Reference(node, "$ref", extension)
+        mapping = node.get("mapping")
+        if isinstance(mapping, dict) and "propertyName" in node:
+            for name, target in mapping.items():
+                if isinstance(target, str):
+                    yield _Reference(mapping, name, extension)
+        for key, child in node.items():
+            if not named and key in _DATA:
                 continue
-            seen.add(id(node))
-            if isinstance(node, dict):
-                if isinstance(node.get("$ref"), str):
-                    yield node
-                stack.extend(node.values())
-            else:
-                stack.extend(node)
+            is_named = not named and key in _NAMED
+            stack.append((child, is_named, extension or (not named and str(key).startswith("x-"))))
 
 
-Fetch = Callable[[str], Awaitable[bytes]]
-
-
-async def graft_external(document: Document, fetch: Fetch, report: Callable[[str], None]) -> None:
+async def graft_external(
+    document: Document, read: Read, report: Callable[[str], None], *, limit: int = 10_000
+) -> None:
     """Read what ``document`` refers to outside itself, and turn those references into pointers.
 
     Args:
         document: has to be this loader's own: its references are rewritten.
-        fetch: reads a URL or path. Raises `SourceError` for what must not or cannot be read.
+        read: reads URLs and paths.
         report: is told of each reference that stays as it is, with the reason.
+        limit: the most documents that are read.
     """
-    own = document.root.get("$self") if isinstance(document.root.get("$self"), str) else None
-    base = urljoin(document.base or "", own) if own else (document.base or "")
-    known: dict[str, str] = {base: "", (document.base or ""): ""}  # location -> prefix of its pointers
-    grafts: dict[str, Any] = {}
-    queue: list[tuple[str, str, Any]] = [(base, "", document.root)]
-    refused: set[str] = set()
-    while queue:
-        location, prefix, root = queue.pop()
-        for node in list(_references(root)):
-            target, _, fragment = node["$ref"].partition("#")
-            if not target:
-                if prefix:
-                    node["$ref"] = f"#{prefix}{fragment}"
+    await _Grafting(document, read, report, limit).run()
+
+
+@attrs.frozen(eq=False)
+class _Part:
+    """A document that was read, and whose references are to be followed."""
+
+    location: str
+    prefix: str
+    """Of pointers into it: empty for the document itself."""
+    root: Any
+    is_map: bool = False
+
+
+class _Grafting:
+    """Follows references in waves: what one wave names is read at once, and makes the next."""
+
+    def __init__(self, document: Document, read: Read, report: Callable[[str], None], limit: int) -> None:
+        own = document.root.get("$self") if isinstance(document.root.get("$self"), str) else None
+        base = document.base or ""
+        self._base = urljoin(base, own) if own else base
+        self._document = document
+        self._read_all = read
+        self._report = report
+        self._left = limit
+        self._known: dict[str, str] = {self._base: "", base: ""}
+        """Locations -> prefixes of pointers."""
+        self._grafts: dict[str, Any] = {}
+        self._refused: set[str] = set()
+
+    async def run(self) -> None:
+        wave = [_Part(self._base, "", self._document.root)]
+        while wave:
+            waiting: dict[str, list[tuple[_Reference, _Part, str]]] = {}
+            for part in wave:
+                for reference in list(_references(part.root, is_map=part.is_map)):
+                    self._follow(reference, part, waiting)
+            wave = await self._read(waiting)
+        if self._grafts:
+            self._document.root[GRAFTS] = self._grafts
+
+    def _follow(
+        self, reference: _Reference, part: _Part, waiting: dict[str, list[tuple[_Reference, _Part, str]]]
+    ) -> None:
+        """Turn a reference to what is there into a pointer, and let the others wait for their documents."""
+        text = reference.text
+        if reference.key != "$ref" and not _is_reference(text, part.root):
+            if part.prefix and text in _component_schemas(part.root):
+                reference.holder[reference.key] = f"#{part.prefix}/components/schemas/{text}"
+            return
+        target, _, fragment = text.partition("#")
+        if not target:
+            if part.prefix:
+                reference.holder[reference.key] = f"#{part.prefix}{fragment}"
+            return
+        absolute = _join(part.location, target)
+        if absolute in self._refused:
+            return
+        if absolute in self._known:
+            reference.holder[reference.key] = f"#{self._known[absolute]}{fragment}"
+        else:
+            waiting.setdefault(absolute, []).append((reference, part, fragment))
+
+    async def _read(self, waiting: dict[str, list[tuple[_Reference, _Part, str]]]) -> list[_Part]:
+        """The documents that references wait for; those references become pointers."""
+        allowed = list(waiting)[: self._left]
+        self._left -= len(allowed)
+        contents = await self._read_all(allowed) if allowed else []
+        beyond = SourceError("there are more documents than the limit documents")
+        contents += [beyond] * (len(waiting) - len(allowed))
+        wave = []
+        for (absolute, references), content in zip(waiting.items(), contents, strict=True):
+            first, part, _ = references[0]
+            if isinstance(content, SourceError):
+                self._refused.add(absolute)
+                if not all(reference.is_extension for reference, _, _ in references):
+                    self._report(f'reference "{first.text}" in {part.location or "the document"}: {content}')
                 continue
-            absolute = _join(location, target)
-            if absolute in refused:
-                continue
-            if absolute not in known:
-                try:
-                    if len(grafts) >= _MAX_DOCUMENTS:
-                        raise SourceError(f"more than {_MAX_DOCUMENTS} external documents")
-                    content = parse(await fetch(absolute), absolute)
-                except SourceError as error:
-                    refused.add(absolute)
-                    report(f'reference "{node["$ref"]}" in {location or "the document"}: {error}')
-                    continue
-                key = str(len(grafts))
-                grafts[key] = content
-                known[absolute] = f"/{GRAFTS}/{key}"
-                queue.append((absolute, known[absolute], content))
-            node["$ref"] = f"#{known[absolute]}{fragment}"
-    if grafts:
-        document.root[GRAFTS] = grafts
+            key = str(len(self._grafts))
+            self._grafts[key] = content
+            self._known[absolute] = prefix = f"/{GRAFTS}/{key}"
+            for reference, _, fragment in references:
+                reference.holder[reference.key] = f"#{prefix}{fragment}"
+            # A file of which only parts are wanted is a collection of them, under names.
+            is_map = all(fragment.strip("/") for _, _, fragment in references)
+            wave.append(_Part(absolute, prefix, content, is_map))
+        return wave
+
+
+def _is_reference(text: str, root: Any) -> bool:
+    """Whether the value of a discriminator's mapping is a reference, not the name of a schema."""
+    if text in _component_schemas(root):
+        return False
+    return text.startswith("#") or "/" in text or text.endswith((".json", ".yaml", ".yml"))
+
+
+def _component_schemas(root: Any) -> Mapping[str, Any]:
+    components = root.get("components") if isinstance(root, dict) else None
+    schemas = components.get("schemas") if isinstance(components, dict) else None
+    return schemas if isinstance(schemas, dict) else {}
 
 
 def _join(base: str, target: str) -> str:

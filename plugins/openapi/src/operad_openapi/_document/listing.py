@@ -16,8 +16,8 @@ from operad_openapi._document.document import Document, Json, PointerError
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 
-
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
 class NotUsableError(ValueError):
@@ -67,6 +67,10 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
         yield Diagnostic("#/paths", f"expected an object, got {type(paths).__name__}")
         return
     for path, raw_item in paths.items():
+        if not isinstance(path, str):
+            reason = f"a path has to be text, got {path!r} ({type(path).__name__})"
+            yield Diagnostic(f"#/paths/{path}", reason)
+            continue
         if path.startswith("x-"):
             continue
         pointer = "#/paths/" + path.replace("~", "~0").replace("/", "~1")
@@ -78,7 +82,7 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
         except (PointerError, NotUsableError) as error:
             yield Diagnostic(pointer, str(error))
             continue
-        yield from _item_operations(path, item, pointer)
+        yield from _item_operations(document, path, item, pointer)
 
 
 def _path_item(document: Document, raw: Any) -> Json:
@@ -90,16 +94,29 @@ def _path_item(document: Document, raw: Any) -> Json:
     return item
 
 
-def _item_operations(path: str, item: Json, pointer: str) -> Iterator[RawOperation | Diagnostic]:
+def _item_operations(
+    document: Document, path: str, item: Json, pointer: str
+) -> Iterator[RawOperation | Diagnostic]:
     for key, node in item.items():
         if key in METHODS:
-            if isinstance(node, dict):
-                yield RawOperation(key.upper(), path, item, node, f"{pointer}/{key}")
-            else:
-                yield Diagnostic(f"{pointer}/{key}", f"expected an object, got {type(node).__name__}")
+            yield _operation(document, key.upper(), path, item, node, f"{pointer}/{key}")
         elif key == "additionalOperations" and isinstance(node, dict):
             for method, more in node.items():
-                if isinstance(more, dict) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", method):
-                    yield RawOperation(method, path, item, more, f"{pointer}/{key}/{method}")
+                where = f"{pointer}/{key}/{method}"
+                if isinstance(method, str) and _METHOD.match(method):
+                    yield _operation(document, method, path, item, more, where)
                 else:
-                    yield Diagnostic(f"{pointer}/{key}/{method}", "expected a method name and an operation object")
+                    yield Diagnostic(where, "expected the name of a method")
+
+
+def _operation(
+    document: Document, method: str, path: str, item: Json, node: Any, pointer: str
+) -> RawOperation | Diagnostic:
+    """The operation that ``node`` is, or refers to: no version of OpenAPI allows that, many documents do it."""
+    try:
+        node = document.resolve(node)
+    except PointerError as error:
+        return Diagnostic(pointer, str(error))
+    if isinstance(node, dict):
+        return RawOperation(method, path, item, node, pointer)
+    return Diagnostic(pointer, f"expected an object, got {type(node).__name__}")

@@ -31,15 +31,21 @@ class Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
 
     def claim(self, name: str) -> str:
         """``name``, or the next free one."""
-        candidate, number = name, 2
-        while candidate.lower() in self._taken:
-            candidate = f"{name}_{number}"
+        key = candidate = name.lower()
+        number = self._next.get(key, 2)
+        while candidate in self._taken:
+            candidate = f"{key}_{number}"
             number += 1
-        self._taken.add(candidate.lower())
-        return candidate
+        if candidate == key:
+            self._taken.add(key)
+            return name
+        self._next[key] = number  # thousands of one name must not be counted from two each
+        self._taken.add(candidate)
+        return f"{name}_{number - 1}"
 
 
 class Filters:

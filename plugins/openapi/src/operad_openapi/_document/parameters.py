@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")  # RFC 9110, 5.6.2
 _LOCATIONS = ("path", "query", "header", "cookie", "querystring")
 # The first three by the specification; the others belong to the connection, and could smuggle a second request.
 _NOT_INPUTS = frozenset(
@@ -41,14 +43,32 @@ class Parameter:
     deprecated: bool = False
 
 
-def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json], list[str]]:
-    """The parameters that are inputs, Swagger 2.0's body and form parameters as they stand, and warnings.
+def is_token(name: str) -> bool:
+    """Whether ``name`` can be the name of a header."""
+    return _TOKEN.match(name) is not None
+
+
+def unusable(node: Json) -> str | None:
+    """Why a parameter object cannot be sent; ``None`` for one that can. It has a name and a place."""
+    name, location = node["name"], node["in"]
+    if location in ("body", "formData"):
+        return None
+    if location not in _LOCATIONS:
+        return f'parameter "{name}" is in "{location}", which is none of {", ".join(_LOCATIONS)}'
+    if location == "header" and not is_token(name):
+        return f"parameter {name!r} is in the header, and that is not the name of a header"
+    return None
+
+
+def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json]]:
+    """The parameters that are inputs, and Swagger 2.0's body and form parameters as they stand.
+
+    An optional parameter that cannot be sent is left out.
 
     Raises:
         NotUsableError: a required parameter, or one of the path, cannot be used.
     """
     merged: dict[tuple[str, str], Json] = {}
-    warnings: list[str] = []
     for source in (operation.item.get("parameters"), operation.node.get("parameters")):
         for index, raw in enumerate(source if isinstance(source, list) else ()):
             try:
@@ -64,11 +84,12 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
     for (name, location), node in merged.items():
         if location in ("body", "formData"):
             body.append(node)
-        elif location not in _LOCATIONS:
-            warnings.append(f'parameter "{name}" is in "{location}", which is unknown; it is left out')
+        elif reason := unusable({**node, "in": location}):
+            if node.get("required") is True:
+                raise NotUsableError(reason)
         elif location != "header" or name.lower() not in _NOT_INPUTS:
             parameters.append(normal_parameter(node, document.version, document))
-    return parameters, body, warnings
+    return parameters, body
 
 
 def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,9 +10,13 @@ import msgspec
 from operad import SourceError
 from operad_openapi._document.yamltext import YAMLError, load_yaml
 
+ASIDE_BYTES = 256 * 1024
+"""From this size on a document is parsed and listed in a thread: the event loop has calls to answer."""
+_EXCERPT = 60
+
 
 def parse(data: bytes, where: str) -> Any:
-    """The value of a JSON or YAML text.
+    """The value of a JSON or YAML text: an object or an array.
 
     JSON is tried first wherever the text looks like it: PyYAML refuses some JSON, and is 40 times slower.
 
@@ -28,6 +33,18 @@ def parse(data: bytes, where: str) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             reason = f"not JSON ({error}), and "
     try:
-        return load_yaml(data)
+        value = load_yaml(data)
     except YAMLError as error:
         raise SourceError(f"{where}: {reason}not YAML: {error}") from error
+    if isinstance(value, (dict, list)):
+        return value
+    kind = "nothing" if value is None else f"text that begins {' '.join(str(value).split())[:_EXCERPT]!r}"
+    hint = "; JSON has no comments" if data.lstrip()[:2] in (b"//", b"/*") else ""
+    raise SourceError(f"{where}: expected an object in JSON or YAML, got {kind}{hint}")
+
+
+async def parse_aside(data: bytes, where: str) -> Any:
+    """As `parse`; what is large is parsed in a thread."""
+    if len(data) < ASIDE_BYTES:
+        return parse(data, where)
+    return await asyncio.to_thread(parse, data, where)

@@ -13,7 +13,7 @@ from typing import Any
 from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")  # items: a list in draft 4, and in some 2.0 documents
 _SINGLE = (
     "items",
     "additionalProperties",

@@ -123,7 +123,7 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
     from multidict import CIMultiDict
     from yarl import URL
 
-    parameters, swagger_body, _ = parameters_of(document, raw)
+    parameters, swagger_body = parameters_of(document, raw)
     template = PathTemplate(raw.path)
     declared = {parameter.name for parameter in parameters if parameter.location == "path"}
     # A credential comes from the configuration, even where the document lists it among the parameters.

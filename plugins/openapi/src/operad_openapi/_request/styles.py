@@ -9,12 +9,11 @@ returns ``None`` for what RFC 6570 calls undefined: null, and arrays and objects
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from operad_openapi._document.mediatypes import essence, is_json
-from operad_openapi._document.parameters import Parameter
+from operad_openapi._document.parameters import Parameter, is_token
 from operad_openapi._request.text import (
     RESERVED,
     Encoder,
@@ -41,7 +40,6 @@ _STYLES = {
     "query": {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
     "cookie": {"form", "cookie"},
 }
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 _COLLECTION_DELIMITERS = {"csv": ",", "ssv": " ", "tsv": "\t", "pipes": "|", "multi": ","}
 
 
@@ -119,7 +117,7 @@ def compile_parameter(parameter: Parameter) -> Encoder:
         SerializationError: the parameter itself cannot be used (a header's name that is no token, say).
     """
     location = parameter.location
-    if location == "header" and not _TOKEN.match(parameter.name):
+    if location == "header" and not is_token(parameter.name):
         raise SerializationError(f"{parameter.name!r} is not a header name")
     if parameter.content_type is not None:
         return _content_encoder(parameter)

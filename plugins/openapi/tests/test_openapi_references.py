@@ -1,0 +1,241 @@
+"""References of real documents: in every place, over many files, and data that only looks like one."""
+
+import asyncio
+import json
+
+import pytest
+
+from operad import SourceError
+from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
+from operad_openapi._document.naming import Names
+from operad_openapi._document.parsing import parse
+
+JSON = {"application/json": {"schema": {}}}
+
+
+def load(document, **config):
+    return from_openapi(document, HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", **config))
+
+
+def one(found):
+    [operation] = found
+    return operation.spec
+
+
+def test_a_reference_in_the_place_of_an_operation_is_that_operation():
+    whole = {"operationId": "opA", "parameters": [{"name": "q", "in": "query", "schema": {}}], "responses": {}}
+    document = {"openapi": "3.1.0", "info": {}, "components": {"x": {"a": whole}}}
+    document["paths"] = {
+        "/a": {"get": {"$ref": "#/components/x/a"}},
+        "/b": {"get": {"$ref": "#/components/x/nope"}},
+    }
+    found = load(document)
+    spec = one(found)
+    assert spec.name == "opA"
+    assert set(spec.input_schema.raw["properties"]) == {"q"}
+    [diagnostic] = found.diagnostics
+    assert diagnostic.pointer == "#/paths/~1b/get"
+    assert "nope" in diagnostic.reason
+
+
+async def test_references_work_in_every_place(serve):
+    """Path item, operation, parameter, body, response, header of a response, security scheme."""
+
+    async def handler(request):
+        from aiohttp import web
+
+        return web.json_response({"key": request.headers.get("X-Key"), "q": request.query.get("q")})
+
+    url = await serve(handler)
+    components = {
+        "pathItems": {"P": {"post": {"$ref": "#/components/x-operations/O"}}},
+        "x-operations": {
+            "O": {
+                "operationId": "o",
+                "parameters": [{"$ref": "#/components/parameters/Q"}],
+                "requestBody": {"$ref": "#/components/requestBodies/B"},
+                "responses": {"200": {"$ref": "#/components/responses/R"}},
+                "security": [{"key": []}],
+            }
+        },
+        "parameters": {"Q": {"name": "q", "in": "query", "schema": {"$ref": "#/components/schemas/T"}}},
+        "requestBodies": {
+            "B": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Body"}}}}
+        },
+        "responses": {
+            "R": {"description": "", "content": JSON, "headers": {"X": {"$ref": "#/components/headers/H"}}}
+        },
+        "headers": {"H": {"schema": {"type": "string"}}},
+        "schemas": {"T": {"type": "string"}, "Body": {"type": "object", "properties": {"b": {"type": "integer"}}}},
+        "securitySchemes": {"key": {"$ref": "#/components/x-schemes/K"}},
+        "x-schemes": {"K": {"type": "apiKey", "in": "header", "name": "X-Key"}},
+    }
+    document = {"openapi": "3.1.0", "info": {}, "components": components}
+    document["paths"] = {"/a": {"$ref": "#/components/pathItems/P"}}
+    config = HTTPServiceConfig(
+        namespace="api", base_url=url, credentials={"key": {"type": "apiKey", "token": "s"}}
+    )
+    async with from_openapi(document, config) as found:
+        assert set(one(found).input_schema.raw["properties"]) == {"q", "b"}
+        envelope = await found[0].handler({"q": "5", "b": 1}, None)
+        assert envelope.data == {"key": "s", "q": "5"}
+
+
+def write(folder, **files):
+    for name, content in files.items():
+        path = folder / f"{name.replace('__', '/')}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+def operation(name):
+    return {"operationId": name, "responses": {"200": {"description": "", "content": JSON}}}
+
+
+async def test_a_document_of_more_than_a_thousand_files_is_whole(tmp_path):
+    write(tmp_path, **{f"paths__{n}": {"get": {"$ref": f"../operations/{n}.json"}} for n in range(600)})
+    write(tmp_path, **{f"operations__{n}": operation(f"op{n}") for n in range(600)})
+    paths = {f"/{n}": {"$ref": f"paths/{n}.json"} for n in range(600)}
+    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
+    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    assert [entry.spec.name for entry in found] == [f"op{n}" for n in range(600)]
+    assert found.diagnostics == []
+
+
+async def test_the_number_of_files_has_a_bound_that_says_so(tmp_path):
+    write(tmp_path, **{f"p{n}": {"get": operation(f"op{n}")} for n in range(4)})
+    paths = {f"/{n}": {"$ref": f"p{n}.json"} for n in range(4)}
+    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
+    config = HTTPServiceConfig(namespace="api", limits={"documents": 3})
+    found = await from_openapi_file(tmp_path / "main.json", config)
+    assert len(found) == 3
+    assert any("limit documents" in diagnostic.reason for diagnostic in found.diagnostics)
+
+
+async def test_what_looks_like_a_reference_in_data_and_prose_is_none(tmp_path):
+    nowhere = {"$ref": "nowhere.json"}
+    schema = {
+        "type": "object",
+        "properties": {"example": {"$ref": "kept.json"}, "default": {"default": nowhere, "enum": [nowhere]}},
+        "example": nowhere,
+        "x-note": nowhere,
+        "description": nowhere,
+    }
+    media = {"schema": schema, "examples": {"one": nowhere}, "example": nowhere}
+    answer = {"200": {"description": "", "content": {"application/json": media}}}
+    write(tmp_path, kept={"type": "integer"})
+    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
+    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    assert found.diagnostics == []
+    assert not one(found).output_schema.is_valid({"example": "text"})  # a property of that name is a schema
+    assert one(found).output_schema.is_valid({"example": 5})
+
+
+async def test_the_mapping_of_a_discriminator_leads_into_its_own_file(tmp_path):
+    tagged = {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}
+    pets = {
+        "components": {"schemas": {"Cat": tagged, "Dog": tagged}},
+        "Pet": {
+            "oneOf": [{"$ref": "#/components/schemas/Cat"}, {"$ref": "#/components/schemas/Dog"}],
+            "discriminator": {
+                "propertyName": "k",
+                "mapping": {"cat": "#/components/schemas/Cat", "dog": "Dog", "cow": "cow.json"},
+            },
+        },
+    }
+    answer = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": "pets.json#/Pet"}}}}}
+    write(tmp_path, pets=pets, cow=tagged)
+    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
+    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    text = json.dumps(one(found).output_schema.bundled())
+    document = found[0].handler.__self__.source.document
+    mapping = document.lookup("#/x-operad-documents/0/Pet/discriminator/mapping")
+    assert mapping == {
+        "cat": "#/x-operad-documents/0/components/schemas/Cat",
+        "dog": "#/x-operad-documents/0/components/schemas/Dog",
+        "cow": "#/x-operad-documents/1",
+    }
+    assert "Cat" in text
+
+
+def test_references_in_a_list_of_items_are_followed():
+    schemas = {"A": {"type": "array", "items": [{"$ref": "#/definitions/B"}]}, "B": {"type": "string"}}
+    answer = {"200": {"description": "", "schema": {"$ref": "#/definitions/A"}}}
+    document = {
+        "swagger": "2.0",
+        "info": {},
+        "paths": {"/a": {"get": {"responses": answer}}},
+        "definitions": schemas,
+    }
+    schema = one(load(document)).output_schema
+    assert schema.is_valid(["x"])
+    assert not schema.is_valid([5])
+
+
+def test_an_optional_parameter_that_cannot_be_sent_is_left_out_with_a_warning(api):
+    parameters = [{"name": "X Bad", "in": "header", "schema": {}}, {"name": "b", "in": "banana", "schema": {}}]
+    found = load(api({"get /a": {"parameters": [*parameters, {"name": "q", "in": "query", "schema": {}}]}}))
+    assert set(one(found).input_schema.raw["properties"]) == {"q"}
+    assert [diagnostic.severity for diagnostic in found.diagnostics] == ["warning", "warning"]
+    assert "banana" in found.diagnostics[1].reason
+
+
+@pytest.mark.parametrize("place", [("X Bad", "header"), ("b", "banana")])
+def test_an_operation_that_requires_what_cannot_be_sent_is_left_out(api, place):
+    parameter = {"name": place[0], "in": place[1], "required": True, "schema": {}}
+    found = load(api({"get /a": {"parameters": [parameter]}, "get /b": {}}))
+    assert one(found).name == "get_b"
+    assert place[0] in found.diagnostics[0].reason
+
+
+def test_a_path_that_is_no_text_is_a_diagnostic(api):
+    document = api({"get /a": {}})
+    document["paths"][5] = {"get": {}}
+    found = load(document)
+    assert one(found).name == "get_a"
+    assert "5" in found.diagnostics[0].reason
+
+
+def test_json_with_comments_says_so():
+    with pytest.raises(SourceError, match="JSON has no comments"):
+        parse(b'// mine\n{"openapi": "3.1.0"}', "x.json")
+    with pytest.raises(SourceError, match="<!DOCTYPE html>"):
+        parse(b"<!DOCTYPE html>\n<html></html>", "x.json")
+
+
+def test_a_filter_does_not_change_ids(api, events_ok):
+    both = {"description": "", "content": {**JSON, "text/event-stream": {"schema": {}}}}
+    document = api(
+        {"post /a": {"operationId": "x", "responses": {"200": both}}, "get /b": {"operationId": "x_stream"}}
+    )
+    names = [entry.spec.name for entry in load(document)]
+    assert names == ["x", "x_stream", "x_stream_2"]
+    assert [entry.spec.name for entry in load(document, exclude=["x"])] == ["x_stream_2"]
+    assert [entry.spec.name for entry in load(document, include=["path:/b"])] == ["x_stream_2"]
+
+
+def test_names_that_clash_by_the_thousand_cost_no_more_each():
+    names = Names()
+    claimed = [names.claim("Same") for _ in range(50_000)]
+    assert claimed[:3] == ["Same", "Same_2", "Same_3"]
+    assert len(set(claimed)) == 50_000
+    assert names.claim("same_7") == "same_7_2"
+
+
+async def test_a_large_document_is_parsed_aside(tmp_path):
+    """The event loop turns while a document of more than 256 KB is parsed and listed."""
+    paths = {f"/p{n}": {"get": operation(f"op{n}")} for n in range(3_000)}
+    (tmp_path / "x.yaml").write_text(json.dumps({"info": {}, "paths": paths})[:-1] + ', "openapi": "3.1.0" }\n#')
+    turns = 0
+
+    async def turn():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    turning = asyncio.create_task(turn())
+    found = await from_openapi_file(tmp_path / "x.yaml", HTTPServiceConfig(namespace="api"))
+    turning.cancel()
+    assert len(found) == 3_000
+    assert turns > 20
