@@ -28,7 +28,7 @@ PROMISED = {
         ASGIApplication Admission CallClient CallError Capabilities ConfigError Delivery EnvelopeKind ErrorCode
         Event Link LinkDownError NoRespondersError OnEvent OnLink PayloadTooLargeError ProtocolError Registration
         Server Source SourceContext SourceSession Transport TransportError TransportFactory check_options
-        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol to_json
+        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol safe_names to_json
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from operad import protocol
     from operad.config.options import check_options, client_tls
     from operad.context import CallClient
+    from operad.names import safe_names
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "mask_error",
     "may_list",
     "protocol",
+    "safe_names",
     "to_json",
 ]
 
@@ -79,6 +81,7 @@ _LATER = {
     "decode": "protocol",
     "encode": "protocol",
     "from_json": "protocol",
+    "safe_names": "names",
     "to_json": "protocol",
 }
 

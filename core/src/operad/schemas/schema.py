@@ -143,6 +143,16 @@ class Schema:
         raw = self.raw
         return bundle(raw, self._document, self._pointer, self._dialect)
 
+    def published(self) -> dict[str, Any] | bool:
+        """What to show to others: the schema as it was given where that stands for itself, else `bundled`.
+
+        Not to be changed: it may be the document's own node.
+        """
+        raw = self.raw
+        if self._document is None and (self._dialect is None or (isinstance(raw, Mapping) and "$schema" in raw)):
+            return raw if isinstance(raw, (bool, dict)) else dict(raw)
+        return self.bundled()
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """The parts of the schema that are ignored or unknown, and why: `#/properties/a: …`."""

@@ -164,6 +164,7 @@ class Offer:
 
     def _tool(self, tool: Json) -> AnyOperation | None:
         name = tool["name"]
+        own = _nested(tool, "_meta", "operad/id")  # an operad behind it: its operation is called what it is there
         if _nested(tool, "execution", "taskSupport") == "required":
             self._logger.warning("the tool %r runs as a task only, which is not supported: left out", name)
             return None
@@ -173,7 +174,7 @@ class Offer:
         annotations = found if isinstance(found, dict) else {}
         read_only = self._config.trust_annotations and annotations.get("readOnlyHint") is True
         return self._operation(
-            name,
+            own if isinstance(own, str) and own else name,
             self._tool_handler(name, output_schema, safe=read_only),
             type=OperationType.QUERY if read_only else OperationType.MUTATION,
             idempotent=self._config.trust_annotations and annotations.get("idempotentHint") is True,
@@ -224,11 +225,11 @@ class Offer:
         operations = [
             self._operation(
                 "resources.list", list_resources, type=query, input_schema=_NOTHING, output_schema=_ITEMS,
-                description="The resources that the server offers.",
+                description="The resources that the server offers.", metadata=_fixed_kind("resources.list"),
             ),
             self._operation(
                 "resources.read", read, type=query, input_schema=_URI_INPUT, output_schema=_CONTENTS,
-                description="The contents of a resource.",
+                description="The contents of a resource.", metadata=_fixed_kind("resources.read"),
             ),
         ]  # fmt: skip
         if config.resources and _nested(live.capabilities, "resources", "subscribe"):
@@ -237,6 +238,7 @@ class Offer:
                     "resources.subscribe", subscribe, type=OperationType.SUBSCRIPTION, input_schema=_URI_INPUT,
                     output_schema={"type": "object", "properties": {"uri": _URI}, "required": ["uri"]},
                     description="An item whenever a resource changes; read it to see how.",
+                    metadata=_fixed_kind("resources.subscribe"),
                 )
             )  # fmt: skip
         return self._fixed(operations)
@@ -294,10 +296,11 @@ class Offer:
                 self._operation(
                     "prompts.list", list_prompts, type=OperationType.QUERY, input_schema=_NOTHING,
                     output_schema=_ITEMS, description="The prompts that the server offers.",
+                    metadata=_fixed_kind("prompts.list"),
                 ),
                 self._operation(
                     "prompts.get", get, type=OperationType.QUERY, output_schema=_MESSAGES,
-                    description="The messages of a prompt.",
+                    description="The messages of a prompt.", metadata=_fixed_kind("prompts.get"),
                     input_schema={
                         "type": "object", "required": ["name"], "additionalProperties": False,
                         "properties": {"name": {"type": "string"}, "arguments": arguments},
@@ -410,15 +413,22 @@ def _timeout(config: MCPClientConfig, context: OperationContext) -> float | None
 
 def _progress(config: MCPClientConfig, operation_id: str, context: OperationContext) -> ProgressFnT | None:
     report = config.on_progress
-    if report is None:
+    if report is None and context.client is None:
         return None
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         from operad_mcp._callbacks import maybe_await
 
-        await maybe_await(report(MCPProgress(operation_id, context.request_id, progress, total, message)))
+        await context.progress(progress, total, message)
+        if report is not None:
+            await maybe_await(report(MCPProgress(operation_id, context.request_id, progress, total, message)))
 
     return progress
+
+
+def _fixed_kind(kind: str) -> Json:
+    """The mark of an operation that is no item of a listing, for a server that passes it on as what it was."""
+    return {"mcp": {"kind": kind}}
 
 
 def _metadata(kind: str, item: Json) -> Json:
