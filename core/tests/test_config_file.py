@@ -12,7 +12,9 @@ import attrs
 import pytest
 
 from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
-from operad.config.file import expand_variables, load_configuration, structure
+from operad.config.file import load_configuration
+from operad.config.structuring import structure
+from operad.config.variables import expand_variables
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.testing import make_plugin, plugins_of
 

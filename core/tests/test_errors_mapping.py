@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallError, ErrorCode, ErrorDefinition, map_error
-from operad.errors import json_safe, mask_error
+from operad.failures import mask_error
+from operad.wire import json_safe
 
 DECLARED = (ErrorDefinition("NotFound"), ErrorDefinition("RATE_LIMIT", schema={"required": ["retryAfter"]}))
 
@@ -83,7 +84,7 @@ def test_details_of_a_declared_error_are_kept_and_checked(caplog: pytest.LogCapt
     assert not caplog.records
     assert map_error(Coded("RATE_LIMIT", {"other": object}), DECLARED).details is not None
     assert "do not match its schema" in caplog.text
-    assert map_error(Coded("RATE_LIMIT", "no mapping"), DECLARED).details is None
+    assert map_error(Coded("RATE_LIMIT", "any JSON value"), DECLARED).details == "any JSON value"
 
 
 def test_an_exception_without_words_is_named_by_its_type() -> None:
@@ -182,3 +183,26 @@ def test_masking_can_be_switched_off() -> None:
     error = map_error(ValueError("password"))
     assert mask_error(error, mask=False) is error
     assert mask_error(error, ["EXECUTION_ERROR"]) is error
+
+
+@pytest.mark.parametrize("details", ["text", 7, ["a", 1], True, {"a": [None]}, None])
+def test_the_details_of_an_error_are_any_json_value(details: Any) -> None:
+    error = CallError("X", "it failed", details)
+    assert error.details == details
+    assert error.to_wire().get("details") == details
+
+
+def test_details_that_raise_while_they_are_read_become_text() -> None:
+    class Hostile(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("no")
+
+    assert CallError("X", "", {"held": Hostile(a=1)}).details == {"held": "{'a': 1}"}
+
+
+def test_an_exception_that_exits_when_it_is_printed_is_still_mapped() -> None:
+    class Exiting(Exception):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    assert map_error(Exiting()).code == ErrorCode.EXECUTION_ERROR

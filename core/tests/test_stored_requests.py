@@ -14,9 +14,10 @@ from operad import (
     PendingRequestMap,
     operation,
 )
+from operad.calls import InProcessTransport
 from operad.protocol import STORED
 from operad.testing import Participant
-from operad.transports import Capabilities, Delivery, InProcessTransport, TransportError
+from operad.transports import Capabilities, Delivery, TransportError
 
 
 class Storing:

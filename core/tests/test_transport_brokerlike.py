@@ -17,10 +17,10 @@ from operad import (
     OperationSpec,
     PendingRequestMap,
 )
-from operad.calls import serving, upkeep
+from operad.calls import InProcessTransport, serving, upkeep
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
-from operad.transports import Capabilities, Delivery, InProcessTransport
+from operad.transports import Capabilities, Delivery
 
 
 class BrokerLike:

@@ -2,8 +2,8 @@
 
 from contextlib import asynccontextmanager
 
+from operad.calls import InProcessTransport
 from operad.testing import TransportConformance
-from operad.transports import InProcessTransport
 
 
 class TestInProcess(TransportConformance):

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         PluginError,
         RegistrationError,
         SourceError,
-        map_error,
     )
+    from operad.failures import map_error
+    from operad.functions.decorator import operation
     from operad.hookspecs import hookimpl
-    from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType, operation
+    from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType
     from operad.plugins.discovery import load_plugins
     from operad.plugins.manager import Plugins
     from operad.plugins.record import PluginRecord
@@ -112,13 +113,13 @@ _HOMES = {
     "PluginError": "operad.errors",
     "RegistrationError": "operad.errors",
     "SourceError": "operad.errors",
-    "map_error": "operad.errors",
+    "map_error": "operad.failures",
     "hookimpl": "operad.hookspecs",
     "ErrorDefinition": "operad.operations",
     "Operation": "operad.operations",
     "OperationSpec": "operad.operations",
     "OperationType": "operad.operations",
-    "operation": "operad.operations",
+    "operation": "operad.functions.decorator",
     "PluginRecord": "operad.plugins.record",
     "Plugins": "operad.plugins.manager",
     "load_plugins": "operad.plugins.discovery",

@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
+from operad.operations import OperationSpec
+from operad.subscriptions import Subscription
 
-if TYPE_CHECKING:
-    from operad.registry.registry import OperationRegistry
-    from operad.registry.workers import WorkerCall
-    from operad.subscriptions import Subscription
+T = TypeVar("T")
+
+
+class Callables(Protocol):
+    """What nested calls need of a registry."""
+
+    async def execute(
+        self,
+        operation_id: str,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation."""
+
+    def subscribe(
+        self,
+        operation_id: str,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Subscribe to an operation."""
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """What can be called."""
+
+
+class Worker(Protocol):
+    """The thread in which a plain ``def`` handler runs, as its context sees it."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call is over."""
+
+    @property
+    def context(self) -> contextvars.Context:
+        """The context variables of the call: one for all of its steps."""
+
+    def cancel(self) -> None:
+        """End what the handler called; the handler itself can only look."""
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop and wait for it in the thread."""
+
 
 logger = logging.getLogger("operad")
 
@@ -83,8 +129,10 @@ class OperationContext:
     trusted: bool = attrs.field(default=False, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
     client: CallClient | None = attrs.field(default=None, kw_only=True, repr=False)
-    _registry: OperationRegistry | None = attrs.field(default=None, kw_only=True, repr=False)
-    _worker: WorkerCall | None = attrs.field(default=None, init=False, repr=False)
+    registry: Callables | None = attrs.field(default=None, kw_only=True, repr=False)
+    """Where nested calls go; set for a handler."""
+    worker: Worker | None = attrs.field(default=None, init=False, repr=False)
+    """The thread of a plain ``def`` handler."""
 
     @property
     def env(self) -> OperationEnv:
@@ -107,7 +155,7 @@ class OperationContext:
     @property
     def cancelled(self) -> bool:
         """Whether the call is over although this handler still runs in its worker thread."""
-        return self._worker is not None and self._worker.cancelled
+        return self.worker is not None and self.worker.cancelled
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, never below 0; ``None`` without a deadline."""
@@ -127,9 +175,9 @@ class OperationContext:
             CallError: as the call does; ``ABORTED`` if the handler's own call is over.
             RuntimeError: when called in the event loop, which it would block.
         """
-        if self._worker is None:
+        if self.worker is None:
             raise RuntimeError("call_sync works in a plain def handler only; use `await context.env[id](input)`")
-        return self._worker.wait_for(self.env[operation_id](input, timeout=timeout))
+        return self.worker.wait_for(self.env[operation_id](input, timeout=timeout))
 
     def child(self, *, trusted: bool) -> OperationContext:
         """The context of a call made from this one."""
@@ -141,7 +189,7 @@ class OperationContext:
             trusted=trusted,
             metadata=self.metadata,
             client=self.client,
-            registry=self._registry,
+            registry=self.registry,
         )
 
     # --- the client ------------------------------------------------------------------------------
@@ -240,17 +288,17 @@ class OperationContext:
             )
         return self.client
 
-    def _bound(self) -> OperationRegistry:
-        if self._registry is None:
+    def _bound(self) -> Callables:
+        if self.registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
-        return self._registry
+        return self.registry
 
 
 def _log(level: int, source: str | None, data: Any) -> None:
     logger.log(level, "%s%s", f"{source}: " if source else "", data)
 
 
-def build_env(registry: OperationRegistry, context: OperationContext, *, trusted: bool = True) -> OperationEnv:
+def build_env(registry: Callables, context: OperationContext, *, trusted: bool = True) -> OperationEnv:
     """The operations of ``registry`` as an object, for calls nested in ``context``.
 
     Args:
@@ -265,7 +313,7 @@ def build_env(registry: OperationRegistry, context: OperationContext, *, trusted
 class OperationEnv:
     """Operations by namespace and name: ``env.petstore.getPetById`` or ``env["petstore.getPetById"]``."""
 
-    _registry: OperationRegistry
+    _registry: Callables
     _context: OperationContext
     _trusted: bool
 

@@ -14,19 +14,11 @@ Transports add ``TransportError`` and its children (see `operad.transports`).
 
 from __future__ import annotations
 
-import itertools
-import logging
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from operad.operations import ErrorDefinition
-
-logger = logging.getLogger("operad")
+from operad.wire import json_safe
+from operad.words import encodable
 
 
 class OperadError(Exception):
@@ -88,25 +80,26 @@ class CallError(OperadError):
     Args:
         code: an `ErrorCode`, or a code that the operation declares in its ``error_schemas``.
         message: what happened, for a person.
-        details: more, for a program; anything that JSON cannot hold is replaced by its ``str()``.
+        details: more, for a program: any JSON value. What JSON cannot hold is replaced by its ``str()``.
     """
 
     code: str
     message: str
-    details: dict[str, Any] | None
+    details: Any
+    """Any JSON value; ``None`` where there is nothing more to say."""
     undeclared: bool = False
     """Whether `map_error` made it of an exception that the operation does not declare (see `mask_error`)."""
 
-    def __init__(self, code: str, message: str = "", details: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, code: str, message: str = "", details: Any = None) -> None:
         super().__init__(code, message)
         self.code = str(code)
-        self.message = _encodable(message)
+        self.message = encodable(message)
         self.details = None if details is None else json_safe(details)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code
 
-    def __reduce__(self) -> tuple[type[CallError], tuple[str, str, dict[str, Any] | None]]:
+    def __reduce__(self) -> tuple[type[CallError], tuple[str, str, Any]]:
         return type(self), (self.code, self.message, self.details)
 
     def to_wire(self) -> dict[str, Any]:
@@ -115,167 +108,3 @@ class CallError(OperadError):
         if self.details is not None:
             wire["details"] = self.details
         return wire
-
-
-_MAX_DEPTH = 32
-_MAX_NODES = 10_000
-
-
-def json_safe(value: Any) -> Any:
-    """A copy of ``value`` that JSON can hold.
-
-    Other objects, and whatever is below depth 32 or comes after 10,000 values, become text; so it ends, and
-    soon, for data that hold themselves.
-    """
-    return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
-
-
-def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
-    if value is None or value is True or value is False or type(value) is int:
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else repr(value)
-    if isinstance(value, str):
-        return _encodable(str(value))  # str(): a StrEnum, say
-    if isinstance(value, int):
-        return int(value)
-    if depth == 0 or number() >= _MAX_NODES:
-        return _text_of(value)
-    if isinstance(value, Mapping):
-        return {_text_of(key): _json_safe(item, depth - 1, number) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_json_safe(item, depth - 1, number) for item in value]
-    return _text_of(value)
-
-
-def _encodable(text: str) -> str:
-    """The text, with what UTF-8 cannot hold escaped: half a surrogate pair, as in names of files."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _text_of(value: Any) -> str:
-    """``str(value)``, bounded; a ``__str__`` that raises must not replace the error being reported."""
-    try:
-        text = str(value)
-    except Exception:  # noqa: BLE001  # any object may come here, with any __str__
-        text = f"<{type(value).__name__}>"
-    text = _encodable(text)
-    return text if len(text) <= 2_000 else text[:2_000] + "…"
-
-
-def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
-    """The error for an id that nobody offers."""
-    return CallError(
-        ErrorCode.OPERATION_NOT_FOUND,
-        message or f'operation "{operation_id}" not found',
-        {"operationId": operation_id},
-    )
-
-
-def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = ()) -> CallError:
-    """The `CallError` that stands for whatever a handler raised.
-
-    In this order: a `CallError` is itself; an exception whose class name or ``code`` attribute is a declared
-    code becomes that code; a declared code that stands as a whole word in the message does, too; a
-    cancellation is ``ABORTED``; ``SystemExit`` is ``UNKNOWN_ERROR``; all else is ``EXECUTION_ERROR`` with
-    ``details={"message": …}``. The exception becomes the ``__cause__`` of the result.
-
-    Args:
-        error: what was raised.
-        error_schemas: the errors that the operation declares.
-    """
-    if isinstance(error, CallError):
-        return error
-    mapped = _map_foreign(error, tuple(error_schemas))
-    mapped.__cause__ = error
-    return mapped
-
-
-def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) -> CallError:
-    from asyncio import CancelledError  # not with the module: whoever finds plugins needs no event loop
-
-    message = _text_of(error)
-    if isinstance(error, CancelledError):
-        return CallError(ErrorCode.ABORTED, message or "the call was cancelled")
-    if isinstance(error, SystemExit):
-        return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": _text_of(repr(error))})
-    definition = _declared(error, message, declared)
-    if definition is not None:
-        return CallError(definition.code, message or definition.description, _details(error, definition))
-    message = message or type(error).__name__
-    return _undeclared(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-
-
-def _undeclared(code: str, message: str, details: dict[str, Any]) -> CallError:
-    error = CallError(code, message, details)
-    error.undeclared = True
-    return error
-
-
-def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinition, ...]) -> ErrorDefinition | None:
-    if not declared:
-        return None
-    # Of the classes, those of the exception itself and its bases, but not Python's own roots.
-    names = {cls.__name__ for cls in type(error).__mro__ if cls not in (Exception, BaseException, object)}
-    names.add(_text_of(_attribute(error, "code")))
-    for definition in declared:
-        if definition.code in names:
-            return definition
-    for definition in declared:
-        if _whole_word(definition.code).search(message):
-            return definition
-    return None
-
-
-def _attribute(error: BaseException, name: str) -> Any:
-    """An attribute of any exception: a property that raises must not replace the error being reported."""
-    try:
-        return getattr(error, name, None)
-    except Exception:  # noqa: BLE001  # any exception class may come here
-        return None
-
-
-@lru_cache(maxsize=512)
-def _whole_word(code: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(code)}(?![A-Za-z0-9_])")
-
-
-def _details(error: BaseException, definition: ErrorDefinition) -> dict[str, Any] | None:
-    details = _attribute(error, "details")
-    if not isinstance(details, Mapping):
-        return None
-    safe: dict[str, Any] = json_safe(details)
-    if not definition.schema.is_unknown and (errors := definition.schema.errors(safe)):
-        logger.warning("details of error %s do not match its schema: %s", definition.code, errors[0].message)
-    return safe
-
-
-def mask_error(
-    error: CallError, declared: Iterable[str] = (), *, mask: bool = True, operation_id: str = "?"
-) -> CallError:
-    """What of an error may cross a network edge.
-
-    An exception that the operation did not declare may quote paths, queries or secrets of this process: its
-    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose
-    passes as it is.
-
-    Args:
-        error: the error of the call.
-        declared: further codes that pass.
-        mask: ``False`` lets everything through (development).
-        operation_id: what failed, for the log.
-    """
-    if not (mask and error.undeclared) or error.code in declared:
-        return error
-    reference = os.urandom(6).hex()
-    cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
-    logger.error(
-        "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
-        operation_id,
-        reference,
-        cause,
-        error.message,
-        exc_info=error.__cause__,
-    )
-    message = f"the operation failed; the log of the server has the reason under reference {reference}"
-    return CallError(error.code, message, {"message": message, "reference": reference})

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import attrs
 
-from operad.errors import CallError, map_error
+from operad.errors import CallError
+from operad.failures import map_error
 from operad.operations import OperationType
 
 logger = logging.getLogger("operad")

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import attrs
 
 from operad.access import Identity
+from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, SourceError
 from operad.operations import Operation
-
-if TYPE_CHECKING:
-    from operad.plugins.manager import Plugins
+from operad.transports import Transport
+from operad.words import in_words
 
 ASGIApplication = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]
@@ -25,11 +25,22 @@ ASGIApplication = Callable[
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
+class PluginsLike(Protocol):
+    """What a source may ask of the plugins of the application."""
+
+    @property
+    def envelope_kinds(self) -> EnvelopeKinds:
+        """The known envelope kinds."""
+
+    def transport(self, url: str, **options: Any) -> Transport:
+        """The transport for a URL; see `Plugins.transport`."""
+
+
 @attrs.frozen(kw_only=True)
 class SourceContext:
     """What a source gets besides its own configuration."""
 
-    plugins: Plugins
+    plugins: PluginsLike
     """The plugins of the application."""
     namespace: str | None = None
     """The namespace that the configuration asks for; a source chooses one if it is ``None``."""
@@ -120,7 +131,7 @@ class Source:
         except OperadError:
             raise
         except Exception as error:
-            raise SourceError(f'source "{self.name}" raised {type(error).__name__}: {error}') from error
+            raise SourceError(f'source "{self.name}" raised {in_words(error)}') from error
         if not all(hasattr(session, name) for name in ("operations", "on_change", "aclose")):
             raise SourceError(
                 f'source "{self.name}": load has to return a SourceSession, got {type(session).__name__}'

@@ -132,3 +132,10 @@ class _Loop(AsyncIterator[Envelope]):
 
     def __del__(self) -> None:
         self._subscription._close_soon()
+
+
+async def close(items: Any) -> None:
+    """Close an asynchronous iterator, if it can be closed."""
+    aclose = getattr(items, "aclose", None)
+    if aclose is not None:
+        await aclose()

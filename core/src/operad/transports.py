@@ -12,15 +12,12 @@ also register ``queue:<operation id>``; callers send to ``op:…`` all the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
 
 from operad.access import Identity
 from operad.errors import OperadError
-
-if TYPE_CHECKING:
-    from operad.calls.inprocess import InProcessTransport as InProcessTransport
 
 Event = dict[str, Any]
 """A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
@@ -153,12 +150,3 @@ class TransportFactory:
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)
     create: Callable[..., Transport]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazy, because the in-process transport needs the codec, and the codec needs `Event`.
-    if name == "InProcessTransport":
-        from operad.calls.inprocess import InProcessTransport
-
-        return InProcessTransport
-    raise AttributeError(name)

@@ -1,14 +1,20 @@
-"""The JSON form of attrs classes: camelCase names, absent values left out. Derived by cattrs, never by hand."""
+"""The JSON form of attrs classes: camelCase names, absent values left out. Derived by cattrs, never by hand.
+
+`json_safe` gives anything else a form that JSON can hold.
+"""
 
 from __future__ import annotations
 
 import collections.abc
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import attrs
+
+from operad.words import encodable, text_of
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -125,3 +131,37 @@ def _rename(definition: dict[str, Any], names: Mapping[str, str]) -> None:
     definition["properties"] = {names.get(name, name): schema for name, schema in properties.items()}
     if "required" in definition:
         definition["required"] = [names.get(name, name) for name in definition["required"]]
+
+
+_MAX_DEPTH = 32
+_MAX_NODES = 10_000
+
+
+def json_safe(value: Any) -> Any:
+    """A copy of ``value`` that JSON can hold.
+
+    Other objects, and whatever is below depth 32 or comes after 10,000 values, become text; so it ends, and
+    soon, for data that hold themselves.
+    """
+    return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
+
+
+def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
+    if value is None or value is True or value is False or type(value) is int:
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(value)
+    if isinstance(value, str):
+        return encodable(str(value))  # str(): a StrEnum, say
+    if isinstance(value, int):
+        return int(value)
+    if depth == 0 or number() >= _MAX_NODES:
+        return text_of(value)
+    try:
+        if isinstance(value, Mapping):
+            return {text_of(key): _json_safe(item, depth - 1, number) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [_json_safe(item, depth - 1, number) for item in value]
+    except Exception:  # noqa: BLE001, S110  # a container of somebody's own that cannot be read; it has a text
+        pass
+    return text_of(value)

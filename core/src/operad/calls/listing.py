@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import may_list
 from operad.context import OperationContext
-from operad.errors import CallError, ErrorCode, operation_not_found
+from operad.errors import CallError, ErrorCode
+from operad.failures import operation_not_found
 from operad.operations import OperationSpec
 from operad.transports import Link, TransportError
 

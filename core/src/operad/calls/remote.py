@@ -19,7 +19,7 @@ from operad.sources import SourceSession
 from operad.transports import Delivery, Event, LinkState, Transport, TransportError
 
 if TYPE_CHECKING:
-    from operad.plugins.manager import Plugins
+    from operad.sources import PluginsLike
 
 logger = logging.getLogger("operad.calls")
 
@@ -32,7 +32,7 @@ async def from_remote(
     transport: Transport,
     namespace: str | None = None,
     *,
-    plugins: Plugins | None = None,
+    plugins: PluginsLike | None = None,
     wait: float = 0.5,
     timeout: float = 30.0,
 ) -> RemoteSession:
@@ -73,7 +73,7 @@ class RemoteSession(SourceSession):
     """The operations of the peers of a transport, for as long as it is open."""
 
     def __init__(
-        self, transport: Transport, namespace: str | None, plugins: Plugins | None, wait: float, timeout: float
+        self, transport: Transport, namespace: str | None, plugins: PluginsLike | None, wait: float, timeout: float
     ) -> None:
         super().__init__()
         self._calls = _FollowingCalls(transport, self._changed_there, plugins=plugins, timeout=timeout)

@@ -16,7 +16,8 @@ from operad.access import Identity
 from operad.calls.listing import CHANGED, REMOTE, Listing
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope, local_envelope
-from operad.errors import CallError, ErrorCode, map_error, mask_error, operation_not_found
+from operad.errors import CallError, ErrorCode
+from operad.failures import map_error, mask_error, operation_not_found
 from operad.operations import OperationSpec, OperationType
 from operad.transports import (
     Delivery,

@@ -15,7 +15,8 @@ from operad import protocol
 from operad.calls.byhand import Incoming, OnRequest
 from operad.calls.requests import Pending, lost
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
-from operad.errors import CallError, ErrorCode, operation_not_found
+from operad.errors import CallError, ErrorCode
+from operad.failures import operation_not_found
 from operad.transports import (
     Delivery,
     Link,
@@ -27,7 +28,7 @@ from operad.transports import (
 )
 
 if TYPE_CHECKING:
-    from operad.plugins.manager import Plugins
+    from operad.sources import PluginsLike
 
 logger = logging.getLogger("operad.calls")
 
@@ -44,7 +45,7 @@ class Upkeep:
         self,
         transport: Transport,
         *,
-        plugins: Plugins | None = None,
+        plugins: PluginsLike | None = None,
         timeout: float = 30.0,
         max_pending: int = 10_000,
         credit: int = 64,

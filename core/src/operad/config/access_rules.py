@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from operad.access import AccessControl
-from operad.config.file import structure
+from operad.config.structuring import structure
 from operad.errors import ConfigError
 from operad.operations import Operation, OperationSpec
 

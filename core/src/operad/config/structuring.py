@@ -2,20 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
-from operad.config.file import Unusable, nearest
+from operad.config.variables import SECRET_LENGTH
+from operad.errors import ConfigError
+from operad.words import did_you_mean
 
+T = TypeVar("T")
 Structure = Callable[[Any, Any], Any]
+
+
+class Unusable(ValueError):
+    """A value that does not fit its key; the message does not quote it."""
+
+
+def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
+    """An instance of the attrs class ``config_type`` with the values of ``table``.
+
+    Values of the right type already (an attrs object, a callable) are taken as they are.
+
+    Raises:
+        ConfigError: an unknown key (the message names the nearest known one), a missing key, or a value of
+            another type; the message never quotes a value, which may be a secret.
+    """
+    from cattrs import transform_error
+
+    try:
+        return config_converter().structure(table, config_type)
+    except Exception as error:  # noqa: BLE001  # cattrs raises groups of many types
+        messages = transform_error(error, path=where, format_exception=_formatter(table))
+        # Not chained: cattrs' errors hold the values.
+        raise ConfigError("; ".join(messages)) from None
+
+
+def _formatter(table: Mapping[str, Any]) -> Callable[[BaseException, type[Any] | None], str]:
+    """What makes words of one error of cattrs, or of a plugin's own validator, without the table's values."""
+    values = sorted(set(_strings(table)), key=len, reverse=True)
+
+    def text(error: BaseException, _: type[Any] | None) -> str:
+        if isinstance(error, KeyError):
+            return f"missing key {error}"
+        message = str(error)
+        if isinstance(error, Unusable):
+            return message
+        for value in values:
+            message = message.replace(repr(value), "…").replace(f'"{value}"', "…")
+            if len(value) >= SECRET_LENGTH:
+                message = message.replace(value, "…")
+        return message
+
+    return text
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _strings(item)
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +178,7 @@ def _object(converter: Converter, cls: type[Any]) -> Structure:
             raise Unusable(f"expected a table, got {type(value).__name__}")
         for key in value:
             if key not in known:
-                raise Unusable(f'unknown key "{key}"{nearest(str(key), known)}')
+                raise Unusable(f'unknown key "{key}"{did_you_mean(str(key), known)}')
         return make(value, cls)
 
     return take

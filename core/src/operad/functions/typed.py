@@ -15,8 +15,8 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, RegistrationError
 from operad.functions.hints import Structure, bare, schema_of, structurer, to_json
 from operad.operations import Operation, OperationSpec, OperationType
-from operad.registry.entry import close
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
+from operad.subscriptions import close
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -12,6 +12,7 @@ from operad import hookspecs
 from operad.envelopes import EnvelopeKind
 from operad.sources import Server, Source
 from operad.transports import TransportFactory
+from operad.words import in_words, nearest
 
 if TYPE_CHECKING:
     from operad.plugins.record import PluginStatus
@@ -39,11 +40,6 @@ class Refused(Exception):
         self.status = status
 
 
-def describe(error: BaseException) -> str:
-    """``TypeError: what happened``."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
 def check_version(plugin: object) -> None:
     """Refuse a plugin written for other hooks than these."""
     version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
@@ -69,7 +65,7 @@ def check_marks(plugin: object) -> None:
             continue
         elif name in HOOKS:
             raise Refused("failed", f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
-        elif meant := nearest(name, HOOKS):
+        elif meant := nearest(name, HOOKS, cutoff=0.75):
             raise Refused(
                 "failed", f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
             )
@@ -84,7 +80,7 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
             if not caller.has_spec():
                 if impl.optionalhook:
                     continue
-                meant = nearest(caller.name, HOOKS)
+                meant = nearest(caller.name, HOOKS, cutoff=0.75)
                 hint = f"did you mean {meant}?" if meant else f"the hooks are {', '.join(sorted(HOOKS))}"
                 raise Refused("failed", f"{caller.name} is no hook; {hint}")
             if impl.wrapper or impl.hookwrapper:
@@ -125,19 +121,12 @@ def word(kind: str) -> str:
     return kind.removesuffix("s").replace("_", " ")
 
 
-def nearest(name: str, known: Mapping[str, Any] | frozenset[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be."""
-    from difflib import get_close_matches  # only an error needs it
-
-    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
-
-
 def _items(hook: str, function: Callable[..., Any], expected: type[Any]) -> list[Any]:
     try:
         returned = function()
         items = [] if returned is None else list(returned) if hasattr(returned, "__iter__") else None
     except Exception as error:
-        raise Refused("failed", f"{hook} raised {describe(error)}") from error
+        raise Refused("failed", f"{hook} raised {in_words(error)}") from error
     if items is None:
         raise Refused(
             "failed", f"{hook} has to return a list of {expected.__name__}, got {type(returned).__name__}"

@@ -11,9 +11,9 @@ from importlib.metadata import EntryPoint, distributions, entry_points
 import attrs
 
 from operad.errors import PluginError
-from operad.plugins.checks import describe
 from operad.plugins.manager import Plugins
 from operad.plugins.record import PluginRecord
+from operad.words import in_words
 
 logger = logging.getLogger("operad")
 
@@ -83,7 +83,7 @@ def _load(plugins: Plugins, item: Found) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an import can raise anything, SystemExit included
-        reason = f"importing {item.entry_point.value} raised {describe(error)}; {_hint(item, error)}"
+        reason = f"importing {item.entry_point.value} raised {in_words(error)}; {_hint(item, error)}"
         record = _record(item, status="failed", error=reason)
         plugins.add_record(record)
         raise PluginError(f"plugin {record.label}: {reason}") from error

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import pluggy
@@ -26,17 +26,13 @@ from operad.plugins.checks import (
     check_marks,
     check_version,
     contributions,
-    describe,
-    nearest,
     other_hooks,
     word,
 )
 from operad.plugins.record import PluginRecord
 from operad.sources import Server, Source
 from operad.transports import Transport, TransportFactory
-
-if TYPE_CHECKING:
-    from operad.registry.registry import OperationRegistry
+from operad.words import in_words, nearest
 
 logger = logging.getLogger("operad")
 
@@ -124,7 +120,7 @@ class Plugins:
             raise
         except Exception as error:
             owner = self._owners["transports", scheme].label
-            raise PluginError(f'transport "{scheme}" of plugin {owner} raised {describe(error)}') from error
+            raise PluginError(f'transport "{scheme}" of plugin {owner} raised {in_words(error)}') from error
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
         if name in table:
@@ -142,7 +138,7 @@ class Plugins:
             return f"its plugin {record.label} is not loaded: {record.error}"
         if distribution is not None:
             return f"install it: pip install {distribution}"
-        if meant := nearest(name, table):
+        if meant := nearest(name, table, cutoff=0.75):
             return f'did you mean "{meant}"?'
         if absent:
             return f"perhaps a plugin offers it that is not loaded: {', '.join(r.label for r in absent)}"
@@ -169,7 +165,7 @@ class Plugins:
         """The observers of calls."""
         return Observers(self.implementations("operad_call_started"), self.implementations("operad_call_finished"))
 
-    def register_operations(self, registry: OperationRegistry) -> list[PluginError]:
+    def register_operations(self, registry: Any) -> list[PluginError]:
         """Let each plugin register its ready operations. One that raises is logged and returned, as an error."""
         return self._call_each("operad_register_operations", registry=registry)
 
@@ -183,7 +179,7 @@ class Plugins:
             try:
                 call(**arguments)
             except Exception as cause:
-                error = PluginError(f"plugin {record.label}: {hook} raised {describe(cause)}")
+                error = PluginError(f"plugin {record.label}: {hook} raised {in_words(cause)}")
                 error.__cause__ = cause
                 logger.exception("%s", error)
                 errors.append(error)
@@ -241,7 +237,7 @@ class Plugins:
                 self._manager.unregister(plugin)
             if isinstance(error, (Refused, KeyboardInterrupt)):
                 raise
-            raise Refused("failed", describe(error)) from error
+            raise Refused("failed", in_words(error)) from error
         for kind in found["envelope_kinds"].values():
             self.envelope_kinds.add(kind)
         self._sources.update(found["sources"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from operad.access import check_access
 from operad.errors import CallError, ErrorCode
 from operad.operations import Handler, OperationSpec, OperationType
+from operad.subscriptions import close
 
 if TYPE_CHECKING:
     from operad.context import OperationContext
@@ -157,13 +158,6 @@ async def _in_loop(generator: Any) -> AsyncGenerator[Any, None]:
             yield item
     finally:
         generator.close()
-
-
-async def close(items: Any) -> None:
-    """Close an asynchronous iterator, if it can be closed."""
-    aclose = getattr(items, "aclose", None)
-    if aclose is not None:
-        await aclose()
 
 
 def described(handler: Handler | None) -> str:

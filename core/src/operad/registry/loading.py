@@ -60,7 +60,7 @@ class LoadedSources:
     ) -> list[OperationSpec]:
         """Load one source: all of its operations, or none. See `OperationRegistry.load`."""
         from operad.config.access_rules import AccessRules
-        from operad.config.file import structure
+        from operad.config.structuring import structure
 
         source = self.plugins.source(name)
         config = structure(source.config_type, table, where)
@@ -108,7 +108,8 @@ class LoadedSources:
     async def _load_table(
         self, configuration: Configuration, name: str, table: Mapping[str, Any], *, quiet: bool
     ) -> None:
-        from operad.config.file import Variables, structure
+        from operad.config.structuring import structure
+        from operad.config.variables import Variables
 
         where = f"{configuration.name}: sources.{name}"
         variables = Variables()

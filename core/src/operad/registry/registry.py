@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode, map_error, operation_not_found
+from operad.errors import CallError, ErrorCode
+from operad.failures import map_error, operation_not_found
 from operad.observers import CallRecord
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import DeadlineExpired, until
-from operad.registry.entry import Entry, close
+from operad.registry.entry import Entry
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
 from operad.registry.workers import Workers
-from operad.subscriptions import Subscription
+from operad.subscriptions import Subscription, close
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
@@ -143,7 +144,7 @@ class OperationRegistry:
         Raises:
             ConfigError: a ``${VAR}`` in it is not set.
         """
-        from operad.config.file import expand_variables
+        from operad.config.variables import expand_variables
 
         options: Mapping[str, Any] = expand_variables(*self._transport)
         return options
@@ -363,7 +364,7 @@ class OperationRegistry:
         """The context of one call, bound to this registry."""
         if context is None:
             return OperationContext(f"{self._id_prefix}{self._next_id()}", registry=self)
-        if context._registry is not None and context.request_id is not None:  # a handler's own
+        if context.registry is not None and context.request_id is not None:  # a handler's own
             context = context.child(trusted=context.trusted)
         return OperationContext(
             context.request_id or f"{self._id_prefix}{self._next_id()}",

@@ -105,9 +105,9 @@ class Workers:
             from concurrent.futures import ThreadPoolExecutor
 
             pool = self._pool = ThreadPoolExecutor(self._size, "operad")
-        worker = call._worker
+        worker = call.worker
         if worker is None:
-            worker = call._worker = WorkerCall()
+            worker = call.worker = WorkerCall()
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(pool, worker.context.run, _body, function, args)

@@ -419,7 +419,7 @@ def _trusted() -> OperationContext:
 
 
 def _configured(plugins: Plugins, name: str, options: Mapping[str, Any]) -> Any:
-    from operad.config.file import structure
+    from operad.config.structuring import structure
 
     return structure(plugins.source(name).config_type, options, f'source "{name}"')
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from operad import CallError, OperationRegistry, OperationSpec, PluginRecord, ResponseEnvelope
-from operad.errors import operation_not_found
+from operad.failures import operation_not_found
 
 _STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "red", "incompatible": "red"}
 _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}

@@ -1,0 +1,84 @@
+"""The ``${NAME}``s of a configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from operad.errors import CallError, ConfigError
+
+_VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+SECRET_LENGTH = 4
+"""Shorter values are left in messages: they are no secrets, and would be found in every word."""
+
+
+class Variables:
+    """The ``${NAME}``s of a configuration: fills them in, and keeps their values out of errors."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def expand(self, value: Any, where: str) -> Any:
+        """``value`` with each ``${NAME}`` in its strings taken from the environment; ``$$`` stands for ``$``.
+
+        Raises:
+            ConfigError: a variable is not set; the message names it and the key that wants it.
+        """
+        if isinstance(value, str):
+            return _VARIABLE.sub(lambda match: self._value(match, where), value)
+        if isinstance(value, Mapping):
+            return {key: self.expand(item, f"{where}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    def _value(self, match: re.Match[str], where: str) -> str:
+        if match[1] == "$":
+            return "$"
+        name = match[2]
+        if name not in os.environ:
+            raise ConfigError(
+                f"{where} wants the environment variable {name}, which is not set; set it, "
+                "or write the value itself"
+            )
+        value = self._values[name] = os.environ[name]
+        return value
+
+    def redact(self, error: BaseException) -> None:
+        """Put the names back in place of the values, in the error and in whatever caused it."""
+        seen: set[int] = set()
+        pending: list[BaseException | None] = [error]
+        while pending:
+            current = pending.pop()
+            if current is None or id(current) in seen:
+                continue
+            seen.add(id(current))
+            current.args = tuple(self._redacted(part) for part in current.args)
+            if isinstance(current, CallError):
+                current.message = self._redacted(current.message)
+                current.details = self._redacted(current.details)
+            pending += [current.__cause__, current.__context__]
+            if isinstance(current, BaseExceptionGroup):
+                pending += current.exceptions
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            # The longest first: one value may be a part of another one.
+            for name, secret in sorted(self._values.items(), key=lambda item: -len(item[1])):
+                if len(secret) >= SECRET_LENGTH:
+                    value = value.replace(secret, f"${{{name}}}")
+            return value
+        if isinstance(value, Mapping):
+            return {self._redacted(key): self._redacted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._redacted(item) for item in value]
+        if isinstance(value, tuple):  # named ones become plain: their classes take fields, not an iterable
+            return tuple(self._redacted(item) for item in value)
+        return value
+
+
+def expand_variables(value: Any, where: str) -> Any:
+    """``value`` with its variables filled in; see `Variables.expand`."""
+    return Variables().expand(value, where)

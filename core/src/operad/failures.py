@@ -1,0 +1,135 @@
+"""Failures: any exception made into a `CallError`, and what of one may cross an edge."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from operad.errors import CallError, ErrorCode
+from operad.operations import ErrorDefinition
+from operad.wire import json_safe
+from operad.words import text_of
+
+logger = logging.getLogger("operad")
+
+
+def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
+    """The error for an id that nobody offers."""
+    return CallError(
+        ErrorCode.OPERATION_NOT_FOUND,
+        message or f'operation "{operation_id}" not found',
+        {"operationId": operation_id},
+    )
+
+
+def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = ()) -> CallError:
+    """The `CallError` that stands for whatever a handler raised.
+
+    In this order: a `CallError` is itself; an exception whose class name or ``code`` attribute is a declared
+    code becomes that code; a declared code that stands as a whole word in the message does, too; a
+    cancellation is ``ABORTED``; ``SystemExit`` is ``UNKNOWN_ERROR``; all else is ``EXECUTION_ERROR`` with
+    ``details={"message": …}``. The exception becomes the ``__cause__`` of the result.
+
+    Args:
+        error: what was raised.
+        error_schemas: the errors that the operation declares.
+    """
+    if isinstance(error, CallError):
+        return error
+    mapped = _map_foreign(error, tuple(error_schemas))
+    mapped.__cause__ = error
+    return mapped
+
+
+def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) -> CallError:
+    from asyncio import CancelledError  # not with the module: whoever finds plugins needs no event loop
+
+    message = text_of(error)
+    if isinstance(error, CancelledError):
+        return CallError(ErrorCode.ABORTED, message or "the call was cancelled")
+    if isinstance(error, SystemExit):
+        return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": text_of(repr(error))})
+    definition = _declared(error, message, declared)
+    if definition is not None:
+        return CallError(definition.code, message or definition.description, _details(error, definition))
+    message = message or type(error).__name__
+    return _undeclared(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+
+def _undeclared(code: str, message: str, details: dict[str, Any]) -> CallError:
+    error = CallError(code, message, details)
+    error.undeclared = True
+    return error
+
+
+def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinition, ...]) -> ErrorDefinition | None:
+    if not declared:
+        return None
+    # Of the classes, those of the exception itself and its bases, but not Python's own roots.
+    names = {cls.__name__ for cls in type(error).__mro__ if cls not in (Exception, BaseException, object)}
+    names.add(text_of(_attribute(error, "code")))
+    for definition in declared:
+        if definition.code in names:
+            return definition
+    for definition in declared:
+        if _whole_word(definition.code).search(message):
+            return definition
+    return None
+
+
+def _attribute(error: BaseException, name: str) -> Any:
+    """An attribute of any exception: a property that raises must not replace the error being reported."""
+    try:
+        return getattr(error, name, None)
+    except (Exception, SystemExit):  # noqa: BLE001  # any exception class may come here
+        return None
+
+
+@lru_cache(maxsize=512)
+def _whole_word(code: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(code)}(?![A-Za-z0-9_])")
+
+
+def _details(error: BaseException, definition: ErrorDefinition) -> Any:
+    details = _attribute(error, "details")
+    if details is None:
+        return None
+    safe = json_safe(details)
+    if not definition.schema.is_unknown and (errors := definition.schema.errors(safe)):
+        logger.warning("details of error %s do not match its schema: %s", definition.code, errors[0].message)
+    return safe
+
+
+def mask_error(
+    error: CallError, declared: Iterable[str] = (), *, mask: bool = True, operation_id: str = "?"
+) -> CallError:
+    """What of an error may cross a network edge.
+
+    An exception that the operation did not declare may quote paths, queries or secrets of this process: its
+    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose
+    passes as it is.
+
+    Args:
+        error: the error of the call.
+        declared: further codes that pass.
+        mask: ``False`` lets everything through (development).
+        operation_id: what failed, for the log.
+    """
+    if not (mask and error.undeclared) or error.code in declared:
+        return error
+    reference = os.urandom(6).hex()
+    cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
+    logger.error(
+        "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
+        operation_id,
+        reference,
+        cause,
+        error.message,
+        exc_info=error.__cause__,
+    )
+    message = f"the operation failed; the log of the server has the reason under reference {reference}"
+    return CallError(error.code, message, {"message": message, "reference": reference})
