@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import may_list
 from operad.envelopes import EnvelopeKind
-from operad.errors import CallError, ConfigError, ErrorCode, json_safe, mask_error
+from operad.errors import CallError, ConfigError, ErrorCode
+from operad.failures import mask_error
 from operad.hookspecs import hookimpl
 from operad.schemas import lazy_schema
 from operad.sources import Admission, ASGIApplication, Server, Source, SourceContext, SourceSession
@@ -23,6 +24,7 @@ from operad.transports import (
     TransportError,
     TransportFactory,
 )
+from operad.wire import json_safe
 
 if TYPE_CHECKING:
     from operad import protocol

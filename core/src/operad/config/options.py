@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from operad.config.file import nearest, structure
+from operad.config.structuring import structure
 from operad.errors import ConfigError
+from operad.words import did_you_mean
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ def check_options(
     known = {field.alias for field in attrs.fields(config_class) if field.init and field.alias} - given.keys()  # type: ignore[arg-type]  # an attrs class: that has no type
     for option in options:
         if option not in known:
-            raise ConfigError(f'{where}: unknown option "{option}"{nearest(option, known)}')
+            raise ConfigError(f'{where}: unknown option "{option}"{did_you_mean(option, known)}')
     return structure(config_class, {**options, **given}, where)
 
 
