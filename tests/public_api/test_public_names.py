@@ -26,9 +26,10 @@ PROMISED = {
     """,
     "operad.plugin": """
         ASGIApplication Admission CallClient CallError Capabilities ConfigError Delivery EnvelopeKind ErrorCode
-        Event Link LinkDownError NoRespondersError OnEvent OnLink PayloadTooLargeError ProtocolError Registration
+        Event Link LinkDownError NoRespondersError OnEvent OnLink PayloadTooLargeError ProtocolError RateLimits Registration RetryPolicy
         Server Source SourceContext SourceSession Transport TransportError TransportFactory check_options
-        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol safe_names to_json
+        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol retry_after
+        safe_names to_json
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

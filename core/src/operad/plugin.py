@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from operad.context import CallClient
     from operad.names import safe_names
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
+    from operad.retries import RateLimits, RetryPolicy, retry_after
 
 __all__ = [
     "ASGIApplication",
@@ -51,7 +52,9 @@ __all__ = [
     "OnLink",
     "PayloadTooLargeError",
     "ProtocolError",
+    "RateLimits",
     "Registration",
+    "RetryPolicy",
     "Server",
     "Source",
     "SourceContext",
@@ -70,6 +73,7 @@ __all__ = [
     "mask_error",
     "may_list",
     "protocol",
+    "retry_after",
     "safe_names",
     "to_json",
 ]
@@ -78,11 +82,14 @@ __all__ = [
 _LATER = {
     "CallClient": "context",
     "ProtocolError": "protocol",
+    "RateLimits": "retries",
+    "RetryPolicy": "retries",
     "check_options": "config.options",
     "client_tls": "config.options",
     "decode": "protocol",
     "encode": "protocol",
     "from_json": "protocol",
+    "retry_after": "retries",
     "safe_names": "names",
     "to_json": "protocol",
 }
