@@ -14,7 +14,7 @@ import pytest
 PROMISED = {
     "operad": """
         AccessControl CallError CallEventMap CallHandler ConfigError EnvelopeKind ErrorCode ErrorDefinition Identity
-        InProcessTransport LocalResponseMeta OperadError Operation OperationContext OperationEnv OperationRegistry
+        InProcessTransport LocalResponseMeta OpaqueMeta OperadError Operation OperationContext OperationEnv OperationRegistry
         OperationSpec OperationType PendingRequestMap PluginError PluginRecord Plugins RegistrationError
         ResponseEnvelope Schema SchemaError SourceError Subscription build_env check_access from_remote from_schema
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from operad.envelopes import (
         EnvelopeKind,
         LocalResponseMeta,
+        OpaqueMeta,
         ResponseEnvelope,
         is_response_envelope,
         local_envelope,
@@ -55,6 +56,7 @@ __all__ = [
     "Identity",
     "InProcessTransport",
     "LocalResponseMeta",
+    "OpaqueMeta",
     "OperadError",
     "Operation",
     "OperationContext",
@@ -102,6 +104,7 @@ _HOMES = {
     "build_env": "operad.context",
     "EnvelopeKind": "operad.envelopes",
     "LocalResponseMeta": "operad.envelopes",
+    "OpaqueMeta": "operad.envelopes",
     "ResponseEnvelope": "operad.envelopes",
     "is_response_envelope": "operad.envelopes",
     "local_envelope": "operad.envelopes",

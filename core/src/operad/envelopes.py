@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import time as _now
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
 import attrs
@@ -18,10 +20,21 @@ import attrs
 from operad.errors import CallError, ErrorCode, OperadError
 from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
 
+logger = logging.getLogger("operad")
+
 T_co = TypeVar("T_co", covariant=True)
 
 WIRE_SOURCES = ("local", "http", "mcp")
 """The sources of the original protocol: what `is_response_envelope` takes when no kinds are given."""
+
+_DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp", "grpc": "operad-grpc"}
+"""Which distribution brings a kind: only for the hint in a warning."""
+_MAX_WARNED = 100
+"""For how many sources a warning is logged: a peer chooses their names."""
+
+
+def _read_only(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(fields))
 
 
 @attrs.frozen(init=False)
@@ -72,6 +85,22 @@ class LocalResponseMeta:
 
 _set_operation_id: Callable[[Any, str], None] = LocalResponseMeta.__dict__["operation_id"].__set__
 _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timestamp"].__set__
+
+
+@attrs.frozen
+class OpaqueMeta:
+    """Metadata of an envelope whose kind this process does not know; its wire form is what came.
+
+    Such an envelope passes as it is: the work was done, whoever may read its metadata.
+    """
+
+    source: str
+    fields: Mapping[str, Any] = attrs.field(converter=_read_only)
+    """The metadata as JSON, ``source`` included; read-only."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(self.fields)
 
 
 def local_envelope(data: Any, operation_id: str) -> ResponseEnvelope[Any]:
@@ -142,9 +171,10 @@ LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
 class EnvelopeKinds:
     """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
 
-    __slots__ = ("_kinds",)
+    __slots__ = ("_kinds", "_warned")
 
     def __init__(self, kinds: Iterable[EnvelopeKind] = ()) -> None:
+        self._warned: set[str] = set()
         self._kinds: dict[str, EnvelopeKind] = {LOCAL_KIND.source: LOCAL_KIND}
         for kind in kinds:
             self.add(kind)
@@ -175,22 +205,39 @@ class EnvelopeKinds:
         self._kinds[kind.source] = kind
 
     def is_error(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Whether the envelope stands for a failed call. Raises `CallError` if its source is unknown."""
+        """Whether the envelope stands for a failed call; false where its kind is not known."""
+        kind = self._kinds.get(envelope.meta.source)
+        return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
+
+    def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
+        """Whether the data are left alone: the envelope stands for a failed call, or its kind is not known."""
         kind = self._kinds.get(envelope.meta.source)
         if kind is None:
-            raise self.unknown_source(envelope.meta.source)
+            self.warn_unknown(envelope.meta.source)
+            return True
         return kind.is_error is not None and kind.is_error(envelope.meta)
 
-    def unknown_source(self, source: object) -> CallError:
-        """The error for an envelope whose source nobody registered."""
-        message = f"no plugin declares the envelope source {source!r}; known: {', '.join(sorted(self._kinds))}"
-        return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+    def warn_unknown(self, source: str) -> None:
+        """Log once for each source that nobody here declares, and what to do."""
+        if source in self._warned or len(self._warned) >= _MAX_WARNED:
+            return
+        self._warned.add(source)
+        known = _DISTRIBUTIONS.get(source)
+        install = f"pip install {known}" if known else "install the plugin that declares it"
+        logger.warning(
+            "no plugin declares the envelope source %.100r (known: %s): such answers pass as they are; to have "
+            "their metadata typed, %s, and give OperationRegistry(load_plugins()) or "
+            "PendingRequestMap(…, plugins=…)",
+            source,
+            ", ".join(sorted(self._kinds)),
+            install,
+        )
 
     def from_wire(self, wire: object) -> ResponseEnvelope[Any]:
-        """The envelope of a JSON form; unknown fields are ignored.
+        """The envelope of a JSON form; unknown fields are ignored, an unknown kind becomes an `OpaqueMeta`.
 
         Raises:
-            CallError: ``SERIALIZATION_ERROR`` if the form is no envelope of a known kind.
+            CallError: ``SERIALIZATION_ERROR`` if the form is no envelope.
         """
         # The commonest kind, once for every remote call, without the detour through a converter.
         if type(wire) is dict and "data" in wire and type(meta := wire.get("meta")) is dict:
@@ -202,10 +249,13 @@ class EnvelopeKinds:
         if not isinstance(wire, Mapping) or "data" not in wire or not isinstance(wire.get("meta"), Mapping):
             raise _malformed(f"expected an object with data and meta, got {type(wire).__name__}")
         meta = wire["meta"]
-        kind = self._kinds.get(source) if isinstance(source := meta.get("source"), str) else None
+        source = meta.get("source")
+        if not isinstance(source, str) or not source:
+            raise _malformed(f"meta.source: expected a string, got {type(source).__name__}")
+        kind = self._kinds.get(source)
         if kind is None:
-            known = ", ".join(sorted(self._kinds))
-            raise _malformed(f"meta.source {source!r} is not a known source ({known})")
+            self.warn_unknown(source)
+            return ResponseEnvelope(_opaque_data(wire["data"], meta), OpaqueMeta(source, meta))
         try:
             structured = meta_from_wire(kind.meta_type, meta)
         except Exception as error:  # cattrs raises groups of many types
@@ -243,3 +293,10 @@ def _data_from_wire(data: Any, meta: Mapping[str, Any]) -> Any:
         return base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise _malformed(f"data is not valid base64: {error}") from error
+
+
+def _opaque_data(data: Any, meta: Mapping[str, Any]) -> Any:
+    try:
+        return _data_from_wire(data, meta)
+    except CallError:  # whatever it means there: it is passed on as it came
+        return data

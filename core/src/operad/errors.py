@@ -89,6 +89,10 @@ class CallError(OperadError):
     """Any JSON value; ``None`` where there is nothing more to say."""
     undeclared: bool = False
     """Whether `map_error` made it of an exception that the operation does not declare (see `mask_error`)."""
+    ran: bool | None = None
+    """``False`` where the call's own transport or registry knows that nothing ran: it may be made again."""
+    forwarded: bool = False
+    """Whether the handler that raised it did nothing but make this very call elsewhere (`out_of_handler`)."""
 
     def __init__(self, code: str, message: str = "", details: Any = None) -> None:
         super().__init__(code, message)

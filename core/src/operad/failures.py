@@ -19,11 +19,42 @@ logger = logging.getLogger("operad")
 
 def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
     """The error for an id that nobody offers."""
-    return CallError(
+    error = CallError(
         ErrorCode.OPERATION_NOT_FOUND,
         message or f'operation "{operation_id}" not found',
         {"operationId": operation_id},
     )
+    error.ran = False
+    return error
+
+
+_NEVER_BEGUN = frozenset({ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED})
+
+
+def says_nothing_ran(error: CallError) -> bool:
+    """Whether the code of an error says of its call that nothing ran."""
+    if error.code in _NEVER_BEGUN:
+        return True
+    details = error.details
+    return error.code == ErrorCode.UNAVAILABLE and isinstance(details, dict) and details.get("sent") is False
+
+
+def out_of_handler(
+    error: CallError, operation_id: str, error_schemas: Iterable[ErrorDefinition] = ()
+) -> CallError:
+    """What a `CallError` that a handler raised says of the handler's own call.
+
+    It keeps its code, but that nothing ran can be said of a call by its own transport alone: a handler that
+    charged a card and then called what nobody serves did run. Such an error becomes ``EXECUTION_ERROR`` with
+    ``details.cause``, unless the operation declares the code, or its handler only forwarded the call.
+    """
+    if not says_nothing_ran(error) or any(item.code == error.code for item in error_schemas):
+        return error
+    if error.forwarded:
+        error.forwarded = False  # of this call it is true, of one in which this one is nested it is not
+        return error
+    message = f'"{operation_id}" failed in a nested call: {error}'
+    return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "cause": error.to_wire()})
 
 
 def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = ()) -> CallError:

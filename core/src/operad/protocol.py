@@ -102,7 +102,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             },
         ),
         RESPONDED: _event_schema(RESPONDED, {"output": _ENVELOPE}, {"seq": _COUNT, "replyTo": _TEXT}),
-        ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {"type": "object"}}),
+        ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
         ABORTED: _event_schema(ABORTED, {}, {"replyTo": _TEXT}),
         COMPLETED: _event_schema(COMPLETED, {"count": _COUNT}, {}),
         CREDIT: _event_schema(CREDIT, {"total": _COUNT}, {"replyTo": _TEXT}),
@@ -111,11 +111,11 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """The JSON Schema of each event, by type; read-only."""
 
 
-def error_event(request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None) -> Event:
-    """A ``call.error``."""
+def error_event(request_id: str, code: str, message: str = "", details: Any = None) -> Event:
+    """A ``call.error``; ``details`` is any JSON value, ``None`` is left out."""
     payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
     if details is not None:
-        payload["details"] = dict(details)
+        payload["details"] = details
     return {"type": ERROR, "id": "", "payload": payload}
 
 
@@ -126,8 +126,6 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
         return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
     if not isinstance(message, str):
         message = "" if message is None else str(message)
-    if details is not None and not isinstance(details, dict):
-        details = {"details": details}
     return CallError(code, message, details)
 
 

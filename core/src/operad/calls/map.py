@@ -16,6 +16,7 @@ from operad.calls.single import Single, SingleCalls
 from operad.calls.stream import Stream, Streams
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
+from operad.plugins.discovery import load_plugins
 from operad.transports import Delivery, Event, Registration, Transport
 
 logger = logging.getLogger("operad.calls")
@@ -32,8 +33,8 @@ class PendingRequestMap(SingleCalls, Streams, Questions):
 
     Args:
         transport: how to reach those who serve; the map opens a link of its own on it.
-        plugins: whose envelope kinds answers may have. Default: the installed ones, loaded when an answer is of
-            a kind that the core does not know.
+        plugins: whose envelope kinds answers may have. Default: the installed ones, loaded when the map opens. An
+            answer of any other kind has an `OpaqueMeta`.
         timeout: seconds that a call may take if it does not say. Streams have no such bound, they have a lease.
         max_pending: how many calls may wait at once; more fail with ``OVERLOADED``.
         credit: how many items of a stream may be on their way to a consumer.
@@ -65,6 +66,8 @@ class PendingRequestMap(SingleCalls, Streams, Questions):
         if self._link is not None:
             raise RuntimeError("the call map is open already")
         self._loop = asyncio.get_running_loop()
+        if self._kinds is None:
+            self._kinds = load_plugins().envelope_kinds
         self._link = await self._transport.open(self._on_event, self._on_link)
 
     async def aclose(self) -> None:
@@ -107,16 +110,14 @@ class PendingRequestMap(SingleCalls, Streams, Questions):
             LookupError: no such request is under way on this link.
             CallError: the envelope cannot be sent; the caller has been told.
         """
-        await self._by_hand(request_id).respond(self._open_link(), request_id, envelope, self._kinds)
+        await self._by_hand(request_id).respond(self._open_link(), request_id, envelope)
 
     async def complete(self, request_id: str) -> None:
         """End the stream of a request of this link. Raises `LookupError`."""
         await self._by_hand(request_id).complete(self._open_link(), request_id)
 
-    async def emit_error(
-        self, request_id: str, code: str, message: str = "", details: Mapping[str, Any] | None = None
-    ) -> None:
-        """End a request of this link with an error. Raises `LookupError`."""
+    async def emit_error(self, request_id: str, code: str, message: str = "", details: Any = None) -> None:
+        """End a request of this link with an error; ``details`` is any JSON value. Raises `LookupError`."""
         await self._by_hand(request_id).emit_error(self._open_link(), request_id, code, message, details)
 
     async def abort(self, request_id: str) -> None:

@@ -162,7 +162,11 @@ class RemoteSession(SourceSession):
 
         async def call(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             await self.describe(spec.id)
-            return await self._calls.call(remote_id, input, retry=retry, **_options(context))
+            try:
+                return await self._calls.call(remote_id, input, retry=retry, **_options(context))
+            except CallError as error:
+                error.forwarded = True  # what is said of this call is true of the operation's own
+                raise
 
         return call
 
@@ -170,8 +174,12 @@ class RemoteSession(SourceSession):
         async def stream(input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[Any]]:
             await self.describe(operation_id)
             async with self._calls.subscribe(remote_id, input, **_options(context)) as items:
-                async for envelope in items:
-                    yield envelope
+                try:
+                    async for envelope in items:
+                        yield envelope
+                except CallError as error:
+                    error.forwarded = True
+                    raise
 
         return stream
 

@@ -8,6 +8,7 @@ from typing import Any
 from operad import protocol
 from operad.access import Identity
 from operad.errors import CallError, ErrorCode
+from operad.failures import says_nothing_ran
 from operad.transports import Event
 
 
@@ -79,3 +80,11 @@ def lost(operation_id: str, why: str) -> CallError:
     return CallError(
         ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": True}
     )
+
+
+def told(payload: dict[str, Any]) -> CallError:
+    """The error of a ``call.error`` that came for a request."""
+    error = protocol.call_error(payload)
+    if says_nothing_ran(error):  # a handler does not let such a code of a nested call out (`out_of_handler`)
+        error.ran = False
+    return error

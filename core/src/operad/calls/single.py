@@ -10,7 +10,7 @@ from typing import Any
 
 from operad import protocol
 from operad.access import Identity
-from operad.calls.requests import Pending, request, retrieve, set_error, timed_out
+from operad.calls.requests import Pending, request, retrieve, set_error, timed_out, told
 from operad.calls.upkeep import Upkeep
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -73,12 +73,17 @@ class SingleCalls(Upkeep):
         return self._call(operation_id, input, limit, identity, parent_request_id, traceparent)
 
     async def _retrying(self, operation_id: str, input: Any, limit: float, *options: Any) -> ResponseEnvelope[Any]:
+        may_have_run: CallError | None = None
         while True:
             try:
                 return await self._call(operation_id, input, limit, *options)
             except CallError as error:
                 if error.code != ErrorCode.UNAVAILABLE or not await self._recovered(limit):
+                    if may_have_run is not None and error.ran is False:
+                        raise may_have_run from error  # that the last attempt did not run is not the whole truth
                     raise
+                if error.ran is None:
+                    may_have_run = error
 
     async def _call(
         self,
@@ -160,7 +165,7 @@ class SingleCalls(Upkeep):
                 future.set_result(envelope)
             return
         if type_ == protocol.ERROR:
-            error = protocol.call_error(payload)
+            error = told(payload)
         elif type_ == protocol.ABORTED:
             error = CallError(ErrorCode.ABORTED, f'"{pending.operation_id}" was aborted by its handler')
         elif type_ == protocol.COMPLETED:

@@ -12,7 +12,7 @@ from typing import Any
 
 from operad import protocol
 from operad.access import Identity
-from operad.calls.requests import Pending, lost, request, timed_out
+from operad.calls.requests import Pending, lost, request, timed_out, told
 from operad.calls.upkeep import Upkeep
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -188,7 +188,7 @@ class Streams(Upkeep):
         elif type_ == protocol.ABORTED:  # how a peer that knows only the original events ends a stream
             stream.finish(True)
         elif type_ == protocol.ERROR:
-            stream.finish(protocol.call_error(payload))
+            stream.finish(told(payload))
         else:
             self._on_notice(stream, type_, payload)
             return

@@ -55,8 +55,7 @@ class Upkeep:
         if credit < 1:
             raise ValueError(f"credit: expected at least 1, got {credit}")
         self._transport = transport
-        self._kinds = EnvelopeKinds() if plugins is None else plugins.envelope_kinds
-        self._all_kinds = plugins is not None
+        self._kinds: EnvelopeKinds | None = None if plugins is None else plugins.envelope_kinds
         self._timeout = timeout
         self._max_pending = max_pending
         self._credit = credit
@@ -126,7 +125,9 @@ class Upkeep:
         link = self._open_link()
         if len(self._pending) >= self._max_pending:
             message = f"{self._max_pending} calls are under way already (max_pending)"
-            raise CallError(ErrorCode.OVERLOADED, message, {"limit": "max_pending", "value": self._max_pending})
+            error = CallError(ErrorCode.OVERLOADED, message, {"limit": "max_pending", "value": self._max_pending})
+            error.ran = False
+            raise error
         return link
 
     def _new_id(self) -> str:
@@ -135,10 +136,7 @@ class Upkeep:
     def _envelope(self, output: object) -> ResponseEnvelope[Any]:
         if type(output) is ResponseEnvelope:  # handed over in process
             return output
-        if not self._all_kinds and isinstance(output, dict) and _source(output) not in self._kinds:
-            from operad.plugins.discovery import load_plugins
-
-            self._kinds, self._all_kinds = load_plugins().envelope_kinds, True
+        assert self._kinds is not None  # since it was opened
         return self._kinds.from_wire(output)
 
     def _abort(self, request_id: str, pending: Pending, link: Link) -> None:
@@ -170,6 +168,11 @@ class Upkeep:
 
     def _not_sent(self, error: TransportError, operation_id: str) -> CallError:
         """The `CallError` for a request that the transport did not take."""
+        failure = self._refused(error, operation_id)
+        failure.ran = False
+        return failure
+
+    def _refused(self, error: TransportError, operation_id: str) -> CallError:
         details = {"operationId": operation_id, "sent": False}
         if isinstance(error, NoRespondersError):
             if self._transport.capabilities.detects_peer_loss:
@@ -192,8 +195,3 @@ class Upkeep:
             return False
         await asyncio.sleep(min(0.05, seconds))  # the peer that was lost may be the only one: do not spin
         return True
-
-
-def _source(output: dict[str, Any]) -> object:
-    meta = output.get("meta")
-    return meta.get("source") if isinstance(meta, dict) else None

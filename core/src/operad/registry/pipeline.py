@@ -2,7 +2,8 @@
 
 1. detect: an envelope passes; 2. wrap: anything else becomes a ``local`` envelope; 3. normalise: the data are
 cast to the output schema; 4. validate: what still does not match is logged (or raised, or ignored). Steps 3
-and 4 are skipped for an unknown schema and for an envelope that stands for a failed call.
+and 4 are skipped for an unknown schema, for an envelope that stands for a failed call, and for one whose kind
+nobody here declares.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ class ResultPipeline:
     def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
         """The four steps for one operation: result -> envelope.
 
-        The function raises `CallError` ``EXECUTION_ERROR`` for an envelope of a source that nobody registered,
-        and, with ``on_mismatch="raise"``, for data that do not match.
+        With ``on_mismatch="raise"`` the function raises `CallError` ``EXECUTION_ERROR`` for data that do not
+        match.
         """
-        operation_id, is_error = spec.id, self.kinds.is_error
+        operation_id, passes = spec.id, self.kinds.passes
         normalize = self._normalizer(spec)
 
         def finish(result: Any) -> ResponseEnvelope[Any]:
             if isinstance(result, ResponseEnvelope):
-                if is_error(result) or normalize is None:
+                if passes(result) or normalize is None:
                     return result
                 data = normalize(result.data)
                 return result if data is result.data else ResponseEnvelope(data, result.meta)

@@ -20,7 +20,7 @@ from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
-from operad.failures import map_error, operation_not_found
+from operad.failures import map_error, operation_not_found, out_of_handler
 from operad.observers import CallRecord
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
@@ -295,9 +295,13 @@ class OperationRegistry:
             invoke = entry.invoke
             assert invoke is not None
             deadline = call.deadline
-            return entry.finish(
-                await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
-            )
+            try:
+                result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
+            except CallError as error:
+                if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
+                    raise
+                raise mapped from error
+            return entry.finish(result)
         except CallError:
             raise
         except BaseException as error:
@@ -342,7 +346,12 @@ class OperationRegistry:
                         entry.admit(input, call)
                         items = entry.items(input, call, self._workers)
                     assert entry is not None
-                    item = await (anext(items) if deadline is None else until(deadline, anext, items))
+                    try:
+                        item = await (anext(items) if deadline is None else until(deadline, anext, items))
+                    except CallError as error:
+                        if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
+                            raise
+                        raise mapped from error
                     envelope = entry.finish(item)
                 except StopAsyncIteration:
                     return

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -106,6 +106,15 @@ class Served:
                 await asyncio.sleep(0.005)
 
 
+@attrs.frozen
+class PigeonMeta:
+    """Metadata of a kind that no plugin declares."""
+
+    source: ClassVar[str] = "pigeon"
+
+    grams: int
+
+
 def kit_registry(served: Served, extra: tuple[str, ...] = ()) -> OperationRegistry:  # noqa: C901  # a list of small handlers
     """The operations that the kit calls.
 
@@ -145,7 +154,7 @@ def kit_registry(served: Served, extra: tuple[str, ...] = ()) -> OperationRegist
                 served.yielded += 1
                 yield number
             if input.get("then") == "fail":
-                raise CallError("BROKEN", "it broke", {"after": input["to"]})
+                raise CallError("BROKEN", "it broke", input.get("details", {"after": input["to"]}))
             if input.get("then") == "wait":
                 await served.gate.wait()
         finally:
@@ -153,7 +162,7 @@ def kit_registry(served: Served, extra: tuple[str, ...] = ()) -> OperationRegist
 
     async def fail(input: Any, context: OperationContext) -> None:
         if input.get("declared"):
-            raise CallError("LOST_SHOE", "there is one shoe only", {"shoes": 1})
+            raise CallError("LOST_SHOE", "there is one shoe only", input.get("details", {"shoes": 1}))
         raise ValueError("the secret is 42")
 
     async def whoami(input: Any, context: OperationContext) -> Any:
@@ -175,6 +184,18 @@ def kit_registry(served: Served, extra: tuple[str, ...] = ()) -> OperationRegist
     async def bigs(input: Any, context: OperationContext) -> AsyncIterator[str]:
         yield "x" * input["size"]
 
+    async def blames(input: Any, context: OperationContext) -> Any:
+        raise CallError(input["code"], "of another call", {"sent": False})
+
+    async def pigeon(input: Any, context: OperationContext) -> ResponseEnvelope[str]:
+        return ResponseEnvelope("coo", PigeonMeta(grams=420))
+
+    async def pigeons(input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[str]]:
+        yield ResponseEnvelope("coo", PigeonMeta(grams=420))
+
+    add("blames", "mutation", blames)
+    add("pigeon", "mutation", pigeon)
+    add("pigeons", "subscription", pigeons)
     add("echo", "query", echo)
     add("work", "mutation", work)
     add("wait", "query", wait)
@@ -271,6 +292,45 @@ class TransportConformance:
 
         self._run(body)
 
+    def test_details_of_an_error_are_any_json_value(self) -> None:
+        """Details arrive as they were given: a list, a text, a number, false; of a call and of a stream."""
+
+        async def body(kit: _Kit) -> None:
+            async with kit.serving(), kit.calling() as calls:
+                for details in ([1, {"a": None}], "a text", 0, 1.5, False, 10**30, {}, {"a": [1]}):
+                    error = await _error(calls.call("kit.fail", {"declared": True, "details": details}))
+                    assert (error.code, error.details) == ("LOST_SHOE", details)
+                    input = {"to": 0, "then": "fail", "details": details}
+                    error = await _error(anext(calls.subscribe("kit.count", input)))
+                    assert (error.code, error.details) == ("BROKEN", details)
+
+        self._run(body)
+
+    def test_an_answer_of_an_unknown_kind_passes(self) -> None:
+        """What was done is not refused for metadata that nobody here can read: they arrive as they were sent."""
+
+        async def body(kit: _Kit) -> None:
+            async with kit.serving(), kit.calling() as calls:
+                answers = [await calls.call("kit.pigeon"), await anext(calls.subscribe("kit.pigeons"))]
+                for envelope in answers:
+                    assert (envelope.data, envelope.meta.source) == ("coo", "pigeon")
+                    assert envelope.to_wire()["meta"] == {"source": "pigeon", "grams": 420}
+
+        self._run(body)
+
+    def test_that_nothing_ran_is_not_said_for_another_call(self) -> None:
+        """A handler that ran and failed in a nested call does not let a code out that says that it did not run."""
+
+        async def body(kit: _Kit) -> None:
+            async with kit.serving(), kit.calling() as calls:
+                for code in ("NO_RESPONDERS", "OPERATION_NOT_FOUND", "OVERLOADED", "UNAVAILABLE"):
+                    error = await _error(calls.call("kit.blames", {"code": code}))
+                    assert (error.code, error.ran) == (ErrorCode.EXECUTION_ERROR, None)
+                    cause = {"code": code, "message": "of another call", "details": {"sent": False}}
+                    assert error.details["cause"] == cause
+
+        self._run(body)
+
     def test_any_operation_id_can_be_called(self) -> None:
         """Ids with dots, wildcards, slashes, other scripts and great length are addresses like any other."""
         ids = (
@@ -316,6 +376,7 @@ class TransportConformance:
                 for ending in (calls.call("kit.unknown", timeout=60), anext(calls.subscribe("kit.unknown"))):
                     error = await _error(ending)
                     assert error.code == expected, f"got {error.code}"
+                    assert error.ran is False, "nothing ran, and the transport knows"
                     assert error.details is not None
                     assert error.details["operationId"] == "kit.unknown"
                 assert calls.pending == 0

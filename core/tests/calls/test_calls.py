@@ -205,7 +205,7 @@ async def test_what_was_not_sent_says_so():
             assert calls.pending == 0
 
 
-@pytest.mark.parametrize("output", [None, 1, {}, {"data": 1}, {"data": 1, "meta": {"source": "smoke signals"}}])
+@pytest.mark.parametrize("output", [None, 1, {}, {"data": 1}, {"data": 1, "meta": {"source": 7}}])
 async def test_an_answer_that_is_no_envelope_fails_the_call(output):
     """A peer that answers anything else does not hang the caller."""
     transport = InProcessTransport()
