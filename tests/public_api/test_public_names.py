@@ -21,7 +21,8 @@ PROMISED = {
     """,
     "operad.auth": """
         AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse JWTAuthenticator
-        JWTDelegation JWTOptions StaticTokens TokenRecord any_of as_authenticator authenticator authenticator_from
+        JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError OAuthOptions OAuthToken
+        StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator authenticator authenticator_from
         default_fetch discover
     """,
     "operad.plugin": """

@@ -15,8 +15,13 @@ from operad.auth.credentials import (
 from operad.auth.delegation import DelegationSigner, JWTDelegation
 from operad.auth.discovery import discover
 from operad.auth.fetching import Fetch, FetchResponse, default_fetch
+from operad.auth.grants import LoginRequired, OAuthError, OAuthToken
 from operad.auth.jwts import JWTAuthenticator, JWTOptions
+from operad.auth.logins import Login
+from operad.auth.loopback import LoopbackListener
+from operad.auth.oauth import OAuthClient, OAuthOptions
 from operad.auth.options import authenticator_from
+from operad.auth.store import TokenKey, TokenStore
 from operad.auth.tokens import StaticTokens, TokenRecord
 
 __all__ = [
@@ -29,8 +34,17 @@ __all__ = [
     "JWTAuthenticator",
     "JWTDelegation",
     "JWTOptions",
+    "Login",
+    "LoginRequired",
+    "LoopbackListener",
+    "OAuthClient",
+    "OAuthError",
+    "OAuthOptions",
+    "OAuthToken",
     "StaticTokens",
+    "TokenKey",
     "TokenRecord",
+    "TokenStore",
     "any_of",
     "as_authenticator",
     "authenticator",

@@ -1,0 +1,173 @@
+"""A person logs in: by a browser here (RFC 8252, 7636), or by a code in a browser anywhere (RFC 8628)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from operad.auth.fetching import FetchResponse
+from operad.auth.grants import OAuthError, refusal
+from operad.auth.loopback import LoopbackListener
+from operad.errors import CallError, ErrorCode
+
+Tell = Callable[[str], None]
+"""Shows a line to the person who logs in."""
+OpenURL = Callable[[str], Any]
+"""Opens a URL in the person's browser; what it answers does not matter. It may block: it runs in a thread."""
+
+
+class Login(Protocol):
+    """How to log in at, and out of, what a source talks to; `OAuthClient` is one."""
+
+    async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
+        """Log in, and keep what it brings; the answer says where, in words.
+
+        Args:
+            tell: shows a line to the person.
+            open_url: opens a URL in their browser; ``None``: there is none here.
+            timeout: how long to wait for the person, in seconds.
+        """
+        ...
+
+    async def logout(self) -> str:
+        """Forget it; the answer says what was done, in words."""
+        ...
+
+
+class Flow(Protocol):
+    """What the flows need of an `OAuthClient`."""
+
+    options: Any
+
+    async def metadata(self) -> Mapping[str, Any]:
+        """What the server says of itself."""
+        ...
+
+    async def endpoint(self, name: str, configured: str | None) -> str:
+        """One of its endpoints."""
+        ...
+
+    def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
+        """The fields of a request that say what is asked for."""
+        ...
+
+    async def ask(self, url: str, fields: Mapping[str, str | list[str]]) -> dict[str, Any]:
+        """The answer of the token endpoint."""
+        ...
+
+    async def post(self, url: str, fields: Mapping[str, str | list[str]]) -> FetchResponse:
+        """The answer of another endpoint."""
+        ...
+
+
+def pkce() -> tuple[str, str]:
+    """A code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
+    verifier = secrets.token_urlsafe(48)
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+async def authorization_code(
+    client: Flow, *, tell: Tell, open_url: OpenURL | None, timeout: float
+) -> dict[str, Any]:
+    """The answer of the token endpoint after a person agreed in a browser on this machine."""
+    options = client.options
+    token_url = await client.endpoint("token_endpoint", options.token_url)
+    address = await client.endpoint("authorization_endpoint", options.authorization_url)
+    verifier, challenge = pkce()
+    state = secrets.token_urlsafe(24)
+    async with LoopbackListener(state, options.redirect_uri) as listener:
+        query = {
+            "response_type": "code",
+            "client_id": options.client_id,
+            "redirect_uri": listener.redirect_uri,
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            **client.fields(),
+        }
+        url = _with_query(address, query)
+        tell(f"Log in at: {url}")
+        if open_url is not None:
+            await asyncio.to_thread(open_url, url)
+        answer = await listener.wait(timeout)
+        redirect_uri = listener.redirect_uri
+    code = _code_of(answer, address, options.issuer, await client.metadata())
+    fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
+    return await client.ask(token_url, {**client.fields(scope=False), **fields, "code_verifier": verifier})
+
+
+def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
+    """The code that came back, by the server that was asked (RFC 9207)."""
+    named = answer.get("iss")
+    promised = metadata.get("authorization_response_iss_parameter_supported") is True
+    if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
+        raise OAuthError(
+            ErrorCode.EXECUTION_ERROR,
+            "the answer came from another authorization server than was asked (RFC 9207); nothing was sent to it",
+            {"error": "invalid_issuer"},
+        )
+    if "error" in answer or not answer.get("code"):
+        raise refusal(url, 200, {"error": "no_code", **answer})
+    return answer["code"]
+
+
+async def device_code(client: Flow, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> dict[str, Any]:
+    """The answer of the token endpoint after a person entered a code in some browser (RFC 8628)."""
+    options = client.options
+    token_url = await client.endpoint("token_endpoint", options.token_url)
+    url = await client.endpoint("device_authorization_endpoint", options.device_url)
+    response = await client.post(url, client.fields())
+    answer = response.json()
+    code = answer.get("device_code") if isinstance(answer, dict) else None
+    if not 200 <= response.status < 300 or not isinstance(code, str):
+        raise refusal(url, response.status, answer if isinstance(answer, dict) else {})
+    page = str(answer.get("verification_uri") or answer.get("verification_url") or "")
+    complete = answer.get("verification_uri_complete")
+    tell(f"Open {_printable(page)} and enter the code: {_printable(answer.get('user_code'))}")
+    target = complete if isinstance(complete, str) else page
+    if open_url is not None and urlsplit(target).scheme in ("https", "http"):
+        await asyncio.to_thread(open_url, target)
+    lasts = min(timeout, _seconds(answer.get("expires_in"), timeout))
+    fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": code}
+    return await _poll(client, token_url, fields, _seconds(answer.get("interval"), 5.0), lasts)
+
+
+async def _poll(
+    client: Flow, url: str, fields: Mapping[str, str | list[str]], interval: float, lasts: float
+) -> dict[str, Any]:
+    until = time.monotonic() + lasts
+    while time.monotonic() + interval < until:
+        await asyncio.sleep(interval)
+        try:
+            return await client.ask(url, fields)
+        except OAuthError as error:
+            if error.error == "slow_down":
+                interval += 5.0
+            elif error.error != "authorization_pending":
+                raise
+        except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
+            interval *= 2
+    raise CallError(ErrorCode.TIMEOUT, f"nobody entered the code within {lasts:g} s")
+
+
+def _seconds(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, (int, float)) and 0 < value < 86_400 else default
+
+
+def _printable(value: Any) -> str:
+    return "".join(c for c in str(value) if c.isprintable())[:300]
+
+
+def _with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
+    """The URL with more in its query; what it had stays (RFC 6749, 3.1)."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    text = urlencode(pairs) + ("&" if pairs else "") + urlencode(query, doseq=True)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, text, ""))

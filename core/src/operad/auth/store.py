@@ -1,0 +1,309 @@
+"""Where the tokens of this user live: the system's keyring, else a file that only they can read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from operad.errors import CallError, ConfigError, ErrorCode
+
+logger = logging.getLogger("operad.auth")
+
+KEY_VARIABLE = "OPERAD_TOKEN_KEY"
+"""The environment variable with the key (or keys, separated by commas, the first one encrypts) of the file."""
+SERVICE = "operad"
+_FILE, _LOCK = "tokens.json", "tokens.lock"
+_LOCK_SECONDS = 10.0
+
+
+@attrs.frozen
+class TokenKey:
+    """Whose token: the issuer (or the token URL where there is none), the client, and the account of the user."""
+
+    issuer: str
+    client_id: str
+    account: str = ""
+
+    def text(self) -> str:
+        """One string for all three, unambiguous."""
+        return json.dumps([self.issuer, self.client_id, self.account], ensure_ascii=False)
+
+
+def default_folder() -> Path:
+    """The folder of this user's configuration."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "operad"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "operad"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "operad"
+
+
+class TokenStore:
+    """Records (JSON objects) under a `TokenKey`, safe to share between processes.
+
+    They go to the system's keyring where the package ``keyring`` is installed and finds one. Where it does not, or
+    refuses, they go to ``tokens.json`` in the user's configuration folder, mode 0600, replaced as a whole;
+    encrypted (Fernet) if ``OPERAD_TOKEN_KEY`` is set. `set` says in words which of these it was.
+
+    Args:
+        folder: the folder of the file; default: ``operad`` in the user's configuration folder.
+        keyring: ``False`` uses the file only.
+        encryption_key: instead of the environment's ``OPERAD_TOKEN_KEY``.
+    """
+
+    def __init__(
+        self, folder: str | Path | None = None, *, keyring: bool = True, encryption_key: str | None = None
+    ) -> None:
+        self.folder = Path(folder) if folder is not None else default_folder()
+        self._use_keyring = keyring
+        self._encryption_key = encryption_key
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / _FILE
+
+    async def get(self, key: TokenKey) -> dict[str, Any] | None:
+        """The record, or ``None``.
+
+        Raises:
+            ConfigError: the file cannot be read, or is encrypted with another key than ``OPERAD_TOKEN_KEY``.
+        """
+        return await asyncio.to_thread(self._get, key)
+
+    async def set(self, key: TokenKey, record: Mapping[str, Any]) -> str:
+        """Keep a record; the answer says where it is now, and whether encrypted. Raises as `get`."""
+        return await asyncio.to_thread(self._set, key, dict(record))
+
+    async def delete(self, key: TokenKey) -> bool:
+        """Forget a record, wherever it is; whether there was one. Raises as `get`."""
+        return await asyncio.to_thread(self._delete, key)
+
+    @contextlib.asynccontextmanager
+    async def lock(self, key: TokenKey, timeout: float = 30.0) -> AsyncIterator[None]:
+        """Hold what only one process at a time may do with this key: a refresh token may count only once.
+
+        Raises:
+            CallError: ``UNAVAILABLE``, another process held it for ``timeout`` seconds.
+        """
+        name = f"refresh-{hashlib.sha256(key.text().encode()).hexdigest()[:16]}.lock"
+        file = await asyncio.to_thread(self._open_lock, name)
+        try:
+            until = time.monotonic() + timeout
+            while not _try_lock(file):
+                if time.monotonic() > until:
+                    raise _held(self.folder / name, timeout)
+                await asyncio.sleep(0.02)
+            yield
+        finally:
+            os.close(file)  # and with it the lock
+
+    # --- in a thread -----------------------------------------------------------------------------------
+
+    def _get(self, key: TokenKey) -> dict[str, Any] | None:
+        keyring = self._keyring()
+        if keyring is not None:
+            try:
+                text = keyring.get_password(SERVICE, key.text())
+                if text is not None:
+                    return _record(text)
+            except Exception as error:  # noqa: BLE001  # each backend raises its own
+                logger.warning("the keyring cannot be read (%s); trying %s", type(error).__name__, self.path)
+        entry = self._read().get(_digest(key))
+        return None if entry is None else self._opened(entry)
+
+    def _set(self, key: TokenKey, record: dict[str, Any]) -> str:
+        text = json.dumps(record)
+        keyring = self._keyring()
+        if keyring is not None:
+            try:
+                keyring.set_password(SERVICE, key.text(), text)
+                self._change(key, None)
+                return f"the system's keyring ({type(keyring).__module__.rpartition('.')[2]})"
+            except Exception as error:  # noqa: BLE001  # each backend raises its own; some limit the size
+                logger.warning("the keyring cannot be written (%s); using %s", type(error).__name__, self.path)
+                with contextlib.suppress(Exception):  # what is older must not be found first
+                    keyring.delete_password(SERVICE, key.text())
+        fernet = self._fernet()
+        entry = {"record": record} if fernet is None else {"encrypted": fernet.encrypt(text.encode()).decode()}
+        self._change(key, entry)
+        if fernet is not None:
+            return f"{self.path}, encrypted with {KEY_VARIABLE}"
+        return (
+            f"{self.path}, readable by this user only, NOT encrypted: set {KEY_VARIABLE} to encrypt it, or use a "
+            "keyring (pip install 'operad[login]')"
+        )
+
+    def _delete(self, key: TokenKey) -> bool:
+        found = False
+        keyring = self._keyring()
+        if keyring is not None:
+            try:
+                if keyring.get_password(SERVICE, key.text()) is not None:
+                    keyring.delete_password(SERVICE, key.text())
+                    found = True
+            except Exception as error:  # noqa: BLE001  # each backend raises its own
+                logger.warning("the keyring cannot be changed (%s)", type(error).__name__)
+        return self._change(key, None) or found
+
+    def _keyring(self) -> Any:
+        """The system's keyring, or ``None``: what keeps plain text, or nothing, is none."""
+        if not self._use_keyring:
+            return None
+        try:
+            import keyring
+
+            backend: Any = keyring.get_keyring()
+            return backend if backend.priority >= 1 else None
+        except Exception:  # noqa: BLE001  # not installed, or a backend that cannot start
+            return None
+
+    def _fernet(self) -> Any:
+        keys = self._encryption_key or os.environ.get(KEY_VARIABLE)
+        if not keys:
+            return None
+        try:
+            from cryptography.fernet import Fernet, MultiFernet
+        except ImportError:
+            raise ConfigError(f"{KEY_VARIABLE} is set, and needs the extra: install 'operad[login]'") from None
+        try:
+            return MultiFernet([Fernet(key.strip()) for key in keys.split(",")])
+        except ValueError:
+            raise ConfigError(
+                f"{KEY_VARIABLE}: expected 32 bytes in URL-safe base64; make one with: python -c "
+                '"from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
+            ) from None
+
+    def _opened(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        sealed = entry.get("encrypted")
+        if sealed is None:
+            record = entry.get("record")
+            return record if isinstance(record, dict) else None
+        fernet = self._fernet()
+        if fernet is None:
+            raise ConfigError(f"the token in {self.path} is encrypted; set {KEY_VARIABLE}, or log in again")
+        from cryptography.fernet import InvalidToken
+
+        try:
+            return _record(fernet.decrypt(str(sealed).encode()).decode())
+        except InvalidToken:
+            raise ConfigError(
+                f"the token in {self.path} is encrypted with another {KEY_VARIABLE}; set that one, or log in again"
+            ) from None
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+        with file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                logger.warning("%s could be read by others (mode %o); made it 0600", self.path, mode & 0o777)
+                os.fchmod(file.fileno(), 0o600)
+            content = file.read()
+        try:
+            entries = json.loads(content)["entries"]
+            if not isinstance(entries, dict):
+                raise TypeError
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{self.path} is no file of tokens; remove it and log in again") from None
+        return entries
+
+    def _change(self, key: TokenKey, entry: dict[str, Any] | None) -> bool:
+        """Put or remove one entry of the file, whole or not at all; whether there was one."""
+        if entry is None and not self.path.exists():
+            return False
+        with self._locked():
+            entries = self._read()
+            before = entries.pop(_digest(key), None)
+            if entry is not None:
+                entries[_digest(key)] = entry
+            if entry is not None or before is not None:
+                self._write(json.dumps({"version": 1, "entries": entries}, indent=1).encode())
+        return before is not None
+
+    def _write(self, content: bytes) -> None:
+        number, name = tempfile.mkstemp(dir=self.folder, prefix=".tokens-")  # mode 0600
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        file = self._open_lock(_LOCK)
+        try:
+            until = time.monotonic() + _LOCK_SECONDS
+            while not _try_lock(file):
+                if time.monotonic() > until:
+                    raise _held(self.folder / _LOCK, _LOCK_SECONDS)
+                time.sleep(0.005)
+            yield
+        finally:
+            os.close(file)
+
+    def _open_lock(self, name: str) -> int:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigError(f"tokens cannot be kept in {self.folder}: {error.strerror}") from None
+
+
+def _held(path: Path, seconds: float) -> CallError:
+    return CallError(ErrorCode.UNAVAILABLE, f"another process has held {path} for {seconds:g} s")
+
+
+def _digest(key: TokenKey) -> str:
+    return hashlib.sha256(key.text().encode()).hexdigest()
+
+
+def _record(text: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(file: int) -> bool:
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
