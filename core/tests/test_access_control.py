@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import AccessControl, CallError, ErrorCode, Identity, check_access
+from operad import (
+    AccessControl,
+    CallError,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    check_access,
+)
 from operad.access import may_list, missing_access
 
 SCOPES = st.sampled_from(["read", "write", "admin", ""])
@@ -170,3 +179,14 @@ def test_an_identity_survives_its_json_form(identity: Identity) -> None:
 def test_what_is_no_identity_is_refused(wire: Any) -> None:
     with pytest.raises(ValueError, match="not an identity"):
         Identity.from_wire(wire)
+
+
+@pytest.mark.parametrize("trusted", ["false", "no", 1, object()])
+async def test_only_true_itself_is_trusted(trusted: Any) -> None:
+    registry = OperationRegistry()
+    spec = OperationSpec(namespace="t", name="guarded", access_control=AccessControl(["admin"]))
+    registry.register(spec, lambda *_: None)
+    with pytest.raises(CallError) as raised:
+        await registry.execute("t.guarded", context=OperationContext(trusted=trusted))
+    assert raised.value.code == ErrorCode.ACCESS_DENIED
+    await registry.aclose()

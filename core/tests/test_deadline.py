@@ -112,7 +112,7 @@ async def test_a_call_that_takes_too_long_times_out_and_names_the_deadline() -> 
     registry = await registry_of(slow)
     before = time.time() * 1000
     with pytest.raises(CallError) as caught:
-        await registry.execute("d.f", timeout=0.02)
+        await registry.execute("d.f", timeout=0.2)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert caught.value.details is not None
     assert caught.value.details["deadline"] >= before
@@ -175,3 +175,46 @@ async def test_an_expiry_ends_nested_calls_inside_out() -> None:
         await registry.execute("d.outer", timeout=0.03)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert ended == ["inner", "outer"]
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "5", True, [5], 1j])
+async def test_a_timeout_that_is_no_number_of_seconds_is_refused_in_words(timeout: Any) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="t", name="nap"), at_once)
+    with pytest.raises(CallError, match="timeout: expected seconds as a number, got") as raised:
+        await registry.execute("t.nap", timeout=timeout)
+    assert raised.value.code == ErrorCode.VALIDATION_ERROR
+    with pytest.raises(CallError, match="timeout: expected seconds"):
+        await anext(aiter(registry.subscribe("t.nap", timeout=timeout)))
+    await registry.aclose()
+
+
+@pytest.mark.parametrize("deadline", [float("nan"), "tomorrow"])
+async def test_a_deadline_that_is_no_time_is_refused_in_words(deadline: Any) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="t", name="nap"), at_once)
+    with pytest.raises(CallError, match="deadline: expected epoch ms as a number, got"):
+        await registry.execute("t.nap", context=OperationContext(deadline=deadline))
+    await registry.aclose()
+
+
+@pytest.mark.parametrize("timeout", [10**400, float("inf")])
+async def test_a_timeout_beyond_all_numbers_is_no_timeout(timeout: float) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="t", name="nap"), sleepless)
+    assert (await registry.execute("t.nap", timeout=timeout)).data == "awake"
+    await registry.aclose()
+
+
+async def at_once(input: Any, context: OperationContext) -> None:
+    pass
+
+
+async def sleepless(input: Any, context: OperationContext) -> str:
+    await asyncio.sleep(0)
+    return "awake"
+
+
+async def test_a_mapping_is_no_context() -> None:
+    with pytest.raises(CallError, match="context: expected an OperationContext, got dict"):
+        await OperationRegistry().execute("t.nap", context={"deadline": 5})  # type: ignore[arg-type]  # what is tested

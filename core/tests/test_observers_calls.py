@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, OperationType
+from operad.registry.execution import Execution
 from operad.testing import CallLog, make_plugin, plugins_of
 
 
@@ -140,5 +141,5 @@ async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPat
 
     registry = OperationRegistry()
     registry.register(spec("one"), one)
-    monkeypatch.setattr(OperationRegistry, "_record", refuse)
+    monkeypatch.setattr(Execution, "record", refuse)
     assert (await registry.execute("o.one")).data == 1

@@ -7,6 +7,7 @@ from operad.envelopes import EnvelopeKind
 from operad.errors import CallError, ConfigError, ErrorCode
 from operad.failures import mask_error
 from operad.hookspecs import hookimpl
+from operad.operations import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
 from operad.schemas import lazy_schema
 from operad.sources import Admission, ASGIApplication, Server, Source, SourceContext, SourceSession
 from operad.transports import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from operad.retries import RateLimits, RetryPolicy, retry_after
 
 __all__ = [
+    "DEFAULT_NAMESPACE",
+    "OPERATION_SPEC_SCHEMA",
     "ASGIApplication",
     "Admission",
     "CallClient",

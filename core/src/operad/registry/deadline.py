@@ -6,8 +6,11 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
+from math import isnan
 from time import time as _now
 from typing import Any
+
+from operad.errors import CallError, ErrorCode
 
 
 class DeadlineExpired(Exception):
@@ -69,3 +72,27 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
             raise asyncio.CancelledError
         raise DeadlineExpired
     return result
+
+
+def earlier(deadline: float | None, timeout: float | None) -> float | None:
+    """The deadline (epoch ms), or ``timeout`` seconds from now, whichever comes first; ``None``: there is none.
+
+    Raises:
+        CallError: ``VALIDATION_ERROR`` for a timeout that is no number of seconds. (NaN in the event loop's
+            heap of timers would delay those of everybody else.)
+    """
+    if timeout is None:
+        return deadline
+    limit = (_now() + checked_number(timeout, "timeout", "seconds")) * 1000
+    return limit if deadline is None else min(limit, deadline)
+
+
+def checked_number(value: Any, name: str, unit: str) -> float:
+    """A time as a float. Raises `CallError` ``VALIDATION_ERROR`` for what is none, NaN included."""
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(number := float(value)):
+            return number
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    message = f"{name}: expected {unit} as a number, got {value!r:.60}"
+    raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})

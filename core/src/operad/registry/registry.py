@@ -6,31 +6,25 @@ the deadline, run the result pipeline, answer an envelope; or raise a `CallError
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import itertools
 import logging
 import os
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode
-from operad.failures import map_error, operation_not_found, out_of_handler
-from operad.observers import CallRecord
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
-from operad.registry.deadline import DeadlineExpired, until
+from operad.registry.deadline import earlier
 from operad.registry.entry import Entry
+from operad.registry.execution import Execution
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
 from operad.registry.workers import Workers
-from operad.subscriptions import Subscription, close
+from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
@@ -70,15 +64,13 @@ class OperationRegistry:
         self._entries = self._catalogue.entries
         self._sources = LoadedSources(plugins, self._catalogue, self._pipeline)
         self._workers = Workers(max_threads)
-        self._observers = plugins.observers()
-        self._observed = bool(self._observers)
-        self._resolvers = plugins.implementations("operad_resolve_operation")
+        resolvers = plugins.implementations("operad_resolve_operation")
+        self._execution = Execution(
+            self, self._catalogue, self._pipeline, self._workers, plugins.observers(), resolvers
+        )
         self._watchers: set[_Watcher] = set()  # the catalogue itself holds listeners only weakly
         self._configuration: tuple[Configuration, bool] | None = None
         self._transport: tuple[Mapping[str, Any], str] = ({}, "")
-        # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
-        self._id_prefix = os.urandom(8).hex() + "-"
-        self._next_id = itertools.count(1).__next__
         plugins.register_operations(self)
 
     @classmethod
@@ -273,41 +265,16 @@ class OperationRegistry:
         Raises:
             CallError: and nothing else, but a cancellation of the calling task.
         """
-        call = self._call(context)
+        execution = self._execution
+        call = execution.new_call(context)
         if timeout is not None:
-            call.deadline = _earlier(call.deadline, timeout)
-        if self._observed:
-            with self._observers.watch(self._record(operation_id, call)) as watch:
-                envelope = await self._execute(operation_id, input, call)
+            call.deadline = earlier(call.deadline, timeout)
+        if execution.observed:
+            with execution.observers.watch(execution.record(operation_id, call)) as watch:
+                envelope = await execution.run(operation_id, input, call)
                 watch.items = 1
                 return envelope
-        return await self._execute(operation_id, input, call)
-
-    async def _execute(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
-        entry = self._entries.get(operation_id)
-        try:
-            if entry is None or entry.invoke is None:
-                entry = await self._prepared(operation_id, call.deadline)
-            if input is None:
-                input = {}
-            if entry.guarded:
-                entry.admit(input, call)
-            invoke = entry.invoke
-            assert invoke is not None
-            deadline = call.deadline
-            try:
-                result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
-            except CallError as error:
-                if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
-                    raise
-                raise mapped from error
-            return entry.finish(result)
-        except CallError:
-            raise
-        except BaseException as error:
-            if (failure := _failure(error, operation_id, entry, call.deadline)) is None:
-                raise
-            raise failure from error
+        return await execution.run(operation_id, input, call)
 
     def subscribe(
         self,
@@ -321,141 +288,12 @@ class OperationRegistry:
 
         Arguments as for `execute`, but ``timeout`` bounds the wait for each item, not the whole.
         """
-        call = self._call(context)
-        stream = self._stream(operation_id, input, call, timeout)
-        if self._observed:
-            stream = self._watched(stream, operation_id, call)
+        execution = self._execution
+        call = execution.new_call(context)
+        stream = execution.stream(operation_id, input, call, timeout)
+        if execution.observed:
+            stream = execution.watched(stream, operation_id, call)
         return Subscription(stream)
-
-    async def _stream(
-        self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        entry = self._entries.get(operation_id)
-        items: AsyncIterator[Any] | None = None
-        deadline = _earlier(call.deadline, timeout)
-        try:
-            while True:
-                try:
-                    if items is None:
-                        if entry is None or entry.invoke is None:
-                            entry = await self._prepared(operation_id, deadline)
-                        if not entry.streams:
-                            break
-                        if input is None:
-                            input = {}
-                        entry.admit(input, call)
-                        items = entry.items(input, call, self._workers)
-                    assert entry is not None
-                    try:
-                        item = await (anext(items) if deadline is None else until(deadline, anext, items))
-                    except CallError as error:
-                        if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
-                            raise
-                        raise mapped from error
-                    envelope = entry.finish(item)
-                except StopAsyncIteration:
-                    return
-                except CallError:
-                    raise
-                except BaseException as error:
-                    if (failure := _failure(error, operation_id, entry, deadline)) is None:
-                        raise
-                    raise failure from error
-                yield envelope
-                deadline = _earlier(call.deadline, timeout)
-        finally:
-            if items is not None:
-                await close(items)
-        call.deadline = deadline
-        yield await self._execute(operation_id, input, call)
-
-    def _call(self, context: OperationContext | None) -> OperationContext:
-        """The context of one call, bound to this registry."""
-        if context is None:
-            return OperationContext(f"{self._id_prefix}{self._next_id()}", registry=self)
-        if context.registry is not None and context.request_id is not None:  # a handler's own
-            context = context.child(trusted=context.trusted)
-        return OperationContext(
-            context.request_id or f"{self._id_prefix}{self._next_id()}",
-            context.parent_request_id,
-            context.identity,
-            context.deadline,
-            trusted=context.trusted,
-            metadata=context.metadata,
-            client=context.client,
-            registry=self,
-        )
-
-    async def _prepared(self, operation_id: str, deadline: float | None) -> Entry:
-        """The entry of an id, ready to be called: what a first call costs."""
-        entry = self._entries.get(operation_id)
-        if entry is None:
-            if not self._resolvers:
-                raise operation_not_found(operation_id)
-            if deadline is None:
-                entry = await self._resolve(operation_id)
-            else:
-                entry = await until(deadline, self._resolve, operation_id)
-        if entry.handler is None:
-            raise operation_not_found(operation_id, f'no handler registered for operation "{operation_id}"')
-        if entry.invoke is None:
-            entry.prepare(entry.handler, self._workers)
-        return entry
-
-    async def _resolve(self, operation_id: str) -> Entry:
-        """The entry of an id that a plugin knows and the registry does not, kept from now on."""
-        failure: Exception | None = None
-        for resolve in self._resolvers:
-            plugin = getattr(resolve, "__qualname__", "a plugin")
-            try:
-                operation = resolve(operation_id=operation_id)
-                if inspect.isawaitable(operation):
-                    operation = await operation
-            except Exception as error:
-                logger.exception('%s failed when asked for "%s"', plugin, operation_id)
-                failure = failure or error
-                continue
-            if operation is None:
-                continue
-            if not isinstance(operation, Operation) or operation.id != operation_id:
-                answer = operation.id if isinstance(operation, Operation) else type(operation).__name__
-                logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
-                continue
-            if operation_id not in self._entries:
-                entry = Entry(operation.spec, operation.handler, operation.blocking, plugin, self._pipeline)
-                self._catalogue.add(entry)
-            return self._entries[operation_id]
-        if failure is not None:  # whether the operation exists is not known
-            raise map_error(failure)
-        raise operation_not_found(operation_id)
-
-    # --- observers -------------------------------------------------------------------------------
-
-    def _record(self, operation_id: str, call: OperationContext) -> CallRecord:
-        entry = self._entries.get(operation_id)
-        assert call.request_id is not None
-        return CallRecord(
-            call.request_id,
-            call.parent_request_id,
-            operation_id,
-            None if entry is None else entry.spec.type,
-            None if call.identity is None else call.identity.id,
-            time.time() * 1000,
-        )
-
-    async def _watched(
-        self,
-        stream: AsyncGenerator[ResponseEnvelope[Any], None],
-        operation_id: str,
-        call: OperationContext,
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        with self._observers.watch(self._record(operation_id, call)) as watch:
-            try:
-                async for envelope in stream:
-                    watch.items += 1
-                    yield envelope
-            finally:
-                await stream.aclose()
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -503,27 +341,3 @@ class _Watcher:
 
     def changed(self) -> None:
         self._callback()
-
-
-def _earlier(deadline: float | None, timeout: float | None) -> float | None:
-    """The deadline (epoch ms), or ``timeout`` seconds from now, whichever comes first."""
-    if timeout is None:
-        return deadline
-    limit = (time.time() + timeout) * 1000
-    return limit if deadline is None else min(limit, deadline)
-
-
-def _failure(
-    error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
-) -> CallError | None:
-    """What to raise instead of ``error``; ``None`` where it has to pass through."""
-    if isinstance(error, DeadlineExpired):
-        return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": deadline})
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return None
-        return CallError(ErrorCode.ABORTED, f'"{operation_id}" was cancelled by its handler')
-    if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
-        return None
-    return map_error(error, () if entry is None else entry.spec.error_schemas)

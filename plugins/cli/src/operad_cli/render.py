@@ -13,8 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from operad import CallError, OperationRegistry, OperationSpec, PluginRecord, ResponseEnvelope
-from operad.failures import operation_not_found
+from operad import CallError, ErrorCode, OperationRegistry, OperationSpec, PluginRecord, ResponseEnvelope
 
 _STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "red", "incompatible": "red"}
 _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
@@ -82,7 +81,7 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
     elif failures:
         names = ", ".join(failure.name for failure in failures)
         message += f"; these sources are not loaded, `operad list` says why: {names}"
-    return operation_not_found(operation_id, message)
+    return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
 
 
 def plugin_to_json(record: PluginRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from operad import Operation, OperationSpec, RegistrationError
-from operad.operations import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
+from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
 from operad_scanner.fs import LocalFS, ScannerFS
 
 _PACKAGE = "_operad_scanned_"

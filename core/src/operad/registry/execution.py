@@ -1,0 +1,241 @@
+"""One call, from its id to its envelope: look up, admit, run under the deadline, finish; or a `CallError`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+from operad.context import Callables, OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ErrorCode
+from operad.failures import map_error, operation_not_found, out_of_handler
+from operad.observers import CallRecord, Observers
+from operad.operations import Operation
+from operad.registry.catalogue import Catalogue
+from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
+from operad.registry.entry import Entry
+from operad.registry.pipeline import ResultPipeline
+from operad.registry.workers import Workers
+from operad.subscriptions import close
+
+logger = logging.getLogger("operad")
+
+
+class Execution:
+    """The path of every call of one registry.
+
+    Args:
+        target: the registry, where nested calls go.
+        catalogue: the operations.
+        pipeline: what becomes of results of operations that `resolvers` answer.
+        workers: the threads of plain ``def`` handlers.
+        observers: who is told of each call.
+        resolvers: implementations of ``operad_resolve_operation``.
+    """
+
+    def __init__(
+        self,
+        target: Callables,
+        catalogue: Catalogue,
+        pipeline: ResultPipeline,
+        workers: Workers,
+        observers: Observers,
+        resolvers: tuple[Callable[..., Any], ...],
+    ) -> None:
+        self._target = target
+        self._catalogue = catalogue
+        self._entries = catalogue.entries
+        self._pipeline = pipeline
+        self._workers = workers
+        self._resolvers = resolvers
+        self.observers = observers
+        self.observed = bool(observers)
+        # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
+        self._id_prefix = os.urandom(8).hex() + "-"
+        self._next_id = itertools.count(1).__next__
+
+    def new_call(self, context: OperationContext | Any) -> OperationContext:
+        """The context of one call, bound to the registry."""
+        if context is None:
+            return OperationContext(f"{self._id_prefix}{self._next_id()}", registry=self._target)
+        if not isinstance(context, OperationContext):  # a caller without types
+            message = f"context: expected an OperationContext, got {type(context).__name__}"
+            raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
+        deadline = context.deadline
+        if deadline is not None:
+            deadline = checked_number(deadline, "deadline", "epoch ms")
+        if context.registry is not None and context.request_id is not None:  # a handler's own
+            context = context.child(trusted=context.trusted)
+        return OperationContext(
+            context.request_id or f"{self._id_prefix}{self._next_id()}",
+            context.parent_request_id,
+            context.identity,
+            deadline,
+            trusted=context.trusted is True,  # nothing that merely looks true may open what is guarded
+            metadata=context.metadata,
+            client=context.client,
+            registry=self._target,
+        )
+
+    async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
+        """Call an operation in its context. Raises `CallError`, and nothing else but a cancellation."""
+        entry = self._entries.get(operation_id)
+        try:
+            if entry is None or entry.invoke is None:
+                entry = await self._prepared(operation_id, call.deadline)
+            if input is None:
+                input = {}
+            if entry.guarded:
+                entry.admit(input, call)
+            invoke = entry.invoke
+            assert invoke is not None
+            deadline = call.deadline
+            try:
+                result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
+            except CallError as error:
+                if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
+                    raise
+                raise mapped from error
+            return entry.finish(result)
+        except CallError:
+            raise
+        except BaseException as error:
+            if (failure := _failure(error, operation_id, entry, call.deadline)) is None:
+                raise
+            raise failure from error
+
+    async def stream(
+        self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        """The envelopes of an operation; ``timeout`` in seconds bounds the wait for each."""
+        entry = self._entries.get(operation_id)
+        items: AsyncIterator[Any] | None = None
+        deadline = earlier(call.deadline, timeout)
+        try:
+            while True:
+                try:
+                    if items is None:
+                        if entry is None or entry.invoke is None:
+                            entry = await self._prepared(operation_id, deadline)
+                        if not entry.streams:
+                            break
+                        if input is None:
+                            input = {}
+                        entry.admit(input, call)
+                        items = entry.items(input, call, self._workers)
+                    assert entry is not None
+                    try:
+                        item = await (anext(items) if deadline is None else until(deadline, anext, items))
+                    except CallError as error:
+                        if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
+                            raise
+                        raise mapped from error
+                    envelope = entry.finish(item)
+                except StopAsyncIteration:
+                    return
+                except CallError:
+                    raise
+                except BaseException as error:
+                    if (failure := _failure(error, operation_id, entry, deadline)) is None:
+                        raise
+                    raise failure from error
+                yield envelope
+                deadline = earlier(call.deadline, timeout)
+        finally:
+            if items is not None:
+                await close(items)
+        call.deadline = deadline
+        yield await self.run(operation_id, input, call)
+
+    async def _prepared(self, operation_id: str, deadline: float | None) -> Entry:
+        """The entry of an id, ready to be called: what a first call costs."""
+        entry = self._entries.get(operation_id)
+        if entry is None:
+            if not self._resolvers:
+                raise operation_not_found(operation_id)
+            if deadline is None:
+                entry = await self._resolve(operation_id)
+            else:
+                entry = await until(deadline, self._resolve, operation_id)
+        if entry.handler is None:
+            raise operation_not_found(operation_id, f'no handler registered for operation "{operation_id}"')
+        if entry.invoke is None:
+            entry.prepare(entry.handler, self._workers)
+        return entry
+
+    async def _resolve(self, operation_id: str) -> Entry:
+        """The entry of an id that a plugin knows and the registry does not, kept from now on."""
+        failure: Exception | None = None
+        for resolve in self._resolvers:
+            plugin = getattr(resolve, "__qualname__", "a plugin")
+            try:
+                operation = resolve(operation_id=operation_id)
+                if inspect.isawaitable(operation):
+                    operation = await operation
+            except Exception as error:
+                logger.exception('%s failed when asked for "%s"', plugin, operation_id)
+                failure = failure or error
+                continue
+            if operation is None:
+                continue
+            if not isinstance(operation, Operation) or operation.id != operation_id:
+                answer = operation.id if isinstance(operation, Operation) else type(operation).__name__
+                logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
+                continue
+            if operation_id not in self._entries:
+                entry = Entry(operation.spec, operation.handler, operation.blocking, plugin, self._pipeline)
+                self._catalogue.add(entry)
+            return self._entries[operation_id]
+        if failure is not None:  # whether the operation exists is not known
+            raise map_error(failure)
+        raise operation_not_found(operation_id)
+
+    def record(self, operation_id: str, call: OperationContext) -> CallRecord:
+        """What observers learn of a call before it runs."""
+        entry = self._entries.get(operation_id)
+        assert call.request_id is not None
+        return CallRecord(
+            call.request_id,
+            call.parent_request_id,
+            operation_id,
+            None if entry is None else entry.spec.type,
+            None if call.identity is None else call.identity.id,
+            time.time() * 1000,
+        )
+
+    async def watched(
+        self,
+        stream: AsyncGenerator[ResponseEnvelope[Any], None],
+        operation_id: str,
+        call: OperationContext,
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        """The stream, told to the observers."""
+        with self.observers.watch(self.record(operation_id, call)) as watch:
+            try:
+                async for envelope in stream:
+                    watch.items += 1
+                    yield envelope
+            finally:
+                await stream.aclose()
+
+
+def _failure(
+    error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
+) -> CallError | None:
+    """What to raise instead of ``error``; ``None`` where it has to pass through."""
+    if isinstance(error, DeadlineExpired):
+        return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": deadline})
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return None
+        return CallError(ErrorCode.ABORTED, f'"{operation_id}" was cancelled by its handler')
+    if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
+        return None
+    return map_error(error, () if entry is None else entry.spec.error_schemas)

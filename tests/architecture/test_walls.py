@@ -1,0 +1,218 @@
+"""The walls of the house: who may call upstairs, and what keeps each module small. A breach is planted for each."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+rooms = _tool("rooms")
+CORE = rooms.modules(ROOT / "core" / "src")
+SOURCES = [ROOT / "core" / "src", *sorted((ROOT / "plugins").glob("*/src"))]
+NAMES = [source.parent.name for source in SOURCES]
+PUBLIC = {"operad", "operad.plugin", "operad.testing", "operad.auth", "operad.sync"}
+"""What a plugin may import of the core."""
+
+
+# --- the rules ---------------------------------------------------------------------------------------
+
+
+def climbs(found: dict[str, Path]) -> list[str]:
+    """Imports from a room above the importer's own."""
+    return [
+        f"{name}:{line} imports {target}"
+        for name, target, line in rooms.imports(found)
+        if name not in rooms.FACES and rooms.floor(target) > rooms.floor(name)
+    ]
+
+
+def ring(found: dict[str, Path], but: Iterable[str] = ()) -> list[str]:
+    """Modules that import one another in a circle, of the first circle that there is."""
+    arrows: dict[str, set[str]] = {name: set() for name in found}
+    for name, target, _ in rooms.imports(found):
+        if name not in but:
+            arrows[name].add(target)
+    state: dict[str, int] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> list[str]:
+        if state.get(name) == 1:
+            return [*path[path.index(name) :], name]
+        if state.get(name) == 2:
+            return []
+        state[name] = 1
+        for target in sorted(arrows[name]):
+            if circle := visit(target, (*path, name)):
+                return circle
+        state[name] = 2
+        return []
+
+    for name in sorted(arrows):
+        if circle := visit(name, ()):
+            return circle
+    return []
+
+
+def private(path: Path) -> Iterator[str]:
+    """Uses of another module's private names: ``other._name``, ``from other import _name``."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {"_replace", "_asdict", "_fields"}  # of named tuples: public in spite of their spelling
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                own.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            own.add(node.value)  # __slots__
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+            if (
+                not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+                and node.attr not in own
+            ):
+                yield f"{path.name}:{node.lineno} uses {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("operad"):
+            for alias in node.names:
+                if (
+                    alias.name.startswith("_")
+                    and not alias.name.endswith("__")
+                    and not _is_module(path, node, alias)
+                ):
+                    yield f"{path.name}:{node.lineno} imports {alias.name} of {node.module}"
+
+
+def _is_module(path: Path, node: ast.ImportFrom, alias: ast.alias) -> bool:
+    source = next(parent for parent in path.parents if parent.name == "src")
+    target = source.joinpath(*(node.module or "").split("."), alias.name)
+    return target.is_dir() or target.with_suffix(".py").is_file()
+
+
+FOREIGN = {
+    "_loop", "_transport", "_get_running_loop", "_MEIPASS", "_parser", "_constants",
+}  # fmt: skip
+"""Private names of others that have no public way: each use says so where it stands."""
+
+
+# What is being mended: each leaves this list with the change that mends it.
+OWED_LENGTH = {"operad.calls.serving", "operad_mcp.operations", "operad_websocket._routing"}
+OWED_PRIVATE = {"core", "openapi", "websocket"}
+OWED_RINGS = {"core"}
+OWED_IMPORTS = {"websocket", "nats", "redis"}
+
+
+# --- the walls ---------------------------------------------------------------------------------------
+
+
+def test_nobody_in_the_core_imports_from_a_room_above() -> None:
+    assert climbs(CORE) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_no_modules_import_one_another_in_a_circle(source: Path) -> None:
+    if source.parent.name in OWED_RINGS:
+        pytest.skip("being mended")
+    assert ring(rooms.modules(source), rooms.FACES) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_no_module_reaches_into_another_one(source: Path) -> None:
+    if source.parent.name in OWED_PRIVATE:
+        pytest.skip("being mended")
+    breaches = [breach for path in rooms.modules(source).values() for breach in private(path)]
+    assert [breach for breach in breaches if not any(breach.endswith(f".{name}") for name in FOREIGN)] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_no_module_is_longer_than_the_bound(source: Path) -> None:
+    lengths = {
+        name: len(path.read_text(encoding="utf-8").splitlines())
+        for name, path in rooms.modules(source).items()
+        if not name.startswith("operad.testing") and name not in OWED_LENGTH
+    }
+    assert {name: length for name, length in lengths.items() if length > rooms.LONGEST} == {}
+
+
+def test_few_modules_lie_side_by_side_in_the_core() -> None:
+    flat = [name for name, path in CORE.items() if name.count(".") == 1 and path.name != "__init__.py"]
+    assert len(flat) <= rooms.FLAT
+
+
+@pytest.mark.parametrize("source", SOURCES[1:], ids=NAMES[1:])
+def test_plugins_import_what_is_public_and_nothing_else(source: Path) -> None:
+    if source.parent.name in OWED_IMPORTS:
+        pytest.skip("being mended")
+    found = {
+        f"{name}: {node.module}"
+        for name, path in rooms.modules(source).items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "operad"
+        if node.module not in PUBLIC
+    }
+    assert found == set()
+
+
+def test_the_drawing_is_made_from_the_same_table() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert rooms.drawing() in text, "run: python tools/rooms.py"
+
+
+# --- that each wall holds ----------------------------------------------------------------------------
+
+
+def _planted(tmp_path: Path, **files: str) -> dict[str, Path]:
+    package = tmp_path / "src" / "operad"
+    for name, text in {"__init__": "", **files}.items():
+        file = (
+            package.joinpath(*name.split("__0__")).with_suffix(".py")
+            if name != "__init__"
+            else package / "__init__.py"
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found: dict[str, Path] = rooms.modules(tmp_path / "src")
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from operad.calls.map import X",
+        "def f():\n    from operad.calls.map import X",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from operad.calls.map import X",
+        "import operad.calls.map",
+    ],
+)
+def test_a_planted_import_upward_is_found(tmp_path: Path, text: str) -> None:
+    assert climbs(_planted(tmp_path, errors=text, calls__0__map="X = 1"))
+
+
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    planted = _planted(tmp_path, a="from operad.b import x", b="def f():\n    from operad.a import y")
+    assert ring(planted) == ["operad.a", "operad.b", "operad.a"]
+
+
+@pytest.mark.parametrize(
+    "text", ["from operad.b import _x", "import operad.b\noperad.b._x()", "from operad.b import c\nc._x = 1"]
+)
+def test_a_planted_reach_into_another_module_is_found(tmp_path: Path, text: str) -> None:
+    assert list(private(_planted(tmp_path, a=text, b="")["operad.a"]))
