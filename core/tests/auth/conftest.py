@@ -38,6 +38,8 @@ def key_pair(kid: str, algorithm: str = "ES256") -> tuple[dict[str, Any], dict[s
 class AuthorizationServer:
     """An issuer of JWT access tokens. Refresh tokens count once; a second use ends the login (RFC 9700, 4.14)."""
 
+    key_pair = staticmethod(key_pair)
+
     def __init__(self) -> None:
         self.issuer = ""
         self.seen: Counter[str] = Counter()
