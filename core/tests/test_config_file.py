@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
-from operad.config.file import load_configuration
+from operad.config.reading import load_configuration
 from operad.config.structuring import structure
 from operad.config.variables import expand_variables
 from operad.plugin import Source, SourceContext, SourceSession
@@ -312,3 +312,102 @@ def test_a_true_is_no_number() -> None:
     for table in ({"number": True}, {"either": True}, {"ratio": False}):
         with pytest.raises(ConfigError, match="got bool"):
             structure(Checked, table, "here")
+
+
+# --- several files, and profiles ---------------------------------------------------------------------
+
+
+def files_in(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        file = folder / f"{name.replace('__', '/')}.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder / "operad.toml"
+
+
+def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> None:
+    path = files_in(
+        tmp_path,
+        operad='include = ["base.toml", "more/*.toml", "none/*.toml"]\n[registry]\nmax_threads = 3\n',
+        base='[registry]\nmax_threads = 9\non_mismatch = "raise"\n[sources.a]\ntype = "folder"\n',
+        more__b='[sources.b]\ntype = "folder"\n',
+    )
+    configuration = load_configuration(path)
+    assert configuration.tables["registry"] == {"max_threads": 3, "on_mismatch": "raise"}
+    assert sorted(configuration.sources) == ["a", "b"]
+    assert configuration.folder("a") == tmp_path
+    assert configuration.folder("b") == tmp_path / "more"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"operad": 'include = ["gone.toml"]'}, "operad.toml: include: there is no file gone.toml"),
+        (
+            {"operad": 'include = "base.toml"'},
+            "include: expected a list of files, such as include",
+        ),
+        (
+            {"operad": 'include = ["a.toml"]', "a": 'include = ["operad.toml"]'},
+            "operad.toml includes itself: operad.toml -> a.toml -> operad.toml",
+        ),
+        (
+            {"operad": 'include = ["a.toml"]\n[sources.x]\ntype = "f"', "a": '[sources.x]\ntype = "f"'},
+            r"\[sources.x\] is in a.toml and in operad.toml: rename one of them",
+        ),
+        ({"operad": "[serv]"}, r'unknown table \[serv\]; did you mean "serve"\?'),
+        (
+            {"operad": "[profiles.dev.registri]"},
+            r'profiles.dev: unknown table \[registri\]; did you mean "registry"\?',
+        ),
+        ({"operad": "[profiles]\ndev = 1"}, r"\[profiles.dev\] has to be a table, got int"),
+    ],
+)
+def test_what_is_wrong_with_several_files_is_said_with_their_names(
+    tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_configuration(files_in(tmp_path, **files))
+
+
+PROFILED = """
+[registry]
+max_threads = 3
+[sources.here]
+type = "folder"
+path = "here"
+[profiles.dev.registry]
+on_mismatch = "raise"
+[profiles.dev.sources.here]
+path = "there"
+[profiles.dev.sources.extra]
+type = "folder"
+"""
+
+
+def test_a_profile_is_laid_over_the_tables_key_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = files_in(tmp_path, operad=PROFILED)
+    assert load_configuration(path).sources == {"here": {"type": "folder", "path": "here"}}
+    dev = load_configuration(path, "dev")
+    assert dev.tables["registry"] == {"max_threads": 3, "on_mismatch": "raise"}
+    assert dev.sources == {"here": {"type": "folder", "path": "there"}, "extra": {"type": "folder"}}
+    monkeypatch.setenv("OPERAD_PROFILE", "dev")
+    assert load_configuration(path) == dev
+    with pytest.raises(ConfigError, match="there is no profile 'def'; did you mean \"dev\"?"):
+        load_configuration(path, "def")
+
+
+def test_all_unknown_keys_of_a_table_are_named(tmp_path: Path) -> None:
+    path = files_in(tmp_path, operad='[registry]\nnormalise = "off"\nmax_thread = 3\n')
+    with pytest.raises(ConfigError, match=r'unknown key "normalise"; did you mean "normalize".*max_threads'):
+        OperationRegistry.from_config(path, plugins=plugins_of())
+
+
+def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path: Path) -> None:
+    path = files_in(tmp_path, operad='[calls]\npath = "x"\nother = 1\n')
+    registry = OperationRegistry.from_config(path, plugins=plugins_of())
+    assert registry.configured("calls", Options, but=["other"]) == Options(path="x")
+    assert registry.configured("serve", Options) == Options()
+    assert OperationRegistry().configured("calls", Options) == Options()
+    with pytest.raises(ConfigError, match='unknown key "other".* @ operad.toml: calls'):
+        registry.configured("calls", Options)

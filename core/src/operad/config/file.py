@@ -1,21 +1,21 @@
-"""The file: operad.toml or a table of pyproject.toml, and what its tables say."""
+"""What a configuration says, table by table."""
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import attrs
 
 from operad.config.structuring import structure
 from operad.config.variables import expand_variables
 from operad.errors import ConfigError
-from operad.words import did_you_mean
 
-CONFIG_FILE = "operad.toml"
+T = TypeVar("T")
+
+TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub")
+"""The tables of a configuration, besides ``include`` and ``profiles``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,51 +42,54 @@ class Configuration:
 
     base_dir: Path
     path: Path | None = None
-    sources: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
-    transport: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    plugins: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    registry: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    tables: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
+    """The tables of `TABLES`, of this file, of those that it includes, and of the chosen profile."""
+    folders: Mapping[str, Path] = attrs.field(factory=dict, repr=False)
+    """Where relative paths of a source start from, by the source's name; that of the file which has its table."""
 
     @property
     def name(self) -> str:
         """The file's name, for messages."""
         return "configuration" if self.path is None else self.path.name
 
-    def plugin_options(self) -> PluginOptions:
-        """The table ``[plugins]``. Raises `ConfigError`."""
-        where = f"{self.name}: plugins"
-        return structure(PluginOptions, expand_variables(self.plugins, where), where)
+    @property
+    def sources(self) -> Mapping[str, Mapping[str, Any]]:
+        """The tables ``[sources.<name>]`` by name, as written."""
+        return self.tables.get("sources", {})
 
-    def registry_options(self) -> RegistryOptions:
-        """The table ``[registry]``. Raises `ConfigError`."""
-        where = f"{self.name}: registry"
-        return structure(RegistryOptions, expand_variables(self.registry, where), where)
+    def folder(self, source: str) -> Path:
+        """Where relative paths of a source start from."""
+        return self.folders.get(source, self.base_dir)
 
+    def where(self, table: str) -> str:
+        """The place of a table, for messages."""
+        return f"{self.name}: {table}"
 
-def load_configuration(path: str | os.PathLike[str]) -> Configuration:
-    """Read a configuration: a TOML file of its own, or ``[tool.operad]`` of a pyproject.toml; or a folder of one.
+    def values(self, table: str) -> Mapping[str, Any]:
+        """A table with its variables filled in; ``"serve.mcp"`` is a table in a table. Empty if there is none.
 
-    Raises:
-        ConfigError: the file is missing, is no TOML, or has an unknown table.
-    """
-    file = Path(path).absolute()
-    if file.is_dir():
-        file /= CONFIG_FILE
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"no configuration at {path}; write an {CONFIG_FILE} or name another file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
-    if file.name == "pyproject.toml":
-        document = document.get("tool", {}).get("operad", {})
-    tables = {field.name for field in attrs.fields(Configuration)} - {"base_dir", "path"}
-    for name, table in document.items():
-        if name not in tables:
-            raise ConfigError(f"{path}: unknown table [{name}]{did_you_mean(name, tables)}")
-        if not isinstance(table, dict):
-            raise ConfigError(f"{path}: [{name}] has to be a table, got {type(table).__name__}")
-    for name, table in document.get("sources", {}).items():
-        if not isinstance(table, dict) or not isinstance(table.get("type"), str):
-            raise ConfigError(f'{path}: [sources.{name}] needs a type, such as type = "openapi"')
-    return Configuration(file.parent, file, **document)
+        Raises:
+            ConfigError: a ``${VAR}`` in it is not set, or it is no table.
+        """
+        found: Any = self.tables
+        for part in table.split("."):
+            found = found.get(part, {})
+            if not isinstance(found, Mapping):
+                raise ConfigError(f"{self.where(table)}: expected a table, got {type(found).__name__}")
+        values: Mapping[str, Any] = expand_variables(found, self.where(table))
+        return values
+
+    def table(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
+        """A table as an instance of the attrs class ``config_type``; of its defaults, if there is no such table.
+
+        Args:
+            table: its name, such as ``"hub"``.
+            config_type: what its keys are checked against.
+            but: keys that belong to others, such as the tables of servers in ``[serve]``.
+
+        Raises:
+            ConfigError: an unknown key (the message names the nearest known one), a missing one, a value of
+                another type, or a variable that is not set.
+        """
+        values = {key: value for key, value in self.values(table).items() if key not in but}
+        return structure(config_type, values, self.where(table))

@@ -176,9 +176,8 @@ def _object(converter: Converter, cls: type[Any]) -> Structure:
             return value
         if not isinstance(value, Mapping):
             raise Unusable(f"expected a table, got {type(value).__name__}")
-        for key in value:
-            if key not in known:
-                raise Unusable(f'unknown key "{key}"{did_you_mean(str(key), known)}')
+        if unknown := [f'unknown key "{key}"{did_you_mean(str(key), known)}' for key in value if key not in known]:
+            raise Unusable("; ".join(unknown))
         return make(value, cls)
 
     return take

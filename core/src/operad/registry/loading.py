@@ -118,7 +118,7 @@ class LoadedSources:
             shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
             source_name = own.pop("type")
             options = structure(SourceOptions, {"namespace": name, **shared}, where)
-            await self.load(source_name, options, own, configuration.base_dir, where)
+            await self.load(source_name, options, own, configuration.folder(name), where)
         except OperadError as error:
             variables.redact(error)
             self.failures.append(SourceFailure(name, error))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from operad.access import AccessControl
 from operad.context import OperationContext
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["OperationRegistry", "SourceFailure"]
 
 logger = logging.getLogger("operad")
+
+
+T = TypeVar("T")
 
 
 class OperationRegistry:
@@ -69,13 +73,18 @@ class OperationRegistry:
             self, self._catalogue, self._pipeline, self._workers, plugins.observers(), resolvers
         )
         self._watchers: set[_Watcher] = set()  # the catalogue itself holds listeners only weakly
-        self._configuration: tuple[Configuration, bool] | None = None
-        self._transport: tuple[Mapping[str, Any], str] = ({}, "")
+        self._configuration: Configuration | None = None
+        self._to_load: tuple[Configuration, bool] | None = None
         plugins.register_operations(self)
 
     @classmethod
     def from_config(
-        cls, path: str | os.PathLike[str], plugins: Plugins | None = None, *, strict: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        plugins: Plugins | None = None,
+        *,
+        strict: bool = False,
+        profile: str | None = None,
     ) -> Self:
         """The registry that a configuration file describes; entering it loads the sources, all at once.
 
@@ -85,31 +94,33 @@ class OperationRegistry:
             path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder that holds the former.
             plugins: default: `load_plugins` with what ``[plugins]`` says.
             strict: raise an `ExceptionGroup` instead of keeping failures.
+            profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
 
         Raises:
             ConfigError: the file cannot be used.
         """
-        from operad.config.file import load_configuration
+        from operad.config.file import PluginOptions, RegistryOptions
+        from operad.config.reading import load_configuration
         from operad.plugins.discovery import load_plugins
 
-        configuration = load_configuration(path)
+        configuration = load_configuration(path, profile)
         if plugins is None:
-            chosen = configuration.plugin_options()
+            chosen = configuration.table("plugins", PluginOptions)
             plugins = load_plugins(chosen.only, chosen.disable, chosen.strict)
-        options = configuration.registry_options()
+        options = configuration.table("registry", RegistryOptions)
         registry = cls(
             plugins,
             normalize=options.normalize,
             on_mismatch=options.on_mismatch,
             max_threads=options.max_threads,
         )
-        registry._configuration = (configuration, strict)
-        registry._transport = (configuration.transport, f"{configuration.name}: transport")
+        registry._configuration = configuration
+        registry._to_load = (configuration, strict)
         return registry
 
     async def __aenter__(self) -> Self:
-        if self._configuration is not None:
-            (configuration, strict), self._configuration = self._configuration, None
+        if self._to_load is not None:
+            (configuration, strict), self._to_load = self._to_load, None
             try:
                 await self._sources.load_all(configuration, strict=strict)
             except BaseException:
@@ -136,10 +147,17 @@ class OperationRegistry:
         Raises:
             ConfigError: a ``${VAR}`` in it is not set.
         """
-        from operad.config.variables import expand_variables
+        return {} if self._configuration is None else self._configuration.values("transport")
 
-        options: Mapping[str, Any] = expand_variables(*self._transport)
-        return options
+    def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
+        """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
+
+        Without a configuration, or without that table, the instance has its defaults. ``but`` names keys that
+        belong to others. Raises `ConfigError` for what does not fit.
+        """
+        from operad.config.file import Configuration
+
+        return (self._configuration or Configuration(Path())).table(table, config_type, but)
 
     @property
     def failures(self) -> list[SourceFailure]:
