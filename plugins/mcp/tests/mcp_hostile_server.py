@@ -47,7 +47,22 @@ TOOLS = [
     tool("remote_schema", outputSchema={"$ref": "http://127.0.0.1:9/schema.json"}),
     *(tool(name) for name in ("unknown_block", "malformed_block", "no_content", "null_structured")),
     *(tool(name) for name in ("zero_structured", "array_structured", "vendor_fields", "not_an_object", "failed")),
-    *(tool(name) for name in ("echo", "crash", "hang", "huge", "huge_id_last", "error", "pid", "slow", "count")),
+    *(
+        tool(name)
+        for name in (
+            "raw",
+            "raws",
+            "echo",
+            "crash",
+            "hang",
+            "huge",
+            "huge_id_last",
+            "error",
+            "pid",
+            "slow",
+            "count",
+        )
+    ),
     tool("read_only", annotations={"readOnlyHint": True}),
     tool("die_once", annotations={"readOnlyHint": True}),
     tool("with space", annotations={"idempotentHint": True}),
@@ -76,13 +91,23 @@ def listing(params: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [*TOOLS, *BAD_TOOLS]}
 
 
-CALLS = {"count": 0}
+CALLS = {"count": 0, "raws": 0}
+
+
+def write_raw(text: str, request_id: Any) -> None:
+    """What is given, byte for byte (latin-1), with the request's id for ID."""
+    CALLS["raws"] += 1
+    data = text.replace("ID", json.dumps(request_id)).encode("latin-1")
+    sys.stdout.buffer.write(data.replace(b"BIG", b"9" * 5000).replace(b"DEEP", b"[" * 20000 + b"]" * 20000))
+    sys.stdout.buffer.flush()
 
 
 def call(request_id: Any, params: dict[str, Any]) -> None:
     name, arguments = params["name"], params.get("arguments")
     if name in ANSWERS:
         send({"id": request_id, "result": ANSWERS[name]})
+    elif name == "raw":
+        write_raw(arguments["text"], request_id)
     elif name == "crash":
         os._exit(3)
     elif name == "die_once":
@@ -110,11 +135,11 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
     elif name == "slow":
         time.sleep(float(arguments["seconds"]))
         send({"id": request_id, "result": {"content": [], "structuredContent": "slow"}})
-    elif name == "count":
-        CALLS["count"] += 1
+    elif name in CALLS:
+        CALLS["count"] += name == "count"
         if "changing" in MODES:
             send({"method": "notifications/tools/list_changed"})
-        send({"id": request_id, "result": {"content": [], "structuredContent": CALLS["count"]}})
+        send({"id": request_id, "result": {"content": [], "structuredContent": CALLS[name]}})
     else:
         send({"id": request_id, "result": {"content": [], "structuredContent": arguments}})
 

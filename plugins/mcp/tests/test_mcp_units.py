@@ -24,8 +24,8 @@ from operad_mcp import (
     map_mcp_content_blocks,
     mcp_envelope,
 )
-from operad_mcp._raw import object_schema
-from operad_mcp._stdio import parse_message
+from operad_mcp._messages import parse
+from operad_mcp._schemas import object_schema
 from operad_mcp._templates import expand, variables
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -98,7 +98,7 @@ def test_an_envelope_fits_the_schema_of_envelopes() -> None:
 @settings(deadline=None)  # the first example imports the SDK
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_no_line_breaks_the_parser(line: bytes) -> None:
-    parse_message(line)
+    parse(line)
 
 
 @given(json_values)

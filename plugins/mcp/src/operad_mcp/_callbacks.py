@@ -5,12 +5,14 @@ The application's callbacks speak the JSON of the protocol, and know nothing of 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
+from operad_mcp._incoming import KEPT
 from operad_mcp._live import ServerLogger
 from operad_mcp.config import MCPClientConfig
 
@@ -42,11 +44,14 @@ class Callbacks:
         self._config = config
         self._logger = logger
         self._notified = notified
+        self._reporting: set[asyncio.Future[Any]] = set()
+        self.words: Callable[[], str] = str
+        """The last words of the program, where there is one."""
 
     def for_session(self) -> dict[str, Any]:
         """Arguments of `ClientSession`. What is not configured is not offered to the server."""
         config = self._config
-        offered: dict[str, Any] = {"message_handler": self._message, "logging_callback": self._log}
+        offered: dict[str, Any] = {"message_handler": self._message}
         if config.elicitation is not None:
             offered["elicitation_callback"] = self._elicit
         if config.sampling is not None:
@@ -67,13 +72,46 @@ class Callbacks:
             params = message.params
             self._notified(message.method, {} if params is None else _json(params))
 
-    async def _log(self, params: Any) -> None:
-        entry = _json(params)
-        if self._config.on_log is not None:
-            await maybe_await(self._config.on_log(entry))
-        else:
-            level = _LEVELS.get(str(entry.get("level")), logging.INFO)
-            self._logger.log(level, "%s", entry.get("data"), extra={"mcp_logger": entry.get("logger")})
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Pass on what the server logs, at once: it may log faster than anybody awaits."""
+        report = self._config.on_log
+        if report is None:
+            level = _LEVELS.get(str(params.get("level")), logging.INFO)
+            self._logger.log(level, "%s", params.get("data"), extra={"mcp_logger": params.get("logger")})
+            return
+        try:
+            answer = report(dict(params))
+        except Exception:
+            self._logger.exception("on_log raised")
+            return
+        if inspect.isawaitable(answer):
+            self._await(answer)
+
+    def _await(self, answer: Awaitable[Any]) -> None:
+        if len(self._reporting) >= KEPT:
+            if inspect.iscoroutine(answer):
+                answer.close()
+            self._logger.debug("a log message is left out: on_log has %d to work on", KEPT)
+            return
+        task = asyncio.ensure_future(answer)
+        self._reporting.add(task)
+        task.add_done_callback(self._reported)
+
+    def _reported(self, task: asyncio.Future[Any]) -> None:
+        self._reporting.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._logger.error("on_log raised", exc_info=task.exception())
+
+    def last_words(self) -> str:
+        """The last words of the program; nothing where there is none."""
+        return self.words()
+
+    async def end(self) -> None:
+        """Cancel what still reports."""
+        reporting = list(self._reporting)
+        for task in reporting:
+            task.cancel()
+        await asyncio.gather(*reporting, return_exceptions=True)
 
     async def _elicit(self, _context: Any, params: Any) -> Any:
         from mcp_types import ElicitResult
@@ -122,8 +160,6 @@ async def answer_inputs(session: ClientSession, raw: Json, config: MCPClientConf
     Raises:
         CallError: the server asks for what no callback is configured for; the message names the callback.
     """
-    import asyncio
-
     from mcp.client.session import ClientRequestContext
     from mcp_types import ErrorData, InputRequiredResult
     from pydantic import ValidationError

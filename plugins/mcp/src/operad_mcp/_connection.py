@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode, OperadError
+from operad_mcp._callbacks import Callbacks
 from operad_mcp._live import Live, ServerLogger
 from operad_mcp._watching import Watchers, listen, updates
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, SessionExpired, classify, leaf
+from operad_mcp.errors import ConnectionLost, SessionExpired, classify, fault_of, leaf
 
 if TYPE_CHECKING:
     import httpx2
     from mcp.shared.dispatcher import ProgressFnT
-
-    from operad_mcp._stdio import ServerProcess
 
 Json = dict[str, Any]
 
@@ -55,7 +54,7 @@ class Connection:
         self._closing = False
         self._legacy = config.mode == "legacy"
         self._auth: httpx2.Auth | None = None
-        self._process: ServerProcess | None = None
+        self._words: Callable[[], str] = str
         self._connections = 0
 
     # --- connecting ----------------------------------------------------------------------------
@@ -154,65 +153,21 @@ class Connection:
         import importlib
 
         # The first import of the SDK costs 400 ms, in which other servers and calls can go on.
-        await asyncio.to_thread(importlib.import_module, "mcp.client")
-        from mcp.client.session import ClientSession
-        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-        from mcp_types import Implementation
+        dialing = await asyncio.to_thread(importlib.import_module, "operad_mcp._dialing")
+        if self._auth is None and self.config.url is not None:
+            from operad_mcp._oauth import http_auth
 
-        from operad_mcp._callbacks import Callbacks
-        from operad_mcp._negotiation import negotiate
-        from operad_mcp._raw import RawDispatcher
-
-        read, write = await stack.enter_async_context(await self._streams())
+            self._auth = await http_auth(self.config, self.name)
         callbacks = Callbacks(self.config, self.logger, self._watchers.notified)
-        inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write, on_stream_exception=callbacks.stream_error)
-        session = await stack.enter_async_context(
-            ClientSession(
-                dispatcher=RawDispatcher(inner, closed),
-                client_info=Implementation(name="operad", version=_version()),
-                log_level=self.config.log_level,
-                **callbacks.for_session(),
-            )
-        )
-        self._legacy = await negotiate(session, self.config, legacy=self._legacy) or self._legacy
-        version = session.protocol_version
-        assert version is not None
-        found: Any = session.server_capabilities
-        info = session.server_info
-        live = Live(
-            session,
-            closed,
-            asyncio.Event(),
-            version,
-            {} if info is None else info.model_dump(mode="json", by_alias=True, exclude_none=True),
-            {} if found is None else found.model_dump(mode="json", by_alias=True, exclude_none=True),
-            session.instructions,
+        stack.push_async_callback(callbacks.end)
+        self._words = callbacks.last_words
+        live: Live
+        live, self._legacy = await dialing.dial(
+            stack, self.config, callbacks, self.logger, closed, self._auth, legacy=self._legacy
         )
         if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:
             await self._exchange(live, "logging/setLevel", {"level": self.config.log_level})
         return live
-
-    async def _streams(self) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-        if self.config.command is not None:
-            return self._program()
-        if self.config.url is not None:
-            from operad_mcp._http import http_streams
-            from operad_mcp._oauth import http_auth
-
-            if self._auth is None:
-                self._auth = await http_auth(self.config, self.name)
-            return http_streams(self.config, self._auth)
-        from operad_mcp._memory import memory_streams
-
-        return memory_streams(self.config.server)
-
-    @asynccontextmanager
-    async def _program(self) -> AsyncIterator[tuple[Any, Any]]:
-        from operad_mcp._stdio import stdio_streams
-
-        async with stdio_streams(self.config, self.logger) as streams:
-            self._process = streams[0]
-            yield streams
 
     # --- updates -------------------------------------------------------------------------------
 
@@ -282,17 +237,19 @@ class Connection:
         while True:
             live = await self.open()
             try:
-                return await self._exchange(live, method, params, progress), live
+                with live.used():
+                    return await self._exchange(live, method, params, progress), live
             except ConnectionLost as lost:
-                # Over HTTP only this one says that the connection ended, and not just the answer.
-                if self.config.url is None or str(lost) == "Connection closed":
+                if lost.whole:
                     live.closed.set()
                 if retried or (lost.sent and not safe):
                     raise self._unavailable(lost) from lost
             except SessionExpired as expired:
+                if self._current is live:  # else somebody else noticed it before
+                    self._current = None
+                live.retire()
                 if retried:
                     raise self._unavailable(expired) from expired
-                live.closed.set()
             retried = True
 
     async def _exchange(self, live: Live, method: str, params: Json, progress: ProgressFnT | None = None) -> Any:
@@ -354,7 +311,7 @@ class Connection:
         return f'MCP server "{self.name}"'
 
     def _unavailable(self, error: Exception) -> CallError:
-        words = self._process.last_words if self._process is not None else ""
+        words = self._words()
         reason = "; ".join(part for part in (str(error), words) if part)
         return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {reason}")
 
@@ -365,6 +322,9 @@ class Connection:
         if isinstance(error, ImportError):
             text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
             return CallError(ErrorCode.UNAVAILABLE, text)
+        fault = fault_of(error)
+        if isinstance(fault, ConnectionLost):
+            return fault
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             text = f"{self._what}: {self.config.where} cannot be started: {reason}"
@@ -373,17 +333,10 @@ class Connection:
             return error
         from mcp.shared.exceptions import MCPError
 
-        if isinstance(error, (MCPError, OperadError)):
-            return error if isinstance(error, OperadError) else classify(error, self._what)
-        words = self._process.last_words if self._process is not None else ""
+        if isinstance(error, OperadError):
+            return error
+        if fault is not None or isinstance(error, MCPError):
+            return self._final(classify(error, self._what))
+        words = self._words()
         text = "; ".join(part for part in (f"{type(error).__name__}: {error}", words) if part)
         return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {text}")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("operad-mcp")
-    except PackageNotFoundError:  # imported from a source tree
-        return "0"

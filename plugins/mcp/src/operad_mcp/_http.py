@@ -1,146 +1,276 @@
-"""The HTTP transports: the SDK's, over a client that keeps what the SDK would lose.
+"""Streamable HTTP (revisions 2025-03-26 and newer): a POST per message, answered by JSON or by an event stream.
 
-The SDK turns every HTTP error into "Server returned an error response", and a refused connection ends its whole
-session, with all calls in flight. `KeepingTransport` answers both with a JSON-RPC error that says what
-happened, so that one request fails, and for its own reason; and it bounds what is read.
+Ours and not the SDK's: there a refused connection or an answer that is cut off ends the session with all calls in
+flight, and what HTTP said becomes an error of the same form as the server's own. Here a request fails alone, with
+a `Fault` that no server can make.
+
+Imported with the first connection: it needs the SDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx2
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from operad_mcp._stdio import TOO_LARGE
+from operad_mcp._events import Event, EventDecoder
+from operad_mcp._exchange import Tasks, answers_of, body_of, read_body, refusal, sent_within, unsent
+from operad_mcp._incoming import Incoming
+from operad_mcp._live import MODERN, ServerLogger
+from operad_mcp._messages import failure, parse, too_large
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import HTTP_ERROR, UNREACHABLE
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, SessionExpired, Unreadable, Unusable, in_words
 
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
-
-_BODY_KEPT = 2_000
-_HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
-_READ_TIMEOUT = 24 * 3600.0
-"""Seconds; a stream may be silent for long, and a call's own deadline ends it."""
-
-
-class KeepingTransport(httpx2.AsyncBaseTransport):
-    """Passes requests on; errors in the answers to messages become JSON-RPC errors."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, url: str, limit: int) -> None:
-        self._inner = inner
-        self._url = httpx2.URL(url)
-        self._limit = limit
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request."""
-        if request.method != "POST" or request.url != self._url:
-            return await self._inner.handle_async_request(request)
-        try:
-            response = await self._inner.handle_async_request(request)
-        except httpx2.TransportError as error:
-            sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
-            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return _error(request, 503, UNREACHABLE, text, {"sent": sent})
-        is_json = response.headers.get("content-type", "").lower().startswith("application/json")
-        if response.status_code >= 400:
-            return await self._failed(request, response, is_json)
-        if is_json and response.status_code == 200:
-            return await self._bounded(request, response)
-        return response
-
-    async def _failed(self, request: httpx2.Request, response: httpx2.Response, is_json: bool) -> httpx2.Response:
-        try:
-            body = await _read(response, min(self._limit, 1024 * 1024))
-        except httpx2.TransportError:
-            body = b""
-        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _REPLACED]
-        if response.status_code == 404 or (is_json and b'"jsonrpc"' in body):
-            # The SDK knows what these mean.
-            return httpx2.Response(
-                response.status_code,
-                headers=[*headers, (b"content-type", response.headers.get("content-type", "").encode())],
-                content=body,
-                request=request,
-            )
-        status = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
-        text = body[:_BODY_KEPT].decode("utf-8", "replace")
-        kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}
-        details = {"statusCode": response.status_code, "headers": kept, "body": text}
-        return _error(request, response.status_code, HTTP_ERROR, f"the server answered {status}", details, headers)
-
-    async def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        body = await _read(response, self._limit + 1)
-        if len(body) <= self._limit:
-            headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _REPLACED]
-            headers.append((b"content-type", b"application/json"))
-            return httpx2.Response(200, headers=headers, content=body, request=request)
-        message = f"the answer has more bytes than max_message_bytes, {self._limit}"
-        return _error(request, 413, TOO_LARGE, message, {})
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-
-_REPLACED = frozenset({b"content-length", b"content-encoding", b"transfer-encoding", b"content-type"})
-
-
-async def _read(response: httpx2.Response, limit: int) -> bytes:
-    """Up to ``limit`` bytes of the body, decoded."""
-    pieces, size = [], 0
-    try:
-        async for piece in response.aiter_bytes():
-            pieces.append(piece)
-            size += len(piece)
-            if size >= limit:
-                break
-    finally:
-        await response.aclose()
-    return b"".join(pieces)[:limit]
-
-
-def _error(
-    request: httpx2.Request, status: int, code: int, message: str, data: dict[str, Any], headers: Any = ()
-) -> httpx2.Response:
-    return httpx2.Response(
-        status,
-        headers=list(headers),
-        json={"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message, "data": data}},
-        request=request,
-    )
+_SESSION = "mcp-session-id"
+_VERSION = "mcp-protocol-version"
+_RESUMED = 2
+"""Attempts to resume a stream; one that brings anything does not count."""
+_RETRY = 1.0
+"""Seconds before a stream is resumed, unless the server says another time."""
 
 
 @asynccontextmanager
-async def http_streams(config: MCPClientConfig, auth: httpx2.Auth | None) -> AsyncIterator[TransportStreams]:
-    """The two streams of a server over HTTP. Raises what the SDK raises."""
-    assert config.url is not None
-    headers = dict(config.headers)
-    if config.auth is not None and config.auth.type == "bearer":
-        headers["Authorization"] = f"Bearer {config.auth.token}"
-    if config.transport == "sse":
-        from mcp.client.sse import sse_client
+async def http_streams(
+    client: httpx2.AsyncClient,
+    config: MCPClientConfig,
+    logger: ServerLogger,
+    on_log: Callable[[Mapping[str, Any]], None],
+) -> AsyncIterator[tuple[HTTPLink, HTTPLink]]:
+    """Talk to the server of ``config.url``; both streams are the same object."""
+    link = HTTPLink(client, config, logger, on_log)
+    try:
+        yield link, link
+    finally:
+        await link.leave()
 
-        async with sse_client(
-            config.url, headers, config.connect_timeout, sse_read_timeout=_READ_TIMEOUT, auth=auth
-        ) as streams:
-            yield streams
-        return
 
-    from mcp.client.streamable_http import streamable_http_client
+class HTTPLink(Incoming):
+    """A server over streamable HTTP: the SDK's read stream and its write stream."""
 
-    inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64))
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            httpx2.AsyncClient(
-                headers=headers,
-                auth=auth,
-                timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
-                transport=KeepingTransport(inner, config.url, config.max_message_bytes),
-            )
-        )
-        yield await stack.enter_async_context(
-            streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes)
-        )
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        config: MCPClientConfig,
+        logger: ServerLogger,
+        on_log: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        super().__init__(on_log)
+        assert config.url is not None
+        self._client = client
+        self._url = config.url
+        self._limit = config.max_message_bytes
+        self._patience = config.shutdown_timeout
+        self._logger = logger
+        self._session: str | None = None
+        self._version: str | None = None
+        self._tasks = Tasks()
+        self._posts: dict[int | str, tuple[asyncio.Task[None], bool]] = {}
+
+    # --- the SDK's write stream ------------------------------------------------------------------
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message. A request goes its own way; what is no request is sent before this returns."""
+        message: Any = item.message
+        method = getattr(message, "method", None)
+        if method == "notifications/cancelled" and self._cut_short(message.params or {}):
+            return
+        headers = self._headers(item, method)
+        if method is None or not hasattr(message, "id"):
+            await self._tell(body_of(message), headers)
+            if method == "notifications/initialized":
+                self._tasks.start(self._listen())
+            return
+        modern = (headers.get(_VERSION) or "") >= MODERN
+        task = self._tasks.start(self._ask(message.id, method, body_of(message), headers))
+        self._posts[message.id] = task, modern
+        task.add_done_callback(lambda _: self._posts.pop(message.id, None))
+
+    def _headers(self, item: SessionMessage, method: str | None) -> dict[str, str]:
+        given = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+        if method == "initialize":
+            self._version = None  # of the question that came before, which is none of the handshake
+        elif given and _VERSION in (lowered := {name.lower(): value for name, value in given.items()}):
+            self._version = lowered[_VERSION]
+        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        headers |= self._session_headers() | {name.lower(): value for name, value in (given or {}).items()}
+        return headers
+
+    def _session_headers(self) -> dict[str, str]:
+        known = {_SESSION: self._session, _VERSION: self._version}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def _cut_short(self, params: Mapping[str, Any]) -> bool:
+        """In the stateless protocol a call is cancelled by closing its request; whether it is that protocol."""
+        found = self._posts.get(params.get("requestId", ""))
+        if found is None:
+            return (self._version or "") >= MODERN
+        task, modern = found
+        if modern:
+            task.cancel()
+        return modern
+
+    async def _tell(self, body: bytes, headers: dict[str, str]) -> None:
+        """Send what has no answer. That it does not arrive is for the server to notice."""
+        try:
+            async with sent_within(self._client, "POST", self._url, headers, body) as response:
+                if response.status_code >= 300:
+                    self._logger.debug("a notification was answered HTTP %d", response.status_code)
+        except Exception as error:  # noqa: BLE001  # an authentication may raise anything
+            self._logger.debug("a notification was not sent: %s", in_words(error))
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def _ask(self, request_id: int | str, method: str, body: bytes, headers: dict[str, str]) -> None:
+        try:
+            async with sent_within(self._client, "POST", self._url, headers, body) as response:
+                for answer in await self._answers(request_id, method, headers, response):
+                    self.add(answer)
+        except Fault as fault:
+            self.add(failure(request_id, fault))
+        except httpx2.TransportError as error:
+            self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
+        except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
+            self.add(failure(request_id, Unusable(in_words(error))))
+
+    async def _answers(
+        self, request_id: int | str, method: str, headers: dict[str, str], response: httpx2.Response
+    ) -> list[SessionMessage]:
+        """The answer; of a stream what came before it is passed on by the way."""
+        status = response.status_code
+        if status >= 300:
+            return await self._refused(request_id, headers, response)
+        if method == "initialize":
+            self._session = response.headers.get(_SESSION) or self._session
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if status != 202 and kind == "text/event-stream":
+            return await self._streamed(request_id, response)
+        body = await read_body(response, self._limit + 1)
+        if len(body) > self._limit:
+            raise too_large(len(body), self._limit)
+        answers = answers_of(request_id, parse(body)) if kind == "application/json" else []
+        if not answers:
+            shown = body[:200].decode("utf-8", "replace")
+            raise Unreadable(f"expected a JSON-RPC answer, got HTTP {status}, {kind or 'no type'}: {shown!r}")
+        return answers
+
+    async def _refused(
+        self, request_id: int | str, headers: dict[str, str], response: httpx2.Response
+    ) -> list[SessionMessage]:
+        body = await read_body(response, min(self._limit, 1024 * 1024))
+        messages = parse(body) if b'"jsonrpc"' in body else []
+        status, text = response.status_code, body.decode("utf-8", "replace")
+        if _SESSION in headers:
+            # An answer of the operation carries the request's id. Who refuses before that knows none.
+            own = any(getattr(item.message, "id", None) == request_id for item in messages)
+            told = any(word in text.lower() for word in ("session", "not initialized"))
+            if status == 404 or (status == 400 and told and not own):
+                raise SessionExpired(f"the server answered HTTP {status}: {text[:200]}")
+        answers = answers_of(request_id, messages)
+        if not answers or status in (401, 403):
+            raise refusal(response, text)
+        return answers
+
+    # --- streams -----------------------------------------------------------------------------------
+
+    async def _streamed(self, request_id: int | str, response: httpx2.Response) -> list[SessionMessage]:
+        """The answer within a stream, which is resumed where it was cut, if the server can do that."""
+        decoder = EventDecoder(self._limit)
+        attempts = 0
+        answers, reason = await self._read(request_id, response, decoder)
+        while not answers:
+            if decoder.last_id is None or attempts >= _RESUMED:
+                raise ConnectionLost(reason or "the stream ended without an answer", whole=False)
+            attempts += 1
+            await asyncio.sleep(_RETRY if decoder.retry is None else decoder.retry)
+            before = decoder.last_id
+            answers, reason = await self._resume(request_id, decoder)
+            if decoder.last_id != before:
+                attempts = 0
+        return answers
+
+    async def _resume(
+        self, request_id: int | str | None, decoder: EventDecoder
+    ) -> tuple[list[SessionMessage], str]:
+        headers = {"accept": "text/event-stream", "cache-control": "no-store", **self._session_headers()}
+        if decoder.last_id is not None:
+            headers["last-event-id"] = decoder.last_id
+        try:
+            async with sent_within(self._client, "GET", self._url, headers) as response:
+                kind = response.headers.get("content-type", "").lower()
+                if response.status_code != 200 or not kind.startswith("text/event-stream"):
+                    raise refusal(response, "")
+                return await self._read(request_id, response, decoder)
+        except httpx2.TransportError as error:
+            return [], in_words(error)
+        except HTTPRefusal as error:
+            if request_id is None:
+                raise
+            return [], str(error)
+
+    async def _read(
+        self, request_id: int | str | None, response: httpx2.Response, decoder: EventDecoder
+    ) -> tuple[list[SessionMessage], str]:
+        """Pass a stream's messages on, until the answer; without one, why the stream ended."""
+        try:
+            async for piece in response.aiter_bytes():
+                for event in decoder.feed(piece):
+                    answers = self._taken(request_id, event)
+                    if answers:
+                        return answers, ""
+                if self.crowded:
+                    await self.room()
+        except httpx2.TransportError as error:
+            return [], in_words(error)
+        return [], ""
+
+    def _taken(self, request_id: int | str | None, event: Event) -> list[SessionMessage]:
+        """Pass an event's messages on; those that answer the request are left to the caller."""
+        if event.kind != "message" or not event.data:
+            return []
+        if event.size > self._limit:
+            fault = too_large(event.size, self._limit)
+            return [] if request_id is None else [failure(request_id, fault)]
+        messages = parse(event.data)
+        if not messages:
+            self._logger.warning("the server sent what is no message: %.200r", event.data[:200])
+        answers = answers_of(request_id, messages)
+        for message in messages:
+            if not any(message is answer for answer in answers):
+                self.add(message)
+        return answers
+
+    async def _listen(self) -> None:
+        """The stream of what the server says by itself (handshake protocols), opened again when it ends."""
+        decoder = EventDecoder(self._limit)
+        attempts = 0
+        while self._session is not None and attempts < _RESUMED:
+            try:
+                _, reason = await self._resume(None, decoder)
+            except Fault as refused:
+                self._logger.debug("no stream of notifications: %s", refused)
+                return
+            except Exception as error:  # noqa: BLE001  # an authentication may raise anything
+                self._logger.debug("no stream of notifications: %s", in_words(error))
+                return
+            attempts = attempts + 1 if reason else 0
+            await asyncio.sleep(_RETRY if decoder.retry is None else decoder.retry)
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """End the session, within ``shutdown_timeout``."""
+        await self._tasks.end()
+        self.end()
+        if self._session is None:
+            return
+        with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(self._patience),
+                sent_within(self._client, "DELETE", self._url, self._session_headers()) as response,
+            ):
+                self._logger.debug("the session's end was answered HTTP %d", response.status_code)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -34,19 +35,41 @@ class ServerLogger(logging.LoggerAdapter[logging.Logger]):
         return f"{self._prefix}{msg}", kwargs
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Live:
     """A connection that is up."""
 
     session: ClientSession
     closed: asyncio.Event
-    stop: asyncio.Event
+    """Set when it has ended."""
     protocol_version: str
     server: Json
+    """What the server says of itself."""
     capabilities: Json
     instructions: str | None
+    stop: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """Set to end it."""
+    _users: int = attrs.field(default=0, init=False)
+    _retired: bool = attrs.field(default=False, init=False)
 
     @property
     def modern(self) -> bool:
         """Whether it speaks the stateless protocol."""
         return self.protocol_version >= MODERN
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Within it a request is under way."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._retired and not self._users:
+                self.stop.set()
+
+    def retire(self) -> None:
+        """End it when no request is under way any more: what others still wait for may come."""
+        self._retired = True
+        if not self._users:
+            self.stop.set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from operad_mcp._live import MODERN
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import CONNECTION_CLOSED, UNREACHABLE
+from operad_mcp.errors import ConnectionLost, fault_of
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -37,7 +37,8 @@ async def negotiate(session: ClientSession, config: MCPClientConfig, *, legacy: 
                 await session.discover()
                 return False
         except MCPError as refused:
-            if refused.code in (CONNECTION_CLOSED, UNREACHABLE):
+            # Whatever a server answers, it is there: only what this process saw says that it is not.
+            if isinstance(fault_of(refused), ConnectionLost):
                 raise
             refusal = refused
         except (ValidationError, RuntimeError, TimeoutError) as unclear:

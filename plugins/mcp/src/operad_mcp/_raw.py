@@ -1,9 +1,12 @@
-"""Raw results: what a server answered, before the SDK's strict models see it.
+"""Raw results: what a server answered, before the SDK's strict models see it; and whose an error is.
 
 The SDK refuses a whole listing for one bad tool and a whole result for one unknown block. `RawDispatcher` stands
-between its session and its dispatcher: for a request made within `raw_result` it keeps the answer and hands the
+between its session and its dispatcher: for a request made with a `Slot` it keeps the answer and hands the
 session the smallest answer that is valid, so that the session still stamps, routes and cancels, but judges
-nothing; the answers of the handshake it mends.
+nothing; the answers of the handshake it mends. An error of the server and one that was made here leave it as two
+types.
+
+Imported with the first connection: it needs the SDK.
 """
 
 from __future__ import annotations
@@ -12,12 +15,27 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from mcp.shared.exceptions import MCPError
+from mcp_types import REQUEST_TIMEOUT
+
+from operad_mcp._schemas import header_schema
+from operad_mcp.errors import ConnectionLost, Fault, NoAnswer, Said, Unreadable
+
 if TYPE_CHECKING:
     import asyncio
 
     from mcp.shared.dispatcher import CallOptions, Dispatcher
 
 Json = dict[str, Any]
+_UNREADABLE = 0
+
+
+class LocalError(MCPError):
+    """An error that this process made, as the SDK's session wants errors."""
+
+    def __init__(self, fault: Fault, code: int = _UNREADABLE) -> None:
+        super().__init__(code=code, message=str(fault))
+        self.fault = fault
 
 
 class Slot:
@@ -59,7 +77,12 @@ class RawDispatcher:
         wanted = slot.get()
         # The answers of requests that the SDK makes on the way are its own.
         slot.set(None)
-        raw: Any = await self._inner.send_raw_request(method, params, opts)
+        if self._closed.is_set():
+            raise LocalError(ConnectionLost("the connection has ended", sent=False))
+        try:
+            raw: Any = await self._inner.send_raw_request(method, params, opts)
+        except MCPError as error:
+            raise _told_apart(error, method) from None
         if wanted is None:
             return _mended(method, raw)
         wanted.raw = raw
@@ -79,26 +102,35 @@ class RawDispatcher:
             self._closed.set()
 
 
+def _told_apart(error: MCPError, method: str) -> MCPError:
+    """The error as what it is: the server's, or one of this process."""
+    data = error.data
+    if isinstance(data, Said):
+        return MCPError(code=error.code, message=error.message, data=data.data)
+    if isinstance(data, Fault):
+        return LocalError(data)
+    # What the dispatcher makes itself has no data, and only it makes errors that no transport marked.
+    if error.code == REQUEST_TIMEOUT:
+        return LocalError(NoAnswer(f"no answer to {method} in time"), error.code)
+    return LocalError(ConnectionLost(error.message), error.code)
+
+
 def _tool_stubs(raw: Any) -> list[Json]:
     """The tools, as far as the session needs them: the headers that their input schemas ask for."""
     listed = raw.get("tools") if isinstance(raw, dict) else None
     return [
-        {"name": tool["name"], "inputSchema": object_schema(tool.get("inputSchema"))}
+        {"name": tool["name"], "inputSchema": header_schema(tool.get("inputSchema"))}
         for tool in (listed if isinstance(listed, list) else ())
         if isinstance(tool, dict) and isinstance(tool.get("name"), str)
     ]
 
 
-def object_schema(schema: Any) -> Json:
-    """An input schema as the protocol wants it: an object's. ``{}``, a missing one, nonsense: any object."""
-    if not isinstance(schema, dict):
-        return {"type": "object"}
-    return schema if schema.get("type") == "object" else {**schema, "type": "object"}
-
-
 def _mended(method: str, raw: Any) -> Json:
-    if method not in ("initialize", "server/discover") or not isinstance(raw, dict):
-        return raw  # type: ignore[no-any-return]  # no dict: the session says what is wrong
+    """The answer to a request that the session makes for itself."""
+    if not isinstance(raw, dict):
+        raise LocalError(Unreadable(f"expected an object as the answer to {method}, got {raw!r:.200}"))
+    if method not in ("initialize", "server/discover"):
+        return raw
     mended = {**raw, "capabilities": _capabilities(raw.get("capabilities"))}
     if method == "initialize":
         found = raw.get("serverInfo")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from operad import CallError, ErrorCode
 from operad_mcp._callbacks import answer_inputs
 from operad_mcp._live import Live
-from operad_mcp._raw import Slot, slot
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import classify
 
@@ -45,6 +44,7 @@ async def exchange(
 
 
 async def _once(live: Live, what: str, method: str, params: Json, progress: ProgressFnT | None) -> Any:
+    from operad_mcp._raw import Slot, slot
     from operad_mcp._wire import ANYTHING, request_of
 
     wanted = Slot()
@@ -61,7 +61,7 @@ async def _once(live: Live, what: str, method: str, params: Json, progress: Prog
     return wanted.raw
 
 
-async def _list_tools(live: Live, params: Json, wanted: Slot) -> None:
+async def _list_tools(live: Live, params: Json, wanted: Any) -> None:
     """As the session lists tools: it keeps the headers that they want, and drops what it must not call."""
     from mcp_types import PaginatedRequestParams
 

@@ -2,48 +2,40 @@
 
 Ours and not the SDK's, because a server is untrusted here: lines that are no JSON are passed over, a message
 above the limit fails its own call and no other (the SDK joins what it read so far with every new piece, which for
-a result of 200 MB takes hours), and when the connection ends the whole process group ends with it.
+a result of 200 MB takes hours), and when the connection ends everything that the program started ends with it.
+
+Imported with the first connection: it needs the SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import logging
-import os
-import re
-import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-import msgspec
+import anyio
+from mcp.shared.message import SessionMessage
 
+from operad_mcp._ending import MARK, end_process, new_mark
+from operad_mcp._incoming import Incoming
 from operad_mcp._live import ServerLogger
+from operad_mcp._messages import EDGE, answered_id, failure, parse, too_large
 from operad_mcp.config import MCPClientConfig
-
-if TYPE_CHECKING:
-    from mcp.shared.message import SessionMessage
-
-TOO_LARGE = -32_801
-"""JSON-RPC code that stands, within this process, for an answer above the limit."""
+from operad_mcp.errors import ConnectionLost
 
 _STDERR_KEPT = 4096
-_EDGE = 512
-_PAUSE_AT = 256
-_POLL = 0.01
+_PRINTED_KEPT = 3
 _END_GRACE = 0.2
 """Seconds between the end of the output and that of the program, or the other way round."""
-_decode = msgspec.json.Decoder().decode
+_PRETTY = (b"{", b"[")
 
 
 @asynccontextmanager
 async def stdio_streams(
-    config: MCPClientConfig, logger: ServerLogger
+    config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
 ) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
     """Start the program and talk to it; both streams are the same object.
 
@@ -53,53 +45,53 @@ async def stdio_streams(
     from mcp.client.stdio import get_default_environment
 
     assert config.command is not None
+    mark = new_mark()
     loop = asyncio.get_running_loop()
     _, process = await loop.subprocess_exec(
-        lambda: ServerProcess(config, logger),
+        lambda: ServerProcess(config, logger, on_log),
         config.command,
         *config.args,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=get_default_environment() | config.env,
+        env=get_default_environment() | config.env | {MARK: mark},
         cwd=config.cwd,
         start_new_session=sys.platform != "win32",
     )
     try:
         yield process, process
     finally:
-        await process.stop(config.shutdown_timeout)
+        process.leave()
+        await end_process(process.transport, mark, config.shutdown_timeout)
 
 
-class ServerProcess(asyncio.SubprocessProtocol):
+class ServerProcess(Incoming, asyncio.SubprocessProtocol):
     """A running server: the SDK's read stream and its write stream.
 
     What arrives is parsed as it arrives and queued; writing hands a whole line to the pipe in one step, so that
     a cancelled caller never leaves half a message there.
     """
 
-    def __init__(self, config: MCPClientConfig, logger: ServerLogger) -> None:
+    def __init__(
+        self, config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        super().__init__(on_log)
         self._limit = config.max_message_bytes
         self._logger = logger
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._skipping = False
-        self._head = b""
-        self._items: deque[SessionMessage] = deque()
-        self._reader: asyncio.Future[None] | None = None
-        self._ended = False
+        self._lines = Lines(self._limit, self._line, self._long_line)
         self._ending: asyncio.TimerHandle | None = None
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
         self._stderr = b""
-        self._passed_over = 0
+        self._printed: list[str] = []
+        self._pretty: list[bytes] = []
 
     # --- asyncio.SubprocessProtocol ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the process."""
         assert isinstance(transport, asyncio.SubprocessTransport)
-        self._process = transport
+        self.transport = transport
         stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
         assert isinstance(stdin, asyncio.WriteTransport)
         assert isinstance(stdout, asyncio.ReadTransport)
@@ -109,26 +101,17 @@ class ServerProcess(asyncio.SubprocessProtocol):
         """Take lines of standard output; keep the end of standard error for messages."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
-            if self._logger.isEnabledFor(logging.DEBUG):
-                self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
+            self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
             return
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            self._collect(data[start:end])
-            self._line()
-            start = end + 1
-        if start < len(data):
-            self._collect(data[start:] if start else data)
-        if len(self._items) >= _PAUSE_AT and not self._paused:
+        self._lines.feed(data)
+        if self.crowded and not self._paused:
             self._paused = True
             self._stdout.pause_reading()
-        self._wake()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Standard output is the connection: its end is the end, once the reason is known."""
         if fd == 1:
-            if self._size and not self._skipping:
-                self._line()
+            self._lines.end()
             self._end_soon()
 
     def process_exited(self) -> None:
@@ -138,9 +121,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def _end_soon(self) -> None:
         """End at once when output and process have both ended, else when the other had time to."""
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().call_later(_END_GRACE, self._end)
+            self._ending = asyncio.get_running_loop().call_later(_END_GRACE, self.end)
         else:
-            self._end()
+            self.end()
 
     def pause_writing(self) -> None:
         """The program does not read."""
@@ -152,191 +135,146 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._writable.set_result(None)
         self._writable = None
 
-    def _end(self) -> None:
-        self._ended = True
+    def end(self) -> None:
+        """No more messages."""
         if self._ending is not None:
             self._ending.cancel()
         self.resume_writing()
-        self._wake()
+        super().end()
 
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+    def taken(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            self._stdout.resume_reading()
+
+    def leave(self) -> None:
+        """End the connection: the program sees the end of its input."""
+        self.end()
+        self._stdin.close()
+        self.taken()  # a program that waits for its output to be read never sees the end of its input
 
     # --- lines -> messages ---------------------------------------------------------------------
 
-    def _collect(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._skipping:
-            self._pieces[-1] = (self._pieces[-1] + piece)[-_EDGE:]
-        elif self._size > self._limit:
-            whole = b"".join([*self._pieces, piece])
-            self._head, self._pieces, self._skipping = whole[:_EDGE], [whole[-_EDGE:]], True
-        else:
-            self._pieces.append(piece)
+    def _line(self, line: bytes) -> None:
+        text = line.strip()
+        if not text:
+            return
+        if self._pretty or text in _PRETTY:
+            self._pretty_line(line, text)
+            return
+        self._whole(line)
 
-    def _line(self) -> None:
-        line, size, skipped = b"".join(self._pieces), self._size, self._skipping
-        self._pieces, self._size, self._skipping = [], 0, False
-        if skipped:
-            self._too_large(size, self._head, line)
-            self._head = b""
-        elif line.strip():
-            message = parse_message(line)
-            if message is not None:
-                self._items.append(message)
-            else:
-                self._pass_over(line)
+    def _whole(self, text: bytes) -> None:
+        messages = parse(text)
+        for message in messages:
+            self.add(message)
+        if not messages:
+            self._pass_over(text)
+
+    def _pretty_line(self, line: bytes, text: bytes) -> None:
+        """A message on several lines, which the protocol forbids, begins and ends with a lone bracket."""
+        closing = {b"{": b"}", b"[": b"]"}
+        ends = bool(self._pretty) and line.rstrip() == closing[self._pretty[0].strip()]
+        if self._pretty and not ends and text.startswith(b'{"jsonrpc"'):
+            passed, self._pretty = self._pretty, []  # it was no message, and here is one
+            self._pass_over(b"\n".join(passed))
+            self._whole(line)
+            return
+        self._pretty.append(line)
+        if ends or sum(map(len, self._pretty)) > self._limit:
+            whole, self._pretty = b"\n".join(self._pretty), []
+            self._whole(whole)
+
+    def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
+        self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
+        found = answered_id(head, tail)
+        if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
+            self.add(failure(found, too_large(size, self._limit)))
 
     def _pass_over(self, line: bytes) -> None:
-        self._passed_over += 1
-        if self._passed_over <= 3:  # a server that prints its log there would fill ours
-            text = line[:200].decode("utf-8", "replace")
+        if len(self._printed) < _PRINTED_KEPT:  # a server that prints its log there would fill ours
+            text = line[:200].decode("utf-8", "replace").strip()
+            self._printed.append(text)
             self._logger.warning("the server printed what is no message: %r", text)
 
-    def _too_large(self, size: int, head: bytes, tail: bytes) -> None:
-        from mcp.shared.message import SessionMessage
-        from mcp_types import ErrorData, JSONRPCError
-
-        self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
-        found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
-        if found is None:  # a notification, or an answer whose id cannot be found without reading it all
-            return
-        error = ErrorData(
-            code=TOO_LARGE, message=f"the answer has {size} bytes, max_message_bytes is {self._limit}"
-        )
-        self._items.append(SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]), error=error)))
-
-    # --- the SDK's streams ---------------------------------------------------------------------
-
-    async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises `anyio.EndOfStream` at the end."""
-        import anyio
-
-        try:
-            return await self.__anext__()
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        while not self._items:
-            if self._ended:
-                raise StopAsyncIteration
-            if self._paused:
-                self._paused = False
-                self._stdout.resume_reading()
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        return self._items.popleft()
+    # --- the SDK's write stream ------------------------------------------------------------------
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write a message. Raises `anyio.ClosedResourceError` if the program is gone."""
-        import anyio
-
-        if self._ended or self._stdin.is_closing():
+        """Write a message. What surely did not reach the program fails as not sent."""
+        message: Any = item.message
+        is_request = hasattr(message, "method") and hasattr(message, "id")
+        if not self.ended and not self._stdin.is_closing():
+            line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            at_once = self._stdin.get_write_buffer_size() == 0
+            self._stdin.write(line)
+            # A pipe without a reader closes within the write: a program that has ended got none of it.
+            if not (at_once and self._stdin.is_closing()):
+                # Only requests wait for a program that does not read: a cancellation has to come through at once.
+                if self._writable is not None and is_request:
+                    await asyncio.shield(self._writable)
+                return
+        if not is_request:
             raise anyio.ClosedResourceError
-        self._stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        # Only requests wait for a program that does not read: a cancellation has to come through at once.
-        if self._writable is not None and hasattr(item.message, "method") and hasattr(item.message, "id"):
-            await asyncio.shield(self._writable)
-
-    async def aclose(self) -> None:
-        """Nothing: the process ends when its context does."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
+        self.add(failure(message.id, ConnectionLost("the program has ended", sent=False)))
 
     # --- the end -------------------------------------------------------------------------------
 
     @property
     def last_words(self) -> str:
-        """How the program ended, and the end of its standard error; for messages."""
-        code = self._process.get_returncode()
-        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        """How the program ended, and the end of what it printed; for messages."""
+        code = self.transport.get_returncode()
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()[-3:] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
-        return "; ".join(part for part in (ended, " | ".join(lines[-3:])[-500:]) if part)
-
-    async def stop(self, patience: float) -> None:
-        """End the program and everything it started: end of input, then SIGTERM, then SIGKILL to the group."""
-        self._end()
-        self._stdin.close()
-        if self._paused:  # a program that waits for its output to be read never sees the end of its input
-            self._paused = False
-            self._stdout.resume_reading()
-        try:
-            await self._wait(patience)
-        finally:
-            self._kill_group(signal.SIGTERM)
-            try:
-                await self._wait(patience, group=True)
-            finally:
-                if sys.platform != "win32":
-                    self._kill_group(signal.SIGKILL)
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    self._process.kill()
-                await self._wait(patience)
-                self._process.close()
-
-    async def _wait(self, patience: float, *, group: bool = False) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience
-        while self._process.get_returncode() is None or (group and self._group_lives()):
-            if loop.time() >= deadline:
-                return
-            await asyncio.sleep(_POLL)
-
-    def _group_lives(self) -> bool:
-        return self._kill_group(0)
-
-    def _kill_group(self, sign: int) -> bool:
-        """Send a signal to the group (its id is the program's pid); whether there was anybody."""
-        if sys.platform == "win32":
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            return False
-        try:
-            os.killpg(self._process.get_pid(), sign)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # some of it are zombies, or not ours to signal
-            return False
-        return True
+        return "; ".join(part for part in (ended, " | ".join(lines)[-500:]) if part)
 
 
-_ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
-_ID_FIRST = re.compile(rb'\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*' + _ID + rb"\s*,")
-_ID_LAST = re.compile(_ID + rb"\s*\}\s*$")
+class Lines:
+    """Bytes into lines, each below a limit.
 
-
-def parse_message(line: bytes) -> SessionMessage | None:
-    """The message of a line, or ``None`` if it is none.
-
-    An answer's result is not checked here: that is the work of who asked.
+    Args:
+        limit: bytes of a line.
+        on_line: takes a line.
+        on_long: takes the size of one above the limit, its beginning and its end.
     """
-    from mcp.shared.message import SessionMessage
-    from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 
-    try:
-        value: Any = _decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            value = json.loads(line)  # takes what is no strict JSON: NaN, lone surrogates, 1e400
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(value, dict):
-        return None
-    if "result" in value and "method" not in value and type(value.get("id")) in (int, str):
-        # The SDK's model would check, and copy, every part of the result.
-        return SessionMessage(
-            JSONRPCResponse.model_construct(jsonrpc="2.0", id=value["id"], result=value["result"])
-        )
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_python(value, by_name=False))
-    except ValueError:
-        return None
+    def __init__(
+        self, limit: int, on_line: Callable[[bytes], None], on_long: Callable[[int, bytes, bytes], None]
+    ) -> None:
+        self._limit = limit
+        self._on_line = on_line
+        self._on_long = on_long
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._head: bytes | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what arrived."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            self._collect(data[start:end])
+            self.end()
+            start = end + 1
+        if start < len(data):
+            self._collect(data[start:] if start else data)
+
+    def end(self) -> None:
+        """The line ends here."""
+        if not self._pieces:
+            return
+        line, size, head = b"".join(self._pieces), self._size, self._head
+        self._pieces, self._size, self._head = [], 0, None
+        if head is None:
+            self._on_line(line)
+        else:
+            self._on_long(size, head, line)
+
+    def _collect(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._head is not None:
+            self._pieces[-1] = (self._pieces[-1] + piece)[-EDGE:]
+        elif self._size > self._limit:
+            whole = b"".join([*self._pieces, piece])
+            self._head, self._pieces = whole[:EDGE], [whole[-EDGE:]]
+        else:
+            self._pieces.append(piece)

@@ -1,38 +1,79 @@
-"""Errors of the SDK and of its transports as `CallError`s."""
+"""What went wrong with a request, and who said so: this process, or the server.
+
+The two are told apart by what carries them, never by a number or a text, because both are the server's to choose.
+What this process and its transport find is a `Fault`: an object, which no JSON can be, and which travels in the
+SDK's errors where a server's ``data`` would be. Everything else came from the server and is `EXECUTION_ERROR`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from operad import CallError, ErrorCode
-from operad_mcp._stdio import TOO_LARGE
-
-CONNECTION_CLOSED = -32_000
-REQUEST_TIMEOUT = -32_001
-INVALID_REQUEST = -32_600
-
-# Codes that stand, within this process, for what the transports saw.
-HTTP_ERROR = -32_802
-"""An HTTP status; ``data`` holds it."""
-UNREACHABLE = -32_803
-"""The server could not be reached, or was lost before it answered; ``data.sent`` tells which."""
 
 
-class ConnectionLost(Exception):
-    """The connection ended before the answer came.
+class Fault(Exception):
+    """What this process, or its transport, made of a request. A server cannot make one."""
+
+
+class ConnectionLost(Fault):
+    """The answer can no longer come.
 
     Args:
-        reason: how it ended.
+        reason: how that came about.
         sent: whether the request may have reached the server.
+        whole: whether the connection ended, and not just this request's part of it.
     """
 
-    def __init__(self, reason: str, *, sent: bool = True) -> None:
+    def __init__(self, reason: str, *, sent: bool = True, whole: bool = True) -> None:
         super().__init__(reason)
         self.sent = sent
+        self.whole = whole
 
 
-class SessionExpired(Exception):
+class SessionExpired(Fault):
     """The HTTP server does not know the session any more; the request was not executed."""
+
+
+class HTTPRefusal(Fault):
+    """The server answered with an HTTP status that is no answer.
+
+    Args:
+        status: the status code.
+        reason: its phrase.
+        headers: those that are worth keeping.
+        body: its beginning, as text.
+    """
+
+    def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
+        super().__init__(f"the server answered HTTP {status} {reason}".rstrip())
+        self.details = {"statusCode": status, "headers": headers, "body": body}
+        self.status = status
+
+
+class TooLarge(Fault):
+    """The answer is above ``max_message_bytes``."""
+
+
+class Unreadable(Fault):
+    """The server answered, but nobody can tell what. The request may have been executed."""
+
+
+class NoAnswer(Fault):
+    """The server did not answer in time."""
+
+
+class Unusable(Fault):
+    """The request could not be made, as where logging in failed."""
+
+
+class Said:
+    """Marks an error as the server's: its ``data``, on the way through the SDK."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
 
 
 def leaf(error: BaseException) -> BaseException:
@@ -42,30 +83,49 @@ def leaf(error: BaseException) -> BaseException:
     return error
 
 
+def in_words(error: BaseException) -> str:
+    """The type of an exception and what it says."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """The fault that an error stands for; ``None`` if it is the server's, or no error of a request."""
+    if isinstance(error, Fault):
+        return error
+    found = getattr(error, "fault", None)
+    return found if isinstance(found, Fault) else None
+
+
 def classify(error: Exception, what: str) -> Exception:
-    """What an exception of the SDK stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`."""
+    """What an exception of the SDK stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`.
+
+    Args:
+        error: as it was raised.
+        what: what to call the server in messages.
+    """
+    fault = fault_of(error)
+    if isinstance(error, CallError) or isinstance(fault, (ConnectionLost, SessionExpired)):
+        return fault or error
+    if fault is not None:
+        return _of_fault(fault, what)
     from mcp.shared.exceptions import MCPError
 
-    if isinstance(error, (CallError, ConnectionLost, SessionExpired)):
-        return error
     if not isinstance(error, MCPError):
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = in_words(error)
         return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {text}", {"message": text})
-    code, message, data = error.code, error.message, error.data
-    if code == CONNECTION_CLOSED:
-        return ConnectionLost(message)
-    if code == UNREACHABLE:
-        return ConnectionLost(message, sent=bool(data.get("sent", True)) if isinstance(data, dict) else True)
-    if code == INVALID_REQUEST and message.lower() in ("session not found", "session terminated"):
-        return SessionExpired(message)
-    if code == REQUEST_TIMEOUT:
-        return CallError(ErrorCode.TIMEOUT, f"{what}: no answer in time")
-    if code == TOO_LARGE:
-        return CallError(ErrorCode.PAYLOAD_TOO_LARGE, f"{what}: {message}")
-    details: dict[str, Any] = {"message": message}
-    if code == HTTP_ERROR and isinstance(data, dict):
-        return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {message}", {**details, **data})
-    details["jsonrpcCode"] = code
-    if data is not None:
-        details["data"] = data
-    return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {message}", details)
+    details: dict[str, Any] = {"message": error.message, "jsonrpcCode": error.code}
+    if error.data is not None:
+        details["data"] = error.data
+    return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {error.message}", details)
+
+
+def _of_fault(fault: Fault, what: str) -> CallError:
+    message = f"{what}: {fault}"
+    if isinstance(fault, NoAnswer):
+        return CallError(ErrorCode.TIMEOUT, message)
+    if isinstance(fault, TooLarge):
+        return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)
+    if isinstance(fault, Unusable):
+        return CallError(ErrorCode.UNAVAILABLE, message)
+    details = fault.details if isinstance(fault, HTTPRefusal) else {}
+    return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": str(fault), **details})

@@ -22,7 +22,7 @@ from operad import (
 from operad_mcp._blocks import TextContent, as_text, map_mcp_content_blocks
 from operad_mcp._connection import Connection
 from operad_mcp._live import Live
-from operad_mcp._raw import object_schema
+from operad_mcp._schemas import object_schema
 from operad_mcp._templates import expand, variables
 from operad_mcp.config import MCPClientConfig, MCPProgress
 from operad_mcp.envelopes import mcp_envelope

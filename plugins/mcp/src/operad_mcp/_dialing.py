@@ -1,0 +1,108 @@
+"""Making a connection: the transport, the SDK's session over it, and the protocol that both sides know.
+
+Imported with the first connection: it needs the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+import httpx2
+from mcp.client.session import ClientSession
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import Implementation
+
+from operad_mcp._callbacks import Callbacks
+from operad_mcp._exchange import http_client
+from operad_mcp._http import http_streams
+from operad_mcp._live import Live, ServerLogger
+from operad_mcp._memory import memory_streams
+from operad_mcp._negotiation import negotiate
+from operad_mcp._raw import RawDispatcher
+from operad_mcp._sse import sse_streams
+from operad_mcp._stdio import ServerProcess, stdio_streams
+from operad_mcp.config import MCPClientConfig
+
+
+async def dial(
+    stack: AsyncExitStack,
+    config: MCPClientConfig,
+    callbacks: Callbacks,
+    logger: ServerLogger,
+    closed: asyncio.Event,
+    auth: httpx2.Auth | None,
+    *,
+    legacy: bool,
+) -> tuple[Live, bool]:
+    """Connect.
+
+    Args:
+        stack: closes the connection; entered and left by the same task.
+        config: how to reach the server.
+        callbacks: what answers the server.
+        logger: for diagnostics.
+        closed: set when the connection has ended.
+        auth: of HTTP requests.
+        legacy: whether the server is known to speak no stateless protocol.
+
+    Returns: the connection, and what ``legacy`` may be the next time.
+
+    Raises:
+        Exception: whatever the transport and the SDK raise.
+    """
+    streams = await _streams(stack, config, callbacks, logger, auth)
+    read, write = await stack.enter_async_context(streams)
+    process = read if isinstance(read, ServerProcess) else None
+    if process is not None:
+        callbacks.words = lambda: process.last_words
+    inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write, on_stream_exception=callbacks.stream_error)
+    session = await stack.enter_async_context(
+        ClientSession(
+            dispatcher=RawDispatcher(inner, closed),
+            client_info=Implementation(name="operad", version=_version()),
+            log_level=config.log_level,
+            **callbacks.for_session(),
+        )
+    )
+    legacy = await negotiate(session, config, legacy=legacy) or legacy
+    version = session.protocol_version
+    assert version is not None
+    found, info = session.server_capabilities, session.server_info
+    return (
+        Live(
+            session,
+            closed,
+            version,
+            {} if info is None else info.model_dump(mode="json", by_alias=True, exclude_none=True),
+            {} if found is None else found.model_dump(mode="json", by_alias=True, exclude_none=True),
+            session.instructions,
+        ),
+        legacy,
+    )
+
+
+async def _streams(
+    stack: AsyncExitStack,
+    config: MCPClientConfig,
+    callbacks: Callbacks,
+    logger: ServerLogger,
+    auth: httpx2.Auth | None,
+) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    if config.command is not None:
+        return stdio_streams(config, logger, callbacks.log)
+    if config.url is None:
+        return memory_streams(config.server, callbacks.log)
+    client = await stack.enter_async_context(http_client(config, auth))
+    speak = sse_streams if config.transport == "sse" else http_streams
+    return speak(client, config, logger, callbacks.log)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("operad-mcp")
+    except PackageNotFoundError:  # imported from a source tree
+        return "0"

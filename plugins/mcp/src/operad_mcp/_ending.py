@@ -1,0 +1,107 @@
+"""The end of a program and of everything that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+MARK = "OPERAD_MCP_SERVER"
+"""The environment variable by which the programs that a server started are known, also those that left its process
+group and lost their parent. Linux only."""
+_POLL = 0.01
+
+
+def new_mark() -> str:
+    """The value of `MARK` for a server."""
+    return secrets.token_hex(16)
+
+
+async def end_process(process: asyncio.SubprocessTransport, mark: str, patience: float) -> None:
+    """Wait for a program to end by itself, then send SIGTERM, then SIGKILL, to all that is left of it.
+
+    Args:
+        process: the program, whose input has ended; the leader of its process group.
+        mark: the value of `MARK` in its environment.
+        patience: seconds, for each of the first two.
+    """
+    tree = _Tree(process, mark)
+    try:
+        await tree.wait(patience)
+    finally:
+        tree.signal(signal.SIGTERM)
+        try:
+            await tree.wait(patience, all_of_it=True)
+        finally:
+            if sys.platform != "win32":
+                tree.signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                process.kill()
+            await tree.wait(patience)
+            process.close()
+
+
+class _Tree:
+    """A program and what it started."""
+
+    def __init__(self, process: asyncio.SubprocessTransport, mark: str) -> None:
+        self._process = process
+        self._mark = f"{MARK}={mark}".encode()
+        self._strays: set[int] = set()
+
+    async def wait(self, patience: float, *, all_of_it: bool = False) -> None:
+        """Wait until the program has ended, or all of it has; at most ``patience`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while self._process.get_returncode() is None or (all_of_it and self._lives()):
+            if loop.time() >= deadline:
+                return
+            await asyncio.sleep(_POLL)
+
+    def signal(self, sign: signal.Signals) -> None:
+        """Send a signal to the program's group (its id is the program's pid), and to what has left the group."""
+        if sys.platform == "win32":
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            return
+        self._strays = self._marked()
+        self._group(sign)
+        for pid in self._strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, sign)
+
+    def _lives(self) -> bool:
+        if sys.platform == "win32":
+            return False
+        self._strays = {pid for pid in self._strays if _environment(pid).find(self._mark) >= 0}
+        return self._group(0) or bool(self._strays)
+
+    def _group(self, sign: int) -> bool:
+        """Send a signal to the group; whether there was anybody."""
+        try:
+            os.killpg(self._process.get_pid(), sign)
+        except (ProcessLookupError, PermissionError):  # nobody, or zombies only, or not ours to signal
+            return False
+        return True
+
+    def _marked(self) -> set[int]:
+        """The processes with this server's mark that are in no group of its own any more."""
+        own = os.getpid()
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
+            pid = int(entry.name)
+            if pid not in (own, self._process.get_pid()) and self._mark in _environment(pid):
+                found.add(pid)
+        return found
+
+
+def _environment(pid: int) -> bytes:
+    """The environment that a process was started with; empty for one that is gone, a zombie, or not ours."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,133 @@
+"""What both HTTP transports need: the client, one HTTP exchange, and what its answer stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
+
+from operad_mcp.config import MCPClientConfig
+from operad_mcp.errors import HTTPRefusal
+
+_BODY_KEPT = 2_000
+_HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
+_READ_TIMEOUT = 24 * 3600.0
+"""Seconds; a stream may be silent for long, and a call's own deadline ends it."""
+_REDIRECTS = 5
+
+
+def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
+    """The client of a server. Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
+    headers = dict(config.headers)
+    if config.auth is not None and config.auth.type == "bearer":
+        headers["Authorization"] = f"Bearer {config.auth.token}"
+    return httpx2.AsyncClient(
+        headers=headers,
+        auth=auth,
+        timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+        follow_redirects=False,
+    )
+
+
+def body_of(message: Any) -> bytes:
+    """The JSON of a message."""
+    text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
+    return text.encode()
+
+
+@asynccontextmanager
+async def sent_within(
+    client: httpx2.AsyncClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+) -> AsyncIterator[httpx2.Response]:
+    """The answer to an HTTP request, its body unread. Redirects are followed within the origin, and nowhere else.
+
+    Raises:
+        httpx2.TransportError: there was none.
+    """
+    request = client.build_request(method, url, headers=headers, content=body)
+    for left in reversed(range(_REDIRECTS + 1)):
+        response = await client.send(request, stream=True)
+        following = response.next_request
+        if following is None or not left or not _within_origin(request, following):
+            break
+        await response.aclose()
+        request = following
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+def _within_origin(request: httpx2.Request, following: httpx2.Request) -> bool:
+    """Whether a redirect keeps the method, the origin (or its https form), and brings no credentials."""
+    here, there = request.url, following.url
+    if following.method != request.method or (there.userinfo and there.userinfo != here.userinfo):
+        return False
+    same = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
+    upgraded = (here.scheme, there.scheme) == ("http", "https") and here.port is None and there.port is None
+    return same or (upgraded and here.host == there.host)
+
+
+def unsent(error: Exception) -> bool:
+    """Whether the request surely did not reach the server."""
+    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
+
+
+async def read_body(response: httpx2.Response, limit: int) -> bytes:
+    """Up to ``limit`` bytes of the body, decoded."""
+    pieces, size = [], 0
+    async for piece in response.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= limit:
+            break
+    return b"".join(pieces)[:limit]
+
+
+def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
+    """The fault that an HTTP status stands for. A location is shown without what may be secret in it."""
+    kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}
+    if response.next_request is not None:
+        there = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        kept["location"] = str(there)
+    reason = response.reason_phrase
+    if "location" in kept and 300 <= response.status_code < 400:
+        reason += f", a redirect to {kept['location']}, which is not followed; use that URL if it is the server's"
+    return HTTPRefusal(response.status_code, reason, kept, text[:_BODY_KEPT])
+
+
+def answers_of(request_id: int | str | None, messages: Sequence[SessionMessage]) -> list[SessionMessage]:
+    """The messages that answer a request, with its id, whatever id they had: they came by its own exchange."""
+    if request_id is None:
+        return []
+    answers = [item for item in messages if isinstance(item.message, (JSONRPCResponse, JSONRPCError))]
+    for answer in answers[:1]:
+        answer.message.id = request_id  # type: ignore[union-attr]  # one of the two just tested for
+    return answers[:1]
+
+
+class Tasks:
+    """Tasks that end together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until it is done, or until `end`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def end(self) -> None:
+        """Cancel what still runs, and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

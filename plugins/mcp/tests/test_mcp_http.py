@@ -1,0 +1,388 @@
+"""Servers over HTTP, good and bad: a request fails alone, and with what HTTP said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from operad import CallError, ErrorCode, OperationRegistry, SourceError, load_plugins
+from operad_mcp._events import EventDecoder
+
+Json = dict[str, Any]
+Script = Callable[["Peer", Json], bytes | None]
+TOOLS = ["echo", "odd", "hang"]
+
+
+def http(status: int = 200, body: Any = b"", *headers: str, kind: str = "application/json") -> bytes:
+    """An HTTP response."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [
+        f"HTTP/1.1 {status} X",
+        f"content-type: {kind}",
+        f"content-length: {len(content)}",
+        "connection: close",
+    ]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + content
+
+
+def error(code: int, message: str, request_id: Any = None) -> Json:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def result(request: Json, value: Json) -> Json:
+    return {"jsonrpc": "2.0", "id": request["id"], "result": value}
+
+
+class Peer:
+    """A server over streamable HTTP, without the SDK.
+
+    Args:
+        script: answers a request in place of the server, if it returns something.
+        sessions: whether it keeps any.
+    """
+
+    def __init__(self, script: Script | None = None, *, sessions: bool = True) -> None:
+        self.script = script
+        self.sessions: set[str] | None = set() if sessions else None
+        self.seen: list[Json] = []
+        self.heads: list[str] = []
+        self.executed = 0
+        self.hold_delete = False
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            self.heads.append(head)
+            fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+            body = await reader.readexactly(int(fields.get("content-length", 0)))
+            if head.startswith("DELETE") and self.hold_delete:
+                await reader.read()
+            answer = self.answer(fields, json.loads(body)) if head.startswith("POST") else http(405)
+            if answer is None:
+                await reader.read()  # until the client leaves
+            else:
+                writer.write(answer)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
+        self.seen.append(message)
+        method, session = message.get("method"), fields.get("mcp-session-id")
+        if method == "initialize":
+            return self.begin(message)
+        if self.sessions is not None and session not in self.sessions:
+            return self.no_session()
+        scripted = self.script(self, message) if self.script is not None else None
+        if scripted is not None:
+            return scripted
+        if "id" not in message:
+            return http(202)
+        if method == "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+            return http(200, result(message, {"tools": tools}))
+        if method == "tools/call":
+            self.executed += 1
+            if message["params"]["name"] == "hang":
+                return None
+            return http(200, result(message, {"content": [], "structuredContent": message["params"]["arguments"]}))
+        return http(200, error(-32601, "Method not found", message["id"]))
+
+    def begin(self, message: Json) -> bytes:
+        headers = []
+        if self.sessions is not None:
+            self.sessions.add(name := f"s{len(self.seen)}")
+            headers = [f"mcp-session-id: {name}"]
+        value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
+        return http(200, result(message, value), *headers)
+
+    def no_session(self) -> bytes:
+        return http(400, error(-32000, "Bad Request: No valid session ID provided"))
+
+    def forget(self) -> None:
+        assert self.sessions is not None
+        self.sessions.clear()
+
+
+@asynccontextmanager
+async def serving(peer: Peer, **options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with the peer as namespace ``p``."""
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as listener:
+        peer.port = listener.sockets[0].getsockname()[1]
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="p", url=peer.url, **{"mode": "legacy", **options})
+            yield registry
+
+
+def odd(answer: Callable[[Json], bytes]) -> Script:
+    """A script that answers calls of the tool ``odd``."""
+
+    def script(peer: Peer, message: Json) -> bytes | None:
+        if message.get("method") != "tools/call" or message["params"]["name"] != "odd":
+            return None
+        peer.executed += 1
+        return answer(message)
+
+    return script
+
+
+async def fails(awaitable: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+class Uninitialised(Peer):
+    """Wants ``initialize`` first, in the words of the TypeScript SDK."""
+
+    said = "Bad Request: Server not initialized"
+
+    def no_session(self) -> bytes:
+        return http(400, error(-32000, self.said))
+
+
+class Versioned(Peer):
+    """Knows its own protocol versions only."""
+
+    def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
+        if fields.get("mcp-protocol-version") == "2026-07-28":
+            return http(400, error(-32000, "Bad Request: Unsupported protocol version: 2026-07-28"))
+        return super().answer(fields, message)
+
+
+class Missing(Peer):
+    """Answers 404 with no JSON to whom it does not know."""
+
+    def no_session(self) -> bytes:
+        return http(404, b"Not Found", kind="text/plain")
+
+
+@pytest.mark.parametrize("kind", [Peer, Uninitialised, Versioned, Missing])
+async def test_a_refused_question_is_no_lost_connection_and_the_handshake_follows(kind: type[Peer]) -> None:
+    async with serving(kind(), mode="auto") as registry:
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+@pytest.mark.parametrize("kind", [Peer, Uninitialised, Missing])
+async def test_a_forgotten_session_is_made_again_and_the_call_runs_once(kind: type[Peer]) -> None:
+    peer = kind()
+    async with serving(peer) as registry:
+        for number in range(3):
+            peer.forget()
+            assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
+        assert peer.executed == 3
+
+
+async def test_a_forgotten_session_ends_no_call_that_is_under_way() -> None:
+    peer = Peer()
+    async with serving(peer) as registry:
+        hanging = asyncio.create_task(registry.execute("p.hang"))
+        async with asyncio.timeout(5):
+            while not peer.executed:
+                await asyncio.sleep(0.01)
+        peer.forget()
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+REFUSALS = {
+    "Session not found": lambda m: http(200, error(-32600, "Session not found", m["id"])),
+    "Session terminated, 400": lambda m: http(400, error(-32600, "Session terminated", m["id"])),
+    "a code of a transport": lambda m: http(200, error(-32803, "no", m["id"])),
+    "a closed connection": lambda m: http(500, error(-32000, "Connection closed", m["id"])),
+}
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=list(REFUSALS))
+async def test_no_answer_to_a_call_makes_it_run_twice(answer: Callable[[Json], bytes]) -> None:
+    peer = Peer(odd(answer))
+    async with serving(peer) as registry:
+        refused = await fails(registry.execute("p.odd"))
+        assert refused.code == ErrorCode.EXECUTION_ERROR
+        assert refused.details is not None
+        assert refused.details["jsonrpcCode"] < 0
+        assert peer.executed == 1
+        assert [message["method"] for message in peer.seen].count("initialize") == 1
+
+
+CUT = {
+    "in the body": http(200, b'{"jsonrpc": "2.0"').replace(b"content-length: 17", b"content-length: 500"),
+    "before the headers": b"HTTP/1.1 200 OK\r\ncontent-",
+    "in a stream": b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {",
+}
+
+
+@pytest.mark.parametrize("cut", CUT.values(), ids=list(CUT))
+async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(cut: bytes) -> None:
+    peer = Peer(odd(lambda _: cut))
+    async with serving(peer) as registry:
+        hanging = asyncio.create_task(registry.execute("p.hang"))
+        lost = await fails(registry.execute("p.odd"))
+        assert lost.code == ErrorCode.UNAVAILABLE
+        assert peer.executed == 2
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+GARBAGE = {
+    "a page": (http(200, b"<html>hello</html>", kind="text/html"), "text/html: '<html>hello"),
+    "no JSON": (http(200, b"{oops"), "{oops"),
+    "nothing": (http(200), "expected a JSON-RPC answer"),
+    "accepted": (http(202), "HTTP 202"),
+    "a redirect elsewhere": (http(307, b"", "location: http://other.invalid/mcp?key=hush"), "http://other.invalid/mcp"),
+    "a status": (http(429, b"slow down", "retry-after: 7", kind="text/plain"), "HTTP 429"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
+async def test_what_is_no_answer_is_told_in_one_line(
+    garbage: tuple[bytes, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(odd(lambda _: garbage[0]))
+    async with serving(peer) as registry:
+        told = await fails(registry.execute("p.odd"))
+        assert told.code == ErrorCode.EXECUTION_ERROR
+        assert garbage[1] in told.message
+        assert "\n" not in told.message
+        assert "hush" not in told.message + str(told.details)
+        assert "Traceback" not in caplog.text
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_the_handshake_answered_by_null_says_so() -> None:
+    class Null(Peer):
+        def begin(self, message: Json) -> bytes:
+            return http(200, {"jsonrpc": "2.0", "id": message["id"], "result": None})
+
+    with pytest.raises(SourceError, match="expected an object as the answer to initialize, got None"):
+        async with serving(Null()):
+            pass
+
+
+async def test_a_server_that_does_not_answer_the_end_of_its_session_holds_nothing_up() -> None:
+    peer = Peer()
+    peer.hold_delete = True
+    async with asyncio.timeout(3), serving(peer, shutdown_timeout=0.2):
+        pass
+    assert peer.heads[-1].startswith("DELETE")
+
+
+async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
+    def large(message: Json) -> bytes:
+        event = json.dumps(result(message, {"content": [{"type": "text", "text": "x" * 100_000}]}))
+        return http(200, f"data: {event}\n\n".encode(), kind="text/event-stream")
+
+    async with serving(Peer(odd(large)), max_message_bytes=20_000) as registry:
+        assert (await fails(registry.execute("p.odd"))).code == ErrorCode.PAYLOAD_TOO_LARGE
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer()
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy")
+            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    assert peer.heads[0].startswith("POST http://far.invalid/mcp ")
+
+
+# --- the transport of 2024-11-05 -----------------------------------------------------------------------
+
+
+class OldPeer(Peer):
+    """A server over HTTP+SSE, without the SDK."""
+
+    endpoint = "/post"
+
+    def __init__(self, script: Script | None = None, refuse: bytes | None = None) -> None:
+        super().__init__(script, sessions=False)
+        self.refuse = refuse
+        self._stream: asyncio.StreamWriter | None = None
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        if head.startswith("GET"):
+            if self.refuse is not None:
+                writer.write(self.refuse)
+            else:
+                self._stream = writer
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+                writer.write(f"event: endpoint\ndata: {self.endpoint}\n\n".encode())
+                await reader.read()
+            writer.close()
+            return
+        fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+        message = json.loads(await reader.readexactly(int(fields["content-length"])))
+        answer = self.answer(fields, message) or b""
+        assert self._stream is not None
+        if answer.startswith(b"HTTP/1.1 200"):
+            self._stream.write(b"data: " + answer.partition(b"\r\n\r\n")[2] + b"\n\n")
+            answer = http(202)
+        writer.write(answer)
+        writer.close()
+
+
+async def test_a_refusal_over_sse_keeps_its_status_and_its_hint() -> None:
+    with pytest.raises(SourceError, match=r"HTTP 401 .*give it auth or headers"):
+        async with serving(OldPeer(refuse=http(401, b"who are you")), transport="sse"):
+            pass
+
+
+async def test_another_origin_for_messages_is_refused_in_words() -> None:
+    class Elsewhere(OldPeer):
+        endpoint = "http://other.invalid/post"
+
+    with pytest.raises(SourceError, match=r"another origin, http://other\.invalid"):
+        async with serving(Elsewhere(), transport="sse"):
+            pass
+
+
+async def test_a_refused_post_over_sse_fails_its_own_call_alone() -> None:
+    async with serving(OldPeer(odd(lambda _: http(503, b"busy"))), transport="sse") as registry:
+        told = await fails(registry.execute("p.odd"))
+        assert told.details is not None
+        assert told.details["statusCode"] == 503
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_over_sse_2_mb_arrive_and_what_is_above_the_limit_fails_alone() -> None:
+    def large(message: Json) -> bytes:
+        text = "x" * message["params"]["arguments"]["size"]
+        return http(200, result(message, {"content": [], "structuredContent": text}))
+
+    async with serving(OldPeer(odd(large)), transport="sse", max_message_bytes=3_000_000) as registry:
+        assert len((await registry.execute("p.odd", {"size": 2_000_000})).data) == 2_000_000
+        assert (await fails(registry.execute("p.odd", {"size": 4_000_000}))).code == ErrorCode.PAYLOAD_TOO_LARGE
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+    text = (
+        b"\xef\xbb\xbfdata: one\r\n\r\nevent: x\ndata: a\ndata: b\n\n:comment\nid: 7\nretry: 250\n\n"
+        b"data\n\nid: 8\ndata: " + b"y" * 50 + b"\n\ndata:cr\r\rdata: never"
+    )
+    decoder = EventDecoder(40)
+    events = [event for at in range(0, len(text), size) for event in decoder.feed(text[at : at + size])]
+    assert [(event.kind, event.data) for event in events if event.size <= 40] == [
+        ("message", b"one"), ("x", b"a\nb"), ("message", b""), ("message", b"cr"),
+    ]  # fmt: skip
+    assert [event.size for event in events if event.size > 40] == [50]
+    assert (decoder.last_id, decoder.retry) == ("8", 0.25)

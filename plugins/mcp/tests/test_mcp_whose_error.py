@@ -1,0 +1,141 @@
+"""What a server says is the server's, whatever numbers it uses; what this process saw is this process's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad_mcp._messages import parse
+
+SERVER = Path(__file__).with_name("mcp_hostile_server.py")
+
+
+@asynccontextmanager
+async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with the hostile server as namespace ``h``."""
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load(
+            "mcp", namespace="h", command=sys.executable, args=[str(SERVER), *modes], mode="legacy", **options
+        )
+        yield registry
+
+
+async def fails(awaitable: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def line(**answer: Any) -> dict[str, str]:
+    """The input of ``raw`` that makes the server answer this."""
+    return {"text": json.dumps({"jsonrpc": "2.0", "id": 77, **answer}).replace("77", "ID", 1) + "\n"}
+
+
+CHOSEN_BY_SERVERS = [
+    {"code": -32000, "message": "user quota exceeded"},
+    {"code": -32000, "message": "Connection closed"},
+    {"code": -32001, "message": "record locked"},
+    {"code": -32600, "message": "Session not found"},
+    {"code": -32600, "message": "Session terminated"},
+    {"code": -32801, "message": "the basket is too large"},
+    {"code": -32802, "message": "teapot", "data": {"statusCode": 418}},
+    {"code": -32803, "message": "no", "data": {"sent": False}},
+]
+
+
+async def test_no_error_of_a_server_restarts_it_runs_twice_ends_other_calls_or_changes_its_code() -> None:
+    async with hostile() as registry:
+        pid = (await registry.execute("h.pid")).data
+        hanging = asyncio.create_task(registry.execute("h.hang"))
+        for said in CHOSEN_BY_SERVERS:
+            error = await fails(registry.execute("h.raw", line(error=said)))
+            assert error.code == ErrorCode.EXECUTION_ERROR, said
+            assert error.details is not None
+            assert error.details.pop("jsonrpcCode") == said["code"]
+            assert error.details == {key: value for key, value in said.items() if key != "code"}
+        assert (await registry.execute("h.raws")).data == len(CHOSEN_BY_SERVERS)
+        assert (await registry.execute("h.pid")).data == pid
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+UNREADABLE = {
+    "an error that is a text": ('{"jsonrpc":"2.0","id":ID,"error":"boom"}\n', "boom"),
+    "an error without a code": ('{"jsonrpc":"2.0","id":ID,"error":{"message":"boom"}}\n', "boom"),
+    "an error with a text as code": ('{"jsonrpc":"2.0","id":ID,"error":{"code":"E1","message":"boom"}}\n', "boom"),
+    "neither result nor error": ('{"jsonrpc":"2.0","id":ID}\n', "neither result nor error"),
+    "an integer of 5,000 digits": ('{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":BIG}}\n', "cannot be read"),
+    "20,000 levels": ('{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":DEEP}}\n', "cannot be read"),
+    "20,000 levels, the id last": ('{"jsonrpc":"2.0","result":{"a":DEEP},"id":ID}\n', "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=list(UNREADABLE))
+async def test_an_answer_that_cannot_be_read_is_said_to_be_so_and_not_taken_for_silence(
+    text: tuple[str, str],
+) -> None:
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.raw", {"text": text[0]}, timeout=5))
+        assert error.code == ErrorCode.EXECUTION_ERROR
+        assert text[1] in error.message
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+READABLE = {
+    "a batch": '[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}]\n',
+    "on several lines": '{\n "jsonrpc": "2.0",\n "id": ID,\n "result": {\n  "structuredContent": 3\n }\n}\n',
+    "a float as id": '{"jsonrpc":"2.0","id":ID.0,"result":{"structuredContent":3}}\n',
+    "after a lone bracket": '{\n{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READABLE.values(), ids=list(READABLE))
+async def test_an_unusual_form_of_a_good_answer_is_understood(text: str) -> None:
+    async with hostile() as registry:
+        assert (await registry.execute("h.raw", {"text": text}, timeout=5)).data == 3
+
+
+async def test_a_byte_that_is_no_utf8_loses_no_answer_beside_it_nor_its_own() -> None:
+    async with hostile() as registry:
+        text = (
+            'log: caf\xe9\n{"jsonrpc":"2.0","method":"notifications/x","params":{"a":"\xff"}}\n'
+            '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":{"name":"caf\xe9"}}}\n'
+        )
+        answers = await asyncio.gather(
+            registry.execute("h.raw", {"text": text}, timeout=5),
+            *(registry.execute("h.echo", {"n": n}, timeout=5) for n in range(5)),
+        )
+        assert answers[0].data == {"name": "caf\ufffd"}
+        assert [answer.data for answer in answers[1:]] == [{"n": n} for n in range(5)]
+
+
+def test_a_malformed_request_of_a_server_fails_no_call_of_ours() -> None:
+    assert parse(b'{"jsonrpc":"2.0","id":3,"method":5}') == []
+    assert parse(b'{"jsonrpc":"2.0","id":3,"method":"a","params":{"result":' + b"[" * 20_000) == []
+
+
+async def test_a_call_made_in_the_moment_of_the_programs_end_starts_it_again() -> None:
+    async with hostile() as registry:
+        for _ in range(3):
+            pid = (await registry.execute("h.pid")).data[0]
+            psutil.Process(pid).kill()
+            while runs(pid):
+                pass  # without an await: the event loop must not learn of it before the call
+            assert (await registry.execute("h.pid")).data[0] != pid
