@@ -23,6 +23,28 @@ ASGIApplication = Callable[
 """``await app(scope, receive, send)``: an application of ASGI 3.0."""
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
+Tell = Callable[[str], None]
+"""Shows a line to the person who logs in."""
+OpenURL = Callable[[str], Any]
+"""Opens a URL in the person's browser; what it answers does not matter. It may block: it runs in a thread."""
+
+
+class Login(Protocol):
+    """How to log in at, and out of, what a source talks to; `operad.auth.OAuthClient` is one."""
+
+    async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
+        """Log in, and keep what it brings; the answer says where, in words.
+
+        Args:
+            tell: shows a line to the person.
+            open_url: opens a URL in their browser; ``None``: there is none here.
+            timeout: how long to wait for the person, in seconds.
+        """
+        ...
+
+    async def logout(self) -> str:
+        """Forget it; the answer says what was done, in words."""
+        ...
 
 
 class PluginsLike(Protocol):
@@ -42,6 +64,8 @@ class SourceContext:
 
     plugins: PluginsLike
     """The plugins of the application."""
+    name: str | None = None
+    """What the configuration calls the source; ``None``: it was loaded from Python."""
     namespace: str | None = None
     """The namespace that the configuration asks for; a source chooses one if it is ``None``."""
     base_dir: Path | None = None
@@ -112,12 +136,16 @@ class Source:
             Raises `SourceError` with what is wrong and what to do.
         config_type: an attrs class; its fields are the options, unknown ones are refused for it.
         description: one line.
+        login: ``await login(config, context, account)`` answers how ``operad login NAME --account ACCOUNT`` logs a
+            person in (``account`` is ``None`` without the option); `ConfigError` where this configuration needs no
+            login. It opens nothing, and may leave out what only `load` needs.
     """
 
     name: str
     load: Callable[[Any, SourceContext], Awaitable[SourceSession]]
     config_type: type[Any] = attrs.field(validator=_attrs_class)
     description: str = ""
+    login: Callable[[Any, SourceContext, str | None], Awaitable[Login]] | None = None
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
         """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.

@@ -17,12 +17,12 @@ from operad.auth.discovery import discover
 from operad.auth.fetching import Fetch, FetchResponse, default_fetch
 from operad.auth.grants import LoginRequired, OAuthError, OAuthToken
 from operad.auth.jwts import JWTAuthenticator, JWTOptions
-from operad.auth.logins import Login
 from operad.auth.loopback import LoopbackListener
 from operad.auth.oauth import OAuthClient, OAuthOptions
 from operad.auth.options import authenticator_from
 from operad.auth.store import TokenKey, TokenStore
 from operad.auth.tokens import StaticTokens, TokenRecord
+from operad.sources import Login
 
 __all__ = [
     "AnyAuthenticator",

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -15,29 +15,7 @@ from operad.auth.fetching import FetchResponse
 from operad.auth.grants import OAuthError, refusal
 from operad.auth.loopback import LoopbackListener
 from operad.errors import CallError, ErrorCode
-
-Tell = Callable[[str], None]
-"""Shows a line to the person who logs in."""
-OpenURL = Callable[[str], Any]
-"""Opens a URL in the person's browser; what it answers does not matter. It may block: it runs in a thread."""
-
-
-class Login(Protocol):
-    """How to log in at, and out of, what a source talks to; `OAuthClient` is one."""
-
-    async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in, and keep what it brings; the answer says where, in words.
-
-        Args:
-            tell: shows a line to the person.
-            open_url: opens a URL in their browser; ``None``: there is none here.
-            timeout: how long to wait for the person, in seconds.
-        """
-        ...
-
-    async def logout(self) -> str:
-        """Forget it; the answer says what was done, in words."""
-        ...
+from operad.sources import OpenURL, Tell
 
 
 class Flow(Protocol):
@@ -94,9 +72,12 @@ async def authorization_code(
         }
         url = _with_query(address, query)
         tell(f"Log in at: {url}")
-        if open_url is not None:
-            await asyncio.to_thread(open_url, url)
-        answer = await listener.wait(timeout)
+        opening = asyncio.create_task(_open(open_url, url, tell))
+        try:
+            answer = await listener.wait(timeout)
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
         redirect_uri = listener.redirect_uri
     code = _code_of(answer, address, options.issuer, await client.metadata())
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
@@ -132,8 +113,8 @@ async def device_code(client: Flow, *, tell: Tell, open_url: OpenURL | None, tim
     complete = answer.get("verification_uri_complete")
     tell(f"Open {_printable(page)} and enter the code: {_printable(answer.get('user_code'))}")
     target = complete if isinstance(complete, str) else page
-    if open_url is not None and urlsplit(target).scheme in ("https", "http"):
-        await asyncio.to_thread(open_url, target)
+    if urlsplit(target).scheme in ("https", "http"):
+        await _open(open_url, target, tell)
     lasts = min(timeout, _seconds(answer.get("expires_in"), timeout))
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": code}
     return await _poll(client, token_url, fields, _seconds(answer.get("interval"), 5.0), lasts)
@@ -155,6 +136,14 @@ async def _poll(
         except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
             interval *= 2
     raise CallError(ErrorCode.TIMEOUT, f"nobody entered the code within {lasts:g} s")
+
+
+async def _open(open_url: OpenURL | None, url: str, tell: Tell) -> None:
+    if open_url is not None:
+        try:
+            await asyncio.to_thread(open_url, url)
+        except Exception as error:  # noqa: BLE001  # each system's browsers fail in ways of their own
+            tell(f"No browser can be opened here ({type(error).__name__}); open the address yourself.")
 
 
 def _seconds(value: Any, default: float) -> float:

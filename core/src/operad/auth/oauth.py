@@ -20,9 +20,10 @@ from operad.auth.grants import (
     post_form,
     request_token,
 )
-from operad.auth.logins import Login, OpenURL, Tell, authorization_code, device_code
+from operad.auth.logins import authorization_code, device_code
 from operad.auth.store import TokenKey, TokenStore
 from operad.errors import CallError, ConfigError
+from operad.sources import Login, OpenURL, Tell
 
 Grant = Literal["authorization_code", "device_code", "client_credentials"]
 

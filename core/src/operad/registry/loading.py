@@ -6,20 +6,21 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from operad.errors import OperadError, SourceError
+from operad.errors import ConfigError, OperadError, SourceError
 from operad.operations import Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
-from operad.sources import SourceContext, SourceSession
+from operad.sources import Login, SourceContext, SourceSession
 
 if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
     from operad.config.file import Configuration
+    from operad.config.variables import Variables
     from operad.plugins.manager import Plugins
 
 logger = logging.getLogger("operad")
@@ -56,7 +57,13 @@ class LoadedSources:
     _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
 
     async def load(
-        self, name: str, options: SourceOptions, table: Mapping[str, Any], base_dir: Path | None, where: str
+        self,
+        name: str,
+        options: SourceOptions,
+        table: Mapping[str, Any],
+        base_dir: Path | None,
+        where: str,
+        called: str | None = None,
     ) -> list[OperationSpec]:
         """Load one source: all of its operations, or none. See `OperationRegistry.load`."""
         from operad.config.access_rules import AccessRules
@@ -65,13 +72,7 @@ class LoadedSources:
         source = self.plugins.source(name)
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
-        context = SourceContext(
-            plugins=self.plugins,
-            namespace=options.namespace,
-            base_dir=base_dir,
-            trusted=options.trusted,
-            logger=logging.getLogger(f"operad.sources.{name}"),
-        )
+        context = self._context(name, options, base_dir, called)
         pipeline = attrs.evolve(
             self.pipeline,
             normalize=options.normalize or self.pipeline.normalize,
@@ -93,6 +94,40 @@ class LoadedSources:
             logger.warning('%s: access pattern "%s" fits no operation', where, pattern)
         return specs
 
+    def _context(
+        self, name: str, options: SourceOptions, base_dir: Path | None, called: str | None
+    ) -> SourceContext:
+        return SourceContext(
+            plugins=self.plugins,
+            name=called,
+            namespace=options.namespace,
+            base_dir=base_dir,
+            trusted=options.trusted,
+            logger=logging.getLogger(f"operad.sources.{name}"),
+        )
+
+    async def login(self, configuration: Configuration, name: str, account: str | None) -> Login:
+        """How to log in at what a configured source talks to. See `OperationRegistry.source_login`."""
+        from operad.config.structuring import structure
+        from operad.config.variables import Variables
+        from operad.words import did_you_mean
+
+        if name not in configuration.sources:
+            known = did_you_mean(name, configuration.sources)
+            raise ConfigError(f'{configuration.name} has no source "{name}"{known}')
+        variables = Variables()
+        try:
+            table = _read(configuration, name, variables)
+            source = self.plugins.source(table.source)
+            if source.login is None:
+                raise ConfigError(f'{table.where}: sources of type "{table.source}" know no login')
+            config = structure(source.config_type, table.own, table.where)
+            context = self._context(table.source, table.options, configuration.folder(name), name)
+            return await source.login(config, context, account)
+        except OperadError as error:
+            variables.redact(error)
+            raise
+
     async def load_all(self, configuration: Configuration, *, strict: bool) -> None:
         """Load the sources of a configuration, all at once.
 
@@ -100,25 +135,19 @@ class LoadedSources:
             ExceptionGroup: with ``strict``, of the errors of those that could not be loaded.
         """
         async with asyncio.TaskGroup() as group:
-            for name, table in configuration.sources.items():
-                group.create_task(self._load_table(configuration, name, table, quiet=strict))
+            for name in configuration.sources:
+                group.create_task(self._load_table(configuration, name, quiet=strict))
         if strict and self.failures:
             raise ExceptionGroup("sources could not be loaded", [failure.error for failure in self.failures])
 
-    async def _load_table(
-        self, configuration: Configuration, name: str, table: Mapping[str, Any], *, quiet: bool
-    ) -> None:
-        from operad.config.structuring import structure
+    async def _load_table(self, configuration: Configuration, name: str, *, quiet: bool) -> None:
         from operad.config.variables import Variables
 
-        where = f"{configuration.name}: sources.{name}"
         variables = Variables()
         try:
-            own = variables.expand(table, where)
-            shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
-            source_name = own.pop("type")
-            options = structure(SourceOptions, {"namespace": name, **shared}, where)
-            await self.load(source_name, options, own, configuration.folder(name), where)
+            table = _read(configuration, name, variables)
+            folder = configuration.folder(name)
+            await self.load(table.source, table.options, table.own, folder, table.where, name)
         except OperadError as error:
             variables.redact(error)
             self.failures.append(SourceFailure(name, error))
@@ -145,6 +174,25 @@ class LoadedSources:
                 cancelled = error
         if cancelled is not None:
             raise cancelled
+
+
+class _Table(NamedTuple):
+    """One ``[sources.NAME]``, its variables filled in."""
+
+    source: str
+    options: SourceOptions
+    own: dict[str, Any]
+    where: str
+
+
+def _read(configuration: Configuration, name: str, variables: Variables) -> _Table:
+    from operad.config.structuring import structure
+
+    where = configuration.where(f"sources.{name}")
+    own = variables.expand(configuration.sources[name], where)
+    shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
+    source = own.pop("type")
+    return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
 
 
 @attrs.define(eq=False)

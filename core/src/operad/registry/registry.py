@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
+from operad.errors import ConfigError
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
@@ -29,6 +30,7 @@ from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
+    from operad.sources import Login
 
 __all__ = ["OperationRegistry", "SourceFailure"]
 
@@ -349,6 +351,21 @@ class OperationRegistry:
             namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch, trusted=trusted
         )
         return await self._sources.load(source, options, config, None, f'source "{source}"')
+
+    async def source_login(self, name: str, account: str | None = None) -> Login:
+        """How to log in at what a source of the configuration talks to; nothing is loaded for it.
+
+        Args:
+            name: the name of its table.
+            account: which of several accounts; ``None``: as the table says.
+
+        Raises:
+            ConfigError: there is no configuration or no such source, or it needs no login.
+            PluginError: no plugin offers the source.
+        """
+        if self._configuration is None:
+            raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
+        return await self._sources.login(self._configuration, name, account)
 
 
 class _Watcher:

@@ -7,21 +7,30 @@ import importlib.metadata
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from operad import ConfigError, OperationContext, OperationRegistry, Plugins, load_plugins
+from operad import ConfigError, OperationContext, OperationRegistry
 from operad_cli import render
 from operad_cli.inputs import input_of
+from operad_cli.login import login, logout
 from operad_cli.new_plugin import new_plugin
+from operad_cli.options import (
+    Command,
+    config_option,
+    debug_option,
+    find_configuration,
+    load_plugins_quietly,
+    output_options,
+    quiet_plugins,
+)
 
 T = TypeVar("T")
-Command = Callable[..., Any]
 
 
 def application() -> click.Group:
@@ -32,37 +41,6 @@ def application() -> click.Group:
         except Exception as error:  # noqa: BLE001  # one plugin's mistake must not take the command line away
             logging.getLogger("operad").warning("%r could not add its commands: %s", add_commands, error)
     return cli
-
-
-@contextmanager
-def quiet_plugins() -> Iterator[None]:
-    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
-    logger = logging.getLogger("operad")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def load_plugins_quietly() -> Plugins:
-    """The installed plugins."""
-    with quiet_plugins():
-        return load_plugins()
-
-
-def find_configuration(path: Path | None) -> Path | None:
-    """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
-    if path is not None:
-        return path
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "operad.toml").is_file():
-            return folder / "operad.toml"
-        project = folder / "pyproject.toml"
-        if project.is_file() and "[tool.operad" in project.read_text(encoding="utf-8", errors="replace"):
-            return project
-    return None
 
 
 @asynccontextmanager
@@ -86,26 +64,6 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 # --- options that several commands share ---------------------------------------------------------------
-
-
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
-)
-
-
-def output_options(command: Command) -> Command:
-    """``--json`` and ``--debug``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
-
-
-config_option = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="OPERAD_CONFIG",
-    help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
-    "Default: the nearest one, from this folder upwards.",
-)
 
 
 def input_options(command: Command) -> Command:
@@ -324,6 +282,8 @@ def hub(listen: tuple[str, int]) -> int:
 
 
 cli.add_command(debug_option(new_plugin))
+cli.add_command(login)
+cli.add_command(logout)
 
 
 async def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:

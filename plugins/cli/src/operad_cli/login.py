@@ -1,0 +1,66 @@
+"""``operad login`` and ``operad logout``: the tokens of this user, for sources that want one."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from pathlib import Path
+
+import click
+
+from operad import ConfigError, OperationRegistry
+from operad_cli.options import config_option, debug_option, find_configuration, quiet_plugins
+
+account_option = click.option(
+    "--account", metavar="NAME", help="Which of several accounts. Default: the source's."
+)
+
+
+def _registry(config: Path | None) -> OperationRegistry:
+    """The registry of the configuration, with no source loaded: some cannot be loaded before the login."""
+    path = find_configuration(config)
+    if path is None:
+        raise ConfigError("there is no operad.toml here or in a folder above; name one: --config PATH")
+    with quiet_plugins():
+        return OperationRegistry.from_config(path)
+
+
+@click.command()
+@click.argument("source")
+@account_option
+@click.option("--no-browser", is_flag=True, help="Open no browser; show an address, or a code to enter elsewhere.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds to wait for you."
+)
+@config_option
+@debug_option
+def login(source: str, account: str | None, no_browser: bool, timeout: float, config: Path | None) -> int:
+    """Log in at what SOURCE talks to.
+
+    SOURCE is the name of a table [sources.SOURCE]. The token is kept for this user (in the system's keyring, or a
+    file that only you can read), and the source uses and renews it from then on.
+    """
+
+    async def run() -> str:
+        entry = await _registry(config).source_login(source, account)
+        open_url = None if no_browser else webbrowser.open
+        return await entry.login(tell=click.echo, open_url=open_url, timeout=timeout)
+
+    click.echo(f"Logged in; {asyncio.run(run())}.")
+    return 0
+
+
+@click.command()
+@click.argument("source")
+@account_option
+@config_option
+@debug_option
+def logout(source: str, account: str | None, config: Path | None) -> int:
+    """Forget the token of SOURCE, and revoke it where its server can."""
+
+    async def run() -> str:
+        entry = await _registry(config).source_login(source, account)
+        return await entry.logout()
+
+    click.echo(f"Done: {asyncio.run(run())}.")
+    return 0

@@ -1,0 +1,66 @@
+"""What the commands share: the options that several take, the configuration that they find, quiet plugins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from operad import Plugins, load_plugins
+
+Command = Callable[..., Any]
+
+
+@contextmanager
+def quiet_plugins() -> Iterator[None]:
+    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
+    logger = logging.getLogger("operad")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def load_plugins_quietly() -> Plugins:
+    """The installed plugins."""
+    with quiet_plugins():
+        return load_plugins()
+
+
+def find_configuration(path: Path | None) -> Path | None:
+    """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
+    if path is not None:
+        return path
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "operad.toml").is_file():
+            return folder / "operad.toml"
+        project = folder / "pyproject.toml"
+        if project.is_file() and "[tool.operad" in project.read_text(encoding="utf-8", errors="replace"):
+            return project
+    return None
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
+)
+
+
+def output_options(command: Command) -> Command:
+    """``--json`` and ``--debug``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="OPERAD_CONFIG",
+    help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
+    "Default: the nearest one, from this folder upwards.",
+)
