@@ -1,18 +1,15 @@
 """Calls against real servers that behave, and that do not: each failure has its own error, nothing stays open."""
 
 import asyncio
-import email.utils
 import json
 import resource
 import socket
 import zlib
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-from operad_openapi._http.failures import retry_after
 
 ENCODINGS = ["gzip", "deflate", "br", "zstd"]
 """The last two where aiohttp finds the packages that unpack them."""
@@ -253,11 +250,12 @@ async def test_the_compressed_body_of_an_error_is_capped(serve, operations, api,
 
 async def test_a_redirect_that_is_not_followed_is_an_error_with_its_headers(serve, operations, api):
     async def handler(request):
-        return web.Response(status=303, headers={"Location": "/y?token=secret", "X-A": "1"})
+        return web.Response(status=302, headers={"Location": "/y?token=secret", "X-A": "1"})
 
-    error = await failure(operations(api(POST), await serve(handler))["x"].handler({"body": []}, None))
+    document = api({"put /x": POST["post /x"]})
+    error = await failure(operations(document, await serve(handler))["x"].handler({"body": []}, None))
     assert error.code == ErrorCode.EXECUTION_ERROR
-    assert (error.details["statusCode"], error.details["headers"]["x-a"]) == (303, "1")
+    assert (error.details["statusCode"], error.details["headers"]["x-a"]) == (302, "1")
     assert "a redirect to /y that is not followed" in error.message
     assert "secret" not in error.message
 
@@ -407,7 +405,8 @@ async def test_headers_without_end_are_refused(serve_raw, operations, api):
         await asyncio.sleep(10)
 
     error = await failure(operations(api(GET), await serve_raw(talk), retries=0)["x"].handler({}, None))
-    assert error.code == ErrorCode.EXECUTION_ERROR
+    assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
+    assert error.details["limit"] == "header_bytes"
 
 
 async def test_a_large_body_is_refused_by_its_length(serve, operations, api):
@@ -582,18 +581,22 @@ async def test_get_and_head_follow_every_redirect(serve, operations, api, method
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-@pytest.mark.parametrize(("status", "expected"), [(301, 301), (302, 302), (303, 303), (307, 200), (308, 200)])
-async def test_other_methods_follow_307_and_308_only(serve, operations, api, method, status, expected):
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_other_methods_become_get_or_are_repeated_or_stop(serve, operations, api, method, status):
+    """RFC 9110, 15.4: 303 is a GET for all, 301 and 302 for POST, as all clients have it; 307 and 308 repeat."""
+
     async def handler(request):
         if request.path == "/x":
             return web.Response(status=status, headers={"Location": "/y"})
         return web.json_response(request.method)
 
     call = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))["x"].handler({}, None)
-    if expected == 200:
+    if status in (307, 308):
         assert (await call).data == method.upper()
+    elif status == 303 or method == "post":
+        assert (await call).data == "GET"
     else:
-        assert (await failure(call)).details["statusCode"] == expected
+        assert (await failure(call)).details["statusCode"] == status
 
 
 async def test_a_body_that_can_be_read_once_is_not_sent_after_a_redirect(serve, operations, api):
@@ -635,18 +638,45 @@ async def test_redirects_end(serve, operations, api):
     assert count == 6
 
 
-async def test_a_post_is_not_repeated_by_302_but_by_307(serve, operations, api):
+@pytest.mark.parametrize(
+    ("status", "expected"), [(302, ["GET", None]), (303, ["GET", None]), (307, ["POST", [1]])]
+)
+async def test_the_body_of_a_post_goes_along_by_307_alone(serve, operations, api, status, expected):
     async def handler(request):
         if request.path == "/x":
-            raise (web.HTTPFound if wanted == 302 else web.HTTPTemporaryRedirect)("/y")
-        return web.json_response([request.method, await request.json()])
+            return web.Response(status=status, headers={"Location": "/y"})
+        return web.json_response([request.method, await request.json() if request.can_read_body else None])
 
     found = operations(api(POST), await serve(handler))
-    wanted = 302
-    error = await failure(found["x"].handler({"body": [1]}, None))
-    assert error.details["statusCode"] == 302
-    wanted = 307
-    assert (await found["x"].handler({"body": [1]}, None)).data == ["POST", [1]]
+    assert (await found["x"].handler({"body": [1]}, None)).data == expected
+
+
+async def test_a_body_goes_to_no_other_origin_than_the_configured_ones(serve, operations, api):
+    seen = []
+
+    async def other(request):
+        seen.append(await request.read())
+        return web.json_response("there")
+
+    async def handler(request):
+        raise web.HTTPTemporaryRedirect(f"{elsewhere}/y")
+
+    elsewhere, base = await serve(other), await serve(handler)
+    error = await failure(operations(api(POST), base)["x"].handler({"body": {"password": "s3cret"}}, None))
+    assert error.details["statusCode"] == 307
+    assert elsewhere in error.message
+    assert seen == []
+    found = operations(api(POST), base, origins=[elsewhere])
+    assert (await found["x"].handler({"body": 1}, None)).data == "there"
+
+
+async def test_a_redirect_to_a_link_local_address_is_refused_from_a_private_one_too(serve, operations, api):
+    async def handler(request):
+        raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
+
+    found = operations(api(GET), await serve(handler), trusted=True)
+    error = await failure(found["x"].handler({}, None))
+    assert "link-local" in error.message
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "javascript:1", "http://[", "ftp://127.0.0.1/"])
@@ -749,20 +779,6 @@ async def test_a_put_whose_body_can_be_read_once_is_not_tried_again(serve, opera
     assert count == 1
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("0", 0), (" 120 ", 120), ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("-1", None), ("1.5", None), ("soon", None),
-     ("9" * 20, None), ("", None), (None, None)],
-)  # fmt: skip
-def test_retry_after_is_seconds_or_a_date(value, seconds):
-    assert retry_after(value) == seconds
-
-
-def test_a_date_to_come_is_the_seconds_until_then():
-    date = email.utils.format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    assert 3590 < retry_after(date) <= 3600
-
-
 async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, api, monkeypatch):
     bounds = []
 
@@ -770,7 +786,7 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, 
         bounds.append((low, high))
         return low
 
-    monkeypatch.setattr("operad_openapi._http.client.random.uniform", uniform)
+    monkeypatch.setattr("operad.retries.random.uniform", uniform)
 
     async def handler(request):
         return web.Response(status=503)

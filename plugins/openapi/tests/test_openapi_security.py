@@ -213,3 +213,30 @@ async def test_an_answer_without_a_token_is_an_error(serve, operations, api):
     found = operations(document, await serve(handler), auth=OAUTH)
     with pytest.raises(CallError, match="access_token"):
         await found["get_x"].handler({}, None)
+
+
+async def test_a_caller_cannot_make_a_key_in_the_query_disappear(serve, operations, api):
+    """A parameter whose text holds that of the credential is not the credential."""
+    schemes = {"k": {"type": "apiKey", "in": "query", "name": "key"}}
+    parameters = [{"name": "apikey", "in": "query", "schema": {"type": "string"}}]
+    document = api(
+        {"get /x": {"operationId": "x", "parameters": parameters, "security": [{"k": []}]}},
+        components={"securitySchemes": schemes},
+    )
+    found = operations(document, await serve(echo), auth={"type": "apiKey", "token": "abc"})
+    envelope = await found["x"].handler({"apikey": "abcdef"}, None)
+    assert envelope.data["query"] == "apikey=abcdef&key=abc"
+
+
+async def test_a_redirect_that_repeats_the_key_gets_it_once(serve, operations, api):
+    async def handler(request):
+        if request.path == "/x":
+            raise web.HTTPFound(f"/y?{request.rel_url.raw_query_string}&more=1")
+        return await echo(request)
+
+    schemes = {"k": {"type": "apiKey", "in": "query", "name": "key"}}
+    document = api(
+        {"get /x": {"operationId": "x", "security": [{"k": []}]}}, components={"securitySchemes": schemes}
+    )
+    found = operations(document, await serve(handler), auth={"type": "apiKey", "token": "abc"})
+    assert (await found["x"].handler({}, None)).data["query"] == "key=abc&more=1"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from operad.plugin import RetryPolicy
     from operad_openapi.api import from_openapi, from_openapi_file, from_openapi_url
-    from operad_openapi.config import HTTPAuth, HTTPLimits, HTTPServiceConfig, RetryPolicy
+    from operad_openapi.config import HTTPAuth, HTTPLimits, HTTPServiceConfig
     from operad_openapi.envelopes import HTTPResponseMeta, http_envelope
     from operad_openapi.fs import LocalFS, OpenAPIFS
     from operad_openapi.operations import OpenAPIOperations

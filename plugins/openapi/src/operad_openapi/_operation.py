@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -144,8 +145,9 @@ class DocumentOperation:
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request)
         try:
-            async for chunk in chunks_of(response):
-                yield chunk
+            async with aclosing(chunks_of(response)) as pieces:
+                async for chunk in pieces:
+                    yield chunk
         finally:
             response.close()
 
@@ -163,16 +165,17 @@ class DocumentOperation:
             if last_event_id:
                 request.headers["Last-Event-ID"] = last_event_id
             may_resume = config.reconnect and request.method == "GET" and self.stream_type == EVENT_STREAM
+            was_open = False
+            parser = SSEParser(max_event_size=config.limits.event_bytes)
             try:
                 response = await self._open_stream(request)
+                was_open = True
                 try:
                     if response.status == 204:  # the server asks not to come back
                         return
-                    parser = SSEParser(max_event_size=config.limits.event_bytes)
                     items = self._items(response, request, parser, is_text=is_text)
                     try:
                         async for envelope in items:
-                            failures = 0
                             last_event_id = parser.last_event_id
                             yield envelope
                     finally:
@@ -181,12 +184,14 @@ class DocumentOperation:
                         return
                 finally:
                     response.close()
-                last_event_id, wait_ms = parser.last_event_id, parser.retry or wait_ms
+                last_event_id = parser.last_event_id
             except CallError as error:
-                failures += 1
+                # What was open is resumed; what cannot be opened is tried as often as any request.
+                failures = 0 if was_open else failures + 1
                 lost = error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
                 if not may_resume or not lost or failures > config.retries.attempts:
                     raise
+            wait_ms = wait_ms if parser.retry is None else parser.retry
             await asyncio.sleep(wait_ms / 1000)
 
     async def _open(self, request: Request) -> ClientResponse:
@@ -237,20 +242,15 @@ class DocumentOperation:
             async for record in records:
                 yield ResponseEnvelope(record, HTTPResponseMeta(*shared))
             return
-        async for chunk in chunks_of(response):
-            try:
-                events = parser.feed(chunk)
-            except SSEEventTooLargeError as error:
-                message = f"{where}: an event is larger than {limits.event_bytes} bytes (limit event_bytes)"
-                details = {"limit": "event_bytes", "bytes": limits.event_bytes}
-                raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details) from error
-            for event in events:
-                if event.data == _DONE and not is_text:
-                    parser.retry = -1  # the end, said by the stream itself: there is nothing to resume
-                    return
-                yield ResponseEnvelope(
-                    _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
-                )
+        async with aclosing(chunks_of(response)) as chunks:
+            async for chunk in chunks:
+                for event in _fed(parser, chunk, where, limits.event_bytes):
+                    if event.data == _DONE and not is_text:
+                        parser.retry = -1  # the end, said by the stream itself: there is nothing to resume
+                        return
+                    yield ResponseEnvelope(
+                        _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
+                    )
 
     async def _requested(self, input: Any, context: OperationContext | None) -> Request:
         """The request for an input and its caller. Raises `CallError`."""
@@ -319,6 +319,15 @@ class DocumentOperation:
             return credentials
 
         return authorize
+
+
+def _fed(parser: SSEParser, chunk: bytes, where: str, limit: int) -> list[SSEEvent]:
+    try:
+        return parser.feed(chunk)
+    except SSEEventTooLargeError as error:
+        message = f"{where}: an event is larger than {limit} bytes (limit event_bytes)"
+        details = {"limit": "event_bytes", "bytes": limit}
+        raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details) from error
 
 
 async def _maybe_await(value: Any) -> Any:

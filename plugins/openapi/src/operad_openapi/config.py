@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import attrs
 
+from operad import ConfigError
+from operad.plugin import RetryPolicy
+
 AuthType = Literal["bearer", "apiKey", "basic", "oauth2"]
 _AUTH_TYPES = ("bearer", "apiKey", "basic", "oauth2")
 
@@ -55,28 +58,6 @@ def _snake_case(name: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class RetryPolicy:
-    """When a request is sent again: GET, HEAD, PUT and DELETE, and what carries an ``Idempotency-Key``.
-
-    Connection failures and the statuses 408, 429, 502, 503 and 504 are retried, after ``Retry-After`` or a random
-    time up to ``backoff * 2 ** attempt`` seconds, if the call's deadline leaves room for it.
-    """
-
-    attempts: int = attrs.field(default=2, validator=attrs.validators.ge(0))
-    """How many times more, at most."""
-    backoff: float = attrs.field(default=0.25, validator=attrs.validators.ge(0))
-    """Seconds."""
-    max_delay: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
-    """Seconds; a ``Retry-After`` beyond it is not waited for."""
-
-
-def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-    if isinstance(value, RetryPolicy):
-        return value
-    return RetryPolicy(attempts=value) if isinstance(value, int) else RetryPolicy(**value)
-
-
-@attrs.frozen(kw_only=True)
 class HTTPLimits:
     """Bounds; each is named in the error that it causes."""
 
@@ -93,6 +74,18 @@ class HTTPLimits:
     connections: int = 100
     """Connections open at once, streams included; further calls wait."""
     redirects: int = 5
+    header_bytes: int = 64 * 1024
+    """The largest header of a response."""
+
+
+def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
+    return RetryPolicy.of(value)
+
+
+def _proxy(value: str | None) -> str | None:
+    if value is None or value == "environment" or value.startswith(("http://", "https://")):
+        return value
+    raise ConfigError('proxy: expected an http or https URL, or "environment"')
 
 
 def _limits(value: HTTPLimits | Mapping[str, Any]) -> HTTPLimits:
@@ -120,7 +113,7 @@ class HTTPOptions:
     idle_timeout: float | None = attrs.field(default=None, validator=_at_least(0))
     """Seconds that a stream may be silent. ``None``: no bound."""
     retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
-    """A policy, or the number of further attempts."""
+    """A policy, a table of one, or the number of further attempts."""
     limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
     include: list[str] = attrs.field(factory=list)
     """Only these operations: a glob of names, ``tag:…``, ``path:…``, ``method:…``, or ``GET /path/*``."""
@@ -146,7 +139,17 @@ class HTTPOptions:
     session: Any = None
     """An ``aiohttp.ClientSession`` to use instead of an own one; it is not closed."""
     ssl: Any = None
-    """An ``ssl.SSLContext``; with a client certificate it satisfies ``mutualTLS``."""
+    """An ``ssl.SSLContext`` instead of the four options of TLS; it satisfies ``mutualTLS``."""
+    tls_ca: str | None = None
+    """A file of certificates to trust instead of the system's (PEM)."""
+    tls_cert: str | None = None
+    """A file with the client's own certificate (PEM); it satisfies ``mutualTLS``."""
+    tls_key: str | None = None
+    """A file with its key, if that is not in the file of the certificate."""
+    tls_verify: bool = True
+    """Whether the server's certificate is checked."""
+    proxy: str | None = attrs.field(default=None, repr=False, converter=_proxy)
+    """The URL of an HTTP proxy, or ``environment`` for what ``HTTP_PROXY`` and its kin say."""
     request_headers: Callable[[Any], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
     """``OperationContext`` -> more headers for this call; may be ``async``."""
     credentials_for: Callable[[Any], HTTPAuth | None] | None = attrs.field(default=None, repr=False)

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from operad import SourceError
-from operad.plugin import SourceContext, SourceSession
-from operad_openapi.config import HTTPOptions, HTTPServiceConfig, RetryPolicy
+from operad.plugin import RetryPolicy, SourceContext, SourceSession
+from operad_openapi.config import HTTPOptions, HTTPServiceConfig
 
 
 @attrs.frozen(kw_only=True)
@@ -50,8 +50,9 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
     if not isinstance(spec, Mapping) and not is_url(spec):
         spec = context.path(_from_home(os.fspath(spec)))
     shared = {field.name: getattr(config, field.name) for field in attrs.fields(HTTPOptions)}
-    if config.upload_root is not None:
-        shared["upload_root"] = str(context.path(config.upload_root))
+    for name in ("upload_root", "tls_ca", "tls_cert", "tls_key"):
+        if shared[name] is not None:
+            shared[name] = str(context.path(_from_home(shared[name])))
     shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
     namespace = context.namespace or _namespace_of(spec)
     service = HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)

@@ -32,3 +32,13 @@ def is_private_host(host: str | None) -> bool:
         # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers: nobody needs them in a document.
         return re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", host) is not None
     return not address.is_global or address.is_multicast
+
+
+def is_link_local_host(host: str | None) -> bool:
+    """Whether ``host`` is written as an address of this link: 169.254.0.0/16, fe80::/10."""
+    try:
+        address = ipaddress.ip_address((host or "").strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_link_local

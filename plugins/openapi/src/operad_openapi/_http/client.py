@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from operad import CallError, ErrorCode
+from operad import ErrorCode
+from operad.plugin import RateLimits
 from operad_openapi._document.origins import origin_of
-from operad_openapi._http.failures import host_of, network_failure, retry_after
+from operad_openapi._http.failures import network_failure
+from operad_openapi._http.redirects import STATUSES, Gate, redirected
+from operad_openapi._http.tls import tls_of
 from operad_openapi._request.request import Credentials, Request
 from operad_openapi.config import HTTPOptions
 
@@ -22,25 +22,31 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession, ClientTimeout
     from yarl import URL
 
-_RETRIED_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_RETRIED_STATUSES = frozenset({408, 429, 502, 503, 504})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# What may follow a redirect to another origin: anything else could be a secret.
-_PUBLIC_HEADERS = ("Accept", "Content-Type")
-USER_AGENT = "operad-openapi"
+    from operad_openapi._http.session import Proxies, Sessions
+
 _NO_CREDENTIALS = Credentials()
 
 
 class HTTPClient:
     """Sends the requests of one source.
 
-    The session is made when the first request is sent, and closed by `aclose`.
+    A session is made when the first request is sent, and closed by `aclose`.
     """
 
     def __init__(self, options: HTTPOptions, *, trusted: bool = False) -> None:
         self._options = options
         self._trusted = trusted
+        self._tls = tls_of(options)
+        self._origins = frozenset(map(origin_of, options.origins))
+        self._gate = Gate(options.limits.redirects, trusted, self.guard)
+        self._limits = RateLimits() if options.retries.rate_limit else None
         self._session: ClientSession | None = None
+        self._sessions: Sessions | None = None
+        self._proxies: Proxies | None = None
+        self._middlewares: tuple[Any, ...] = ()
+        """Of the session, as far as it is ours."""
+        self._given: dict[str, Any] = {}
+        """Options of each request."""
         self._encoded_url: Callable[[str], URL]
         """Takes a URL as it is; there once the session is."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -55,35 +61,30 @@ class HTTPClient:
             self._namers[host] = namer
 
     async def aclose(self) -> None:
-        """Close the session; idempotent. A session that the configuration brought stays open."""
-        session, self._session = self._session, None
-        if session is not None and session is not self._options.session:
-            await session.close()
+        """Close the sessions; idempotent. A session that the configuration brought stays open."""
+        self._session = None
+        sessions, self._sessions = self._sessions, None
+        if sessions is not None:
+            await sessions.aclose()
 
     def _open_session(self, loop: asyncio.AbstractEventLoop) -> ClientSession:
         """The session for calls in ``loop``, kept for the next ones."""
         from yarl import URL
 
+        from operad_openapi._http.session import Proxies, Sessions, request_options, send_once
+
+        options = self._options
         self._loop = loop
         self._encoded_url = partial(URL, encoded=True)
-        if self._options.session is not None:
-            self._session = given = cast("ClientSession", self._options.session)
-            return given
-        import aiohttp
-
-        from operad_openapi._http.resolving import GuardedResolver
-
-        connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(self._namers.get),
-            limit=self._options.limits.connections,
-            ssl=True if self._options.ssl is None else self._options.ssl,
-        )
-        self._session = made = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
-            headers={"User-Agent": USER_AGENT},
-            timeout=aiohttp.ClientTimeout(total=self._options.timeout, sock_connect=self._options.connect_timeout),
-        )
+        if self._sessions is None:
+            self._sessions = Sessions(options, self._tls, self._namers.get)
+            if options.proxy is not None:
+                self._proxies = Proxies(options.proxy)
+            if options.session is not None:
+                self._given = request_options(options)
+            else:
+                self._middlewares = (send_once,)
+        self._session = made = self._sessions.of(loop)
         return made
 
     async def send(self, request: Request) -> ClientResponse:
@@ -96,11 +97,17 @@ class HTTPClient:
         refreshed = False
         loop = asyncio.get_running_loop()
         started = loop.time()
+        policy = self._options.retries
         while True:
             credentials = _NO_CREDENTIALS if request.authorize is None else await request.authorize()
+            if self._limits is not None:
+                await self._wait_for_limits(request, credentials, started)
+            delay: float | None
             try:
                 # Awaited here, not in a coroutine of its own: most requests need nothing but this.
                 response = await self._sending(request, credentials, loop)
+                if self._limits is not None:
+                    self._limits.observe(_counted(request, credentials), response.status, response.headers)
                 if response.status >= 300:
                     response = await self._follow(request, credentials, response, started)
             except Exception as error:
@@ -108,9 +115,8 @@ class HTTPClient:
                 if failure is None:
                     raise
                 self._limit(request, started)
-                delay = self._jitter(attempt)
-                is_lost = failure.code == ErrorCode.UNAVAILABLE and self._may_repeat(request, attempt)
-                if not is_lost or not _fits(delay, request.deadline):
+                delay = self._delay(request, attempt) if failure.code == ErrorCode.UNAVAILABLE else None
+                if delay is None or not _fits(delay, request.deadline):
                     if failure is error:
                         raise
                     raise failure from error
@@ -124,28 +130,32 @@ class HTTPClient:
                     can_refresh()
                     response.close()
                     continue
-                if response.status not in _RETRIED_STATUSES or not self._may_repeat(request, attempt):
-                    return response
-                wished = retry_after(response.headers.get("Retry-After"))
-                delay = self._jitter(attempt) if wished is None else wished
-                if delay > self._options.retries.max_delay or not _fits(delay, request.deadline):
+                delay = self._delay(request, attempt, response)
+                if delay is None or delay > policy.max_delay or not _fits(delay, request.deadline):
                     return response
                 response.close()
             attempt += 1
             await asyncio.sleep(delay)
 
-    def _jitter(self, attempt: int) -> float:
-        """Seconds to wait before sending again: at random, so that many callers do not come back together."""
-        policy = self._options.retries
-        return random.uniform(0, min(policy.max_delay, policy.backoff * 2**attempt))  # noqa: S311  # no secret
-
-    def _may_repeat(self, request: Request, attempt: int) -> bool:
-        """Whether sending the request once more does no more than sending it once, and was asked for."""
-        return (
-            attempt < self._options.retries.attempts
-            and (request.method in _RETRIED_METHODS or "Idempotency-Key" in request.headers)
-            and _is_replayable(request)
+    def _delay(self, request: Request, attempt: int, response: ClientResponse | None = None) -> float | None:
+        """Seconds to wait before the request is sent again; ``None`` to give up."""
+        if not _is_replayable(request):
+            return None
+        return self._options.retries.wait(
+            attempt,
+            request.method,
+            None if response is None else response.status,
+            None if response is None else response.headers,
+            repeatable="Idempotency-Key" in request.headers,
         )
+
+    async def _wait_for_limits(self, request: Request, credentials: Credentials, started: float) -> None:
+        """Wait where the server has said that nothing may be asked of it now, if that is not for long."""
+        assert self._limits is not None
+        wait = self._limits.wait(_counted(request, credentials))
+        self._limit(request, started)
+        if 0 < wait <= self._options.retries.max_delay and _fits(wait, request.deadline):
+            await asyncio.sleep(wait)
 
     def _limit(self, request: Request, started: float) -> None:
         """Make the attempts to come share the time of the first, and end with the call."""
@@ -160,60 +170,24 @@ class HTTPClient:
         self, request: Request, credentials: Credentials, response: ClientResponse, started: float
     ) -> ClientResponse:
         """The response that a redirect leads to; any other one as it is."""
-        if response.status not in _REDIRECTS or "Location" not in response.headers:
+        if response.status not in STATUSES or "Location" not in response.headers:
             return response
         left = self._options.limits.redirects
-        origin, first = origin_of(request.url), request
+        first = request
         self._limit(request, started)
-        while response.status in _REDIRECTS and (location := response.headers.get("Location")):
-            repeats = response.status in (307, 308) and _is_replayable(request)
-            if request.method not in ("GET", "HEAD") and not repeats:
+        while response.status in STATUSES and (location := response.headers.get("Location")):
+            target = await self._gate.target(response, location, left)
+            following = redirected(request, response.status, target, self._origins)
+            if following is None:
                 return response
-            target = await self._target(response, location, left)
             response.close()
             left -= 1
-            if origin_of(target) != origin:
-                # Another origin gets neither credentials nor anything that a caller or configuration set.
-                kept = {name: request.headers[name] for name in _PUBLIC_HEADERS if name in request.headers}
-                headers = type(request.headers)(kept)
-                request = attrs.evolve(request, url=target, headers=headers, cookies=[], authorize=None)
+            request = following
+            if request.authorize is None:
                 credentials = _NO_CREDENTIALS
-                origin = origin_of(target)
-            else:
-                request = attrs.evolve(request, url=target)
             first.redirected_to = target.partition("?")[0]
             response = await self._once(request, credentials)
         return response
-
-    async def _target(self, response: ClientResponse, location: str, left: int) -> str:
-        """Where a redirect may lead. Raises `CallError` for where it must not."""
-        from yarl import URL
-
-        from operad_openapi._http.resolving import is_private
-
-        def refuse(reason: str) -> CallError:
-            response.close()
-            message = f"{response.method} {host_of(str(response.url))} answered {response.status}: {reason}"
-            return CallError(
-                ErrorCode.EXECUTION_ERROR, message, {"statusCode": response.status, "message": message}
-            )
-
-        if left <= 0:
-            raise refuse(f"more than {self._options.limits.redirects} redirects (limit redirects)")
-        try:
-            target = response.url.join(URL(location))
-        except ValueError as error:
-            raise refuse("its Location is not a URL") from error
-        if target.scheme not in ("http", "https") or not target.host:
-            raise refuse(f"a redirect to scheme {target.scheme!r} is not followed")
-        if response.url.scheme == "https" and target.scheme == "http":
-            raise refuse("a redirect from https to http is not followed")
-        source = response.url.host or ""
-        if target.host != source and not self._trusted:
-            if await is_private(target.host) and not await is_private(source):
-                raise refuse(f"a redirect into the private address {target.host} is not followed")
-            self.guard(target.host, source)
-        return str(target.with_fragment(None))
 
     async def _once(self, request: Request, credentials: Credentials) -> ClientResponse:
         try:
@@ -232,9 +206,8 @@ class HTTPClient:
         if session is None:
             session = self._open_session(loop)
         url = request.url
-        for pair in credentials.query:
-            if pair not in url:  # the Location of a redirect may repeat it
-                url += ("&" if "?" in url else "?") + pair
+        if credentials.query:
+            url = _with_query(url, credentials.query, is_redirected=request.is_redirected)
         headers = request.headers
         cookies = request.cookies + credentials.cookies if credentials.cookies else request.cookies
         body = request.body
@@ -242,12 +215,16 @@ class HTTPClient:
             headers = headers.copy()
             headers.update(credentials.headers)
             if cookies:
-                headers["Cookie"] = "; ".join(cookies)
+                headers["Cookie"] = _joined_cookies(headers.get("Cookie", ""), cookies)
             if body is not None:
                 headers["Content-Type"] = body.content_type
                 if body.data is None and body.length is not None:
                     headers["Content-Length"] = str(body.length)
-        options: dict[str, Any] = {}
+        options = self._given.copy()
+        if self._proxies is not None:
+            options["proxy"] = self._proxies.of(origin_of(url))
+        if credentials.middlewares:
+            options["middlewares"] = (*credentials.middlewares, *self._middlewares)
         if body is not None:
             options["data"] = body.data if body.stream is None else body.stream()
         if request.is_stream or request.deadline is not None or self._options.session is not None:
@@ -265,6 +242,29 @@ class HTTPClient:
             total = max(0.001, request.deadline - asyncio.get_running_loop().time())
         connect = self._options.connect_timeout
         return ClientTimeout(total=total, sock_connect=connect, sock_read=request.idle_timeout)
+
+
+def _counted(request: Request, credentials: Credentials) -> tuple[str, int]:
+    """Whom a server counts requests for: the credential, never kept itself."""
+    shown = (*sorted(credentials.headers.items()), *credentials.query, *credentials.cookies)
+    return origin_of(request.url), hash(shown)
+
+
+def _with_query(url: str, pairs: list[str], *, is_redirected: bool) -> str:
+    """``url`` with the credentials of a query, which the Location of a redirect may repeat."""
+    base, mark, query = url.partition("?")
+    present = query.split("&") if is_redirected else []
+    added = [pair for pair in pairs if pair not in present]
+    return f"{base}{mark or '?'}{'&'.join(filter(None, [query, *added]))}" if added else url
+
+
+def _joined_cookies(configured: str, cookies: list[str]) -> str:
+    """One header for the configured cookies and those of the call, which win where they have a name in common."""
+    if not configured:
+        return "; ".join(cookies)
+    names = {pair.partition("=")[0] for cookie in cookies for pair in cookie.split("; ")}
+    kept = [pair for pair in configured.split("; ") if pair.partition("=")[0].strip() not in names]
+    return "; ".join([*kept, *cookies])
 
 
 def _is_replayable(request: Request) -> bool:

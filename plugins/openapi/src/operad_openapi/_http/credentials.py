@@ -15,6 +15,7 @@ from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.origins import is_private_host, origin_of
 from operad_openapi._document.security import scheme_of
+from operad_openapi._http.tls import has_certificate
 from operad_openapi._http.tokens import Token, TokenFetch
 from operad_openapi._request.request import Applier, Credentials
 from operad_openapi._request.text import check_cookie_text, check_header_value, percent_encode
@@ -59,7 +60,7 @@ class Authenticator:
         own = self._options.credentials.get(name)
         kind = scheme.get("type")
         if kind == "mutualTLS":
-            return _nothing if self._options.ssl is not None else None
+            return _nothing if has_certificate(self._options) else None
         credential = own or auth
         if credential is None:
             return None

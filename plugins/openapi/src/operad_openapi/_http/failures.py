@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-import email.utils
-import time
-
 from operad import CallError, ErrorCode
 from operad_openapi._document.origins import origin_of
-
-
-def retry_after(value: str | None) -> float | None:
-    """The seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3)."""
-    if value is None:
-        return None
-    value = value.strip()
-    if value.isascii() and value.isdigit() and len(value) < 10:
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
 
 
 def host_of(url: str) -> str:
@@ -40,34 +24,54 @@ def network_failure(error: Exception, method: str, url: str, timeout: float | No
 
 def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
     """The `CallError` for a failure below HTTP; it names the server, never the whole URL."""
+    from operad_openapi._http.session import LostConnectionError
+
+    if isinstance(error, LostConnectionError) and error.__cause__ is not None:
+        error = error.__cause__
+    code, reason = _in_words(error, timeout)
+    details: dict[str, object] = {"method": method, "url": url.partition("?")[0]}
+    if code == ErrorCode.PAYLOAD_TOO_LARGE:
+        details["limit"] = "header_bytes"
+    return CallError(code, f"{method} {host_of(url)}{reason}", details)
+
+
+def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, str]:
+    """The code, and the end of a sentence that begins with method and server."""
     import aiohttp
 
-    where = f"{method} {host_of(url)}"
-    details = {"method": method, "url": url.partition("?")[0]}
-    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
-        within = "in time" if timeout is None else f"within {timeout} s"
-        return CallError(ErrorCode.TIMEOUT, f"{where} did not answer {within}", details)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return ErrorCode.TIMEOUT, ": the connection was not made in time"
     if isinstance(error, aiohttp.ServerTimeoutError):
-        kind = (
-            "the connection was not made" if isinstance(error, aiohttp.ConnectionTimeoutError) else "no data came"
-        )
-        return CallError(ErrorCode.TIMEOUT, f"{where}: {kind} in time", details)
+        return ErrorCode.TIMEOUT, ": no data came in time"
+    if isinstance(error, TimeoutError):
+        within = "in time" if timeout is None else f"within {timeout} s"
+        return ErrorCode.TIMEOUT, f" did not answer {within}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: its certificate is not valid: {error}", details)
+        return ErrorCode.UNAVAILABLE, f": its certificate is not valid: {error}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return ErrorCode.UNAVAILABLE, ": cannot connect to the proxy"
     if isinstance(error, aiohttp.ClientConnectorError):
         reason = error.os_error.strerror or str(error.os_error)
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: cannot connect: {reason}", details)
+        return ErrorCode.UNAVAILABLE, f": cannot connect: {reason}"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return ErrorCode.UNAVAILABLE, f": the proxy refuses: {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientPayloadError):
-        cause = error.__cause__
-        if isinstance(cause, aiohttp.http_exceptions.ContentEncodingError):
-            return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the compressed body is broken", details)
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection broke off within the response", details)
+        return ErrorCode.UNAVAILABLE, ": the connection broke off within the response"
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the server closed the connection", details)
+        return ErrorCode.UNAVAILABLE, ": the server closed the connection"
     if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: the connection was lost: {error}", details)
+        return ErrorCode.UNAVAILABLE, f": the connection was lost: {error}"
     if isinstance(error, aiohttp.ClientResponseError):
-        return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: the response is not HTTP: {error.message}", details)
+        if _is_caused_by(error, aiohttp.http_exceptions.LineTooLong):
+            return ErrorCode.PAYLOAD_TOO_LARGE, ": a header of the response is too large (limit header_bytes)"
+        return ErrorCode.EXECUTION_ERROR, f": the response is not HTTP: {error.message}"
     if isinstance(error, OSError):
-        return CallError(ErrorCode.UNAVAILABLE, f"{where}: {error}", details)
-    return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {type(error).__name__}: {error}", details)
+        return ErrorCode.UNAVAILABLE, f": {error}"
+    return ErrorCode.EXECUTION_ERROR, f": {type(error).__name__}: {error}"
+
+
+def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None

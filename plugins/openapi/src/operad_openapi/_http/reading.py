@@ -1,32 +1,67 @@
-"""Bodies of responses, within bounds."""
+"""Bodies of responses: unpacked, and within bounds."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from operad import CallError, ErrorCode
+from operad_openapi._http.decoding import Decoder, TruncatedError, decoder_of
 from operad_openapi._http.failures import host_of, network_error, network_failure
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 
-async def chunks_of(response: ClientResponse) -> AsyncIterator[bytes]:
-    """The chunks of a body as they come. Raises `CallError`."""
+async def chunks_of(response: ClientResponse) -> AsyncGenerator[bytes, None]:
+    """The chunks of a body as they come, unpacked. Raises `CallError`."""
     import aiohttp
 
+    decoder = _decoder(response)
     try:
         async for chunk in response.content.iter_any():
-            yield chunk
+            if decoder is None:
+                yield chunk
+            else:
+                for piece in _unpacked(decoder, chunk, response):
+                    yield piece
+        if decoder is not None:
+            decoder.finish()
+    except TruncatedError as error:
+        raise _failed(response, ErrorCode.UNAVAILABLE, "the connection broke off within the response") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise network_error(error, response.method, str(response.url)) from error
+
+
+def _decoder(response: ClientResponse) -> Decoder | None:
+    encoding = response.headers.get("Content-Encoding")
+    if encoding is None:
+        return None
+    try:
+        return decoder_of(encoding)
+    except ValueError as error:
+        response.close()
+        raise _failed(response, ErrorCode.EXECUTION_ERROR, str(error)) from error
+
+
+def _unpacked(decoder: Decoder, chunk: bytes, response: ClientResponse) -> Iterator[bytes]:
+    pieces = decoder.feed(chunk)
+    while True:
+        try:
+            piece = next(pieces, None)
+        except Exception as error:  # zlib, brotli and zstd have errors of their own each, with no base in common
+            response.close()
+            raise _failed(response, ErrorCode.EXECUTION_ERROR, "the compressed body is broken") from error
+        if piece is None:
+            return
+        yield piece
 
 
 async def read_body(
     response: ClientResponse, limit: int, name: str = "response_bytes", timeout: float | None = None
 ) -> bytes:
-    """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, decompressed or not."""
+    """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, compressed or not."""
     length = response.content_length
     if length is not None and length > limit:
         response.close()
@@ -38,12 +73,12 @@ async def read_body(
             return content.read_nowait() if content.is_eof() else await response.read()
         pieces: list[bytes] = []
         size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                response.close()
-                raise _too_large(response, limit, name)
-            pieces.append(chunk)
+        async with aclosing(chunks_of(response)) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(response, limit, name)
+                pieces.append(chunk)
     except Exception as error:
         response.close()
         failure = network_failure(error, response.method, str(response.url), timeout)
@@ -58,16 +93,22 @@ async def read_head(response: ClientResponse, limit: int) -> bytes:
     pieces: list[bytes] = []
     left = limit
     try:
-        async for chunk in chunks_of(response):
-            pieces.append(chunk[:left])
-            left -= len(chunk)
-            if left <= 0:
-                break
+        async with aclosing(chunks_of(response)) as chunks:
+            async for chunk in chunks:
+                pieces.append(chunk[:left])
+                left -= len(chunk)
+                if left <= 0:
+                    break
     except CallError:
         pass  # the status is the news; a body that breaks off does not hide it
     if left <= 0:
         response.close()
     return b"".join(pieces)
+
+
+def _failed(response: ClientResponse, code: ErrorCode, reason: str) -> CallError:
+    message = f"{response.method} {host_of(str(response.url))}: {reason}"
+    return CallError(code, message, {"method": response.method, "url": str(response.url).partition("?")[0]})
 
 
 def _too_large(response: ClientResponse, limit: int, name: str) -> CallError:

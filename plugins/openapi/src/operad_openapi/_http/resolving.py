@@ -13,7 +13,7 @@ from collections.abc import Callable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from operad_openapi._document.origins import is_private_host
+from operad_openapi._document.origins import is_link_local_host, is_private_host
 
 
 class GuardedResolver(AbstractResolver):
@@ -36,7 +36,9 @@ class GuardedResolver(AbstractResolver):
         if namer is None or not any(is_private_host(address["host"]) for address in found):
             return found
         if await is_private(namer):
-            return found
+            if not any(is_link_local_host(address["host"]) for address in found) or await is_link_local(namer):
+                return found
+            raise OSError(f"{host}, which {namer} named, has a link-local address")
         raise OSError(f"{host}, which {namer} named, has a private address; trusted = true allows that")
 
     async def close(self) -> None:
@@ -45,10 +47,17 @@ class GuardedResolver(AbstractResolver):
 
 async def is_private(host: str | None) -> bool:
     """Whether ``host`` is, or resolves to, an address of a private network."""
-    if is_private_host(host):
-        return True
+    return is_private_host(host) or any(map(is_private_host, await _addresses(host)))
+
+
+async def is_link_local(host: str | None) -> bool:
+    """Whether ``host`` is, or resolves to, an address of this link, such as a cloud's metadata service."""
+    return is_link_local_host(host) or any(map(is_link_local_host, await _addresses(host)))
+
+
+async def _addresses(host: str | None) -> list[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return False  # it will not connect either
-    return any(is_private_host(str(address[4][0])) for address in found)
+        return []  # it will not connect either
+    return [str(address[4][0]) for address in found]

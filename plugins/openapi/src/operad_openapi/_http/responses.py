@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from operad import CallError, ErrorCode
+from operad.plugin import retry_after
 from operad_openapi._document.mediatypes import charset_of, essence, is_json
-from operad_openapi._http.failures import retry_after
 from operad_openapi._http.reading import chunks_of, read_head
 from operad_openapi.envelopes import join_headers
 
@@ -101,9 +102,10 @@ async def failure_of(response: ClientResponse, limit: int, where: object) -> Cal
 async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncIterator[Any]:
     """The values of JSON lines, or of a JSON text sequence (RFC 7464), as they come. Raises `CallError`."""
     records = _Records(b"\x1e" if "json-seq" in kind else b"\n", limit, where)
-    async for chunk in chunks_of(response):
-        for record in records.feed(chunk):
-            yield _decode_json(record, kind, where)
+    async with aclosing(chunks_of(response)) as chunks:
+        async for chunk in chunks:
+            for record in records.feed(chunk):
+                yield _decode_json(record, kind, where)
     for record in records.close():
         yield _decode_json(record, kind, where)
 

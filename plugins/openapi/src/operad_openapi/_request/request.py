@@ -29,6 +29,8 @@ class Request:
     """Of the event loop's clock, in s; set when a request is sent again."""
     expires: float | None = None
     """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
+    is_redirected: bool = False
+    """Whether the URL is that of a redirect: it may hold what a credential adds already."""
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 
@@ -61,6 +63,8 @@ class Credentials:
     cookies: list[str] = attrs.field(factory=list, repr=False)
     refresh: Callable[[], None] | None = None
     """Forgets a fetched token: the server refused it."""
+    middlewares: tuple[Any, ...] = ()
+    """Of aiohttp: what has to see the answer to know what to send (HTTP Digest)."""
 
 
 Applier = Callable[[Credentials], Awaitable[None]]

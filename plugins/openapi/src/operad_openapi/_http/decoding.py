@@ -1,0 +1,153 @@
+"""Compressed bodies, unpacked in pieces of a bounded size: a body that was cut off is no body (RFC 9110, 8.4).
+
+aiohttp could unpack them itself, but takes a gzip body for whole that ends before its end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, Protocol
+
+PIECE = 256 * 1024
+"""The most bytes that one piece has."""
+_GZIP = 31  # wbits: a gzip member of any window
+
+
+class TruncatedError(ValueError):
+    """The body ended before its end."""
+
+
+class Decoder(Protocol):
+    """Unpacks a body, chunk by chunk."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What ``data`` unpacks to. Raises an error of the library for what is broken."""
+        ...
+
+    def finish(self) -> None:
+        """The body is over. Raises `TruncatedError` if it should go on."""
+        ...
+
+
+def decoder_of(encoding: str) -> Decoder | None:
+    """What unpacks a body of that ``Content-Encoding``; ``None`` if there is nothing to unpack.
+
+    Raises:
+        ValueError: the encoding is unknown, or its package is not installed.
+    """
+    name = encoding.strip().lower().removeprefix("x-")
+    if name in ("", "identity"):
+        return None
+    if name not in _DECODERS:
+        raise ValueError(f'the content encoding "{encoding[:100]}" is unknown')
+    try:
+        return _DECODERS[name]()
+    except ImportError as error:
+        raise ValueError(
+            f'the content encoding "{name}" needs a package that is not installed: {error}'
+        ) from error
+
+
+class _Zlib:
+    """gzip (RFC 1952), of any number of members, and deflate: with the header of zlib (RFC 1950), or without."""
+
+    def __init__(self, wbits: int | None) -> None:
+        self._wbits = wbits
+        self._decoder: Any = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            decoder = self._decoder
+            if decoder is None:
+                # The low half of zlib's first byte is 8; what begins otherwise is bare, against the standard.
+                wbits = self._wbits or (zlib.MAX_WBITS if data[0] & 0xF == 8 else -zlib.MAX_WBITS)
+                decoder = self._decoder = zlib.decompressobj(wbits)
+            elif decoder.eof:
+                if self._wbits is None:
+                    return  # deflate has one member; what follows belongs to nobody
+                data = data.lstrip(b"\0")  # padding
+                if not data:
+                    return
+                decoder = self._decoder = zlib.decompressobj(self._wbits)
+            yield from _inflate(decoder, data)
+            data = decoder.unused_data
+
+    def finish(self) -> None:
+        if self._decoder is not None and not self._decoder.eof:
+            raise TruncatedError("the compressed body ended before its end")
+
+
+def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:
+    while True:
+        piece = decoder.decompress(data, PIECE)
+        if piece:
+            yield piece
+        data = decoder.unconsumed_tail
+        # Without input left there may still be output that did not fit into the piece.
+        if decoder.eof or (not data and len(piece) < PIECE):
+            return
+
+
+class _Brotli:
+    """br (RFC 7932)."""
+
+    def __init__(self) -> None:
+        try:
+            module = import_module("brotlicffi")
+        except ImportError:
+            module = import_module("brotli")
+        self._decoder: Any = module.Decompressor()
+        self._fed = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._fed = self._fed or bool(data)
+        while True:
+            piece = self._decoder.process(data, output_buffer_limit=PIECE)
+            if piece:
+                yield piece
+            data = b""
+            if self._decoder.is_finished() or self._decoder.can_accept_more_data():
+                return
+
+    def finish(self) -> None:
+        if self._fed and not self._decoder.is_finished():
+            raise TruncatedError("the compressed body ended before its end")
+
+
+class _Zstandard:
+    """zstd (RFC 8878), of any number of frames."""
+
+    def __init__(self) -> None:
+        try:
+            self._module: Any = import_module("compression.zstd")  # Python 3.14
+        except ImportError:
+            self._module = import_module("backports.zstd")
+        self._decoder: Any = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._decoder is None or self._decoder.eof:
+                self._decoder = self._module.ZstdDecompressor()
+            decoder = self._decoder
+            while True:
+                piece = decoder.decompress(data, PIECE)
+                if piece:
+                    yield piece
+                data = b""
+                if decoder.eof or decoder.needs_input:
+                    break
+            data = decoder.unused_data if decoder.eof else b""
+
+    def finish(self) -> None:
+        if self._decoder is not None and not self._decoder.eof:
+            raise TruncatedError("the compressed body ended before its end")
+
+
+_DECODERS: dict[str, Callable[[], Decoder]] = {
+    "gzip": lambda: _Zlib(_GZIP),
+    "deflate": lambda: _Zlib(None),
+    "br": _Brotli,
+    "zstd": _Zstandard,
+}

@@ -1,0 +1,101 @@
+"""Redirects: which are followed, with what, and where they must not lead (RFC 9110, 15.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import attrs
+
+from operad import CallError, ErrorCode
+from operad_openapi._document.origins import origin_of
+from operad_openapi._http.failures import host_of
+from operad_openapi._request.request import Request
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+STATUSES = frozenset({301, 302, 303, 307, 308})
+# What may follow to another origin: anything else could be a secret.
+_PUBLIC_HEADERS = ("Accept", "Content-Type")
+
+
+def redirected(request: Request, status: int, target: str, origins: Collection[str]) -> Request | None:
+    """The request that a redirect asks for; ``None`` if it is not to be sent.
+
+    303 asks for a GET, whatever the method was; 301 and 302 do of a POST, by what all clients have made of them;
+    307 and 308 repeat the request, a body to no origin but its own and the configured ones: it may hold anything.
+
+    Args:
+        request: what was redirected.
+        status: by which.
+        target: the URL to go to.
+        origins: further origins that credentials and bodies may be sent to.
+    """
+    method, body = request.method, request.body
+    if status == 303 or (status in (301, 302) and method == "POST"):
+        method, body = ("HEAD" if method == "HEAD" else "GET"), None
+    elif method not in ("GET", "HEAD") and status in (301, 302):
+        return None
+    is_home = origin_of(target) == origin_of(request.url)
+    if body is not None and not (body.replayable and (is_home or origin_of(target) in origins)):
+        return None
+    if is_home:
+        return attrs.evolve(request, url=target, method=method, body=body, is_redirected=True)
+    kept = {name: request.headers[name] for name in _PUBLIC_HEADERS if name in request.headers}
+    headers = type(request.headers)(kept)
+    return attrs.evolve(
+        request,
+        url=target,
+        method=method,
+        body=body,
+        headers=headers,
+        cookies=[],
+        authorize=None,
+        is_redirected=True,
+    )
+
+
+@attrs.frozen(eq=False)
+class Gate:
+    """Says where redirects may lead."""
+
+    redirects: int
+    """The most that are followed (limit ``redirects``)."""
+    trusted: bool
+    guard: Callable[[str, str], None]
+    """Remembers who named a host: see `GuardedResolver`."""
+
+    async def target(self, response: ClientResponse, location: str, left: int) -> str:
+        """The URL of a redirect. Raises `CallError` for one that must not be followed."""
+        from yarl import URL
+
+        from operad_openapi._http.resolving import is_link_local, is_private
+
+        def refuse(reason: str) -> CallError:
+            response.close()
+            message = f"{response.method} {host_of(str(response.url))} answered {response.status}: {reason}"
+            return CallError(
+                ErrorCode.EXECUTION_ERROR, message, {"statusCode": response.status, "message": message}
+            )
+
+        if left <= 0:
+            raise refuse(f"more than {self.redirects} redirects (limit redirects)")
+        try:
+            target = response.url.join(URL(location))
+        except ValueError as error:
+            raise refuse("its Location is not a URL") from error
+        if target.scheme not in ("http", "https") or not target.host:
+            raise refuse(f"a redirect to scheme {target.scheme!r} is not followed")
+        if response.url.scheme == "https" and target.scheme == "http":
+            raise refuse("a redirect from https to http is not followed")
+        source = response.url.host or ""
+        if target.host != source:
+            if await is_link_local(target.host) and not await is_link_local(source):
+                # Of private addresses the one that hands out the credentials of a cloud's machine.
+                raise refuse(f"a redirect to the link-local address {target.host} is not followed")
+            if not self.trusted:
+                if await is_private(target.host) and not await is_private(source):
+                    raise refuse(f"a redirect into the private address {target.host} is not followed")
+                self.guard(target.host, source)
+        return str(target.with_fragment(None))

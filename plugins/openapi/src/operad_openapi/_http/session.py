@@ -1,0 +1,145 @@
+"""Sessions of aiohttp: one per event loop, with the proxy, the TLS and the bounds of the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import urllib.request
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from operad_openapi._http.resolving import GuardedResolver
+from operad_openapi.config import HTTPOptions
+
+USER_AGENT = "operad-openapi"
+
+
+class LostConnectionError(aiohttp.ClientError):
+    """The connection was lost before an answer; what it was lost by is the cause."""
+
+
+async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request as often as we are asked to: aiohttp repeats some by itself, on errors of these types."""
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise LostConnectionError(str(error)) from error
+
+
+def request_options(options: HTTPOptions) -> dict[str, Any]:
+    """What each request of a session that the configuration brought is told, since the session was not."""
+    return {
+        "skip_auto_headers": ("Content-Type",),
+        "auto_decompress": False,
+        "max_line_size": options.limits.header_bytes,
+        "max_field_size": options.limits.header_bytes,
+    }
+
+
+class Sessions:
+    """The sessions of one source: calls of several event loops, one after the other or at once, have one each.
+
+    Args:
+        options: of the source.
+        tls: what servers are trusted, as aiohttp takes it.
+        namer_of: the host that named a host, or ``None``; see `GuardedResolver`.
+    """
+
+    def __init__(
+        self, options: HTTPOptions, tls: ssl.SSLContext | bool, namer_of: Callable[[str], str | None]
+    ) -> None:
+        self._options = options
+        self._tls = tls
+        self._namer_of = namer_of
+        self._open: dict[asyncio.AbstractEventLoop, _Kept] = {}
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
+        """The session for calls in ``loop``, which is the running one."""
+        if self._options.session is not None:
+            return cast("aiohttp.ClientSession", self._options.session)
+        for other in [other for other in self._open if other.is_closed()]:
+            del self._open[other]  # closed with its loop
+        if loop not in self._open:
+            self._open[loop] = _Kept(self._made())
+        return self._open[loop].session
+
+    def _made(self) -> aiohttp.ClientSession:
+        limits = self._options.limits
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._namer_of), limit=limits.connections, ssl=self._tls
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
+            headers={"User-Agent": USER_AGENT},
+            skip_auto_headers=("Content-Type",),
+            auto_decompress=False,
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
+            middlewares=(send_once,),
+            timeout=aiohttp.ClientTimeout(total=self._options.timeout, sock_connect=self._options.connect_timeout),
+        )
+
+    async def aclose(self) -> None:
+        """Close all of them; idempotent."""
+        current = asyncio.get_running_loop()
+        while self._open:
+            loop, kept = self._open.popitem()
+            if loop is current:
+                await kept.aclose()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(kept.aclose(), loop))
+
+
+class _Kept:
+    """A session that is closed with its event loop at the latest: ``asyncio.run`` closes open async generators."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+        self._keeper = _keep(session)
+        # The loop gets to know the generator when it begins, and it begins without waiting for anything.
+        with contextlib.suppress(StopIteration):
+            self._keeper.__anext__().send(None)
+
+    async def aclose(self) -> None:
+        """Close the session."""
+        await self._keeper.aclose()
+
+
+async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+class Proxies:
+    """Which proxy a request takes: the configured one, or what the environment says of its origin."""
+
+    def __init__(self, proxy: str | None) -> None:
+        self._proxy = proxy
+        self._of: dict[str, str | None] = {}
+
+    def of(self, origin: str) -> str | None:
+        """The URL of the proxy for requests to ``origin``; ``None`` for none."""
+        if self._proxy != "environment":
+            return self._proxy
+        if origin not in self._of:
+            self._of[origin] = _from_environment(origin)
+        return self._of[origin]
+
+
+def _from_environment(origin: str) -> str | None:
+    """What ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say."""
+    parts = urlsplit(origin)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy is None or urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"

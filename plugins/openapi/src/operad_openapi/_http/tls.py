@@ -1,0 +1,31 @@
+"""TLS of a source: whom it trusts, and what it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from operad_openapi.config import HTTPOptions
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def tls_of(options: HTTPOptions) -> ssl.SSLContext | bool:
+    """What aiohttp takes for ``ssl``. Raises `ConfigError` for a file that cannot be used."""
+    if options.ssl is not None:
+        return cast("ssl.SSLContext", options.ssl)
+    if options.tls_ca is None and options.tls_cert is None and options.tls_key is None:
+        return options.tls_verify
+    from operad.plugin import client_tls  # brings ssl along, which most documents are loaded without
+
+    context = client_tls(options.tls_ca, options.tls_cert, options.tls_key)
+    assert context is not None
+    if not options.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = context.verify_mode.CERT_NONE
+    return context
+
+
+def has_certificate(options: HTTPOptions) -> bool:
+    """Whether a client certificate is configured, as far as one can know."""
+    return options.ssl is not None or options.tls_cert is not None

@@ -1,0 +1,298 @@
+"""How requests travel: as often as asked, whole, through a proxy, under the TLS of the configuration."""
+
+import asyncio
+import base64
+import gc
+import ssl
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import trustme
+from aiohttp import web
+
+from operad import CallError, ConfigError, ErrorCode
+from operad_openapi import HTTPServiceConfig, from_openapi
+
+GET = {"get /x": {"operationId": "x"}}
+
+
+async def failure(call) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await call
+    return caught.value
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "get"])
+async def test_a_request_without_a_body_has_no_content_type(serve, operations, api, method):
+    async def handler(request):
+        return web.json_response([request.headers.get("Content-Type"), await request.text()])
+
+    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
+    assert (await found["x"].handler({}, None)).data == [None, ""]
+
+
+@pytest.mark.parametrize(
+    ("method", "retries", "expected"),
+    [("get", 0, 1), ("put", 0, 1), ("delete", 0, 1), ("options", 2, 1), ("get", 2, 3), ("post", 2, 1)],
+)
+async def test_a_lost_connection_is_tried_as_often_as_the_policy_says(
+    serve_raw, operations, api, method, retries, expected
+):
+    count = 0
+
+    async def talk(reader, writer):
+        nonlocal count
+        count += 1
+        writer.transport.abort()
+
+    policy = {"attempts": retries, "backoff": 0}
+    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve_raw(talk), retries=policy)
+    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.UNAVAILABLE
+    assert count == expected
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+@pytest.mark.parametrize("cut", [1, 2])
+async def test_a_compressed_body_that_was_cut_off_is_no_answer(serve, operations, api, encoding, cut):
+    import zlib
+
+    data = "\n".join(f"row {n},{n * n % 977}" for n in range(5000)).encode()
+    if encoding == "br":
+        whole = pytest.importorskip("brotli").compress(data)
+    elif encoding == "zstd":
+        whole = pytest.importorskip("backports.zstd").compress(data)
+    else:
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+        whole = packer.compress(data) + packer.flush()
+
+    async def handler(request):
+        body = whole[: len(whole) // cut]
+        return web.Response(body=body, headers={"Content-Encoding": encoding, "Content-Type": "text/csv"})
+
+    call = operations(api(GET), await serve(handler), retries=0)["x"].handler({}, None)
+    if cut == 1:
+        assert (await call).data == data.decode()
+    else:
+        assert (await failure(call)).code == ErrorCode.UNAVAILABLE
+
+
+async def test_gzip_of_several_members_is_read_to_its_end(serve, operations, api):
+    import gzip
+
+    async def handler(request):
+        body = gzip.compress(b"first,") + gzip.compress(b"second") + b"\0" * 8
+        return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "text/plain"})
+
+    found = operations(api(GET), await serve(handler))
+    assert (await found["x"].handler({}, None)).data == "first,second"
+
+
+async def test_long_headers_are_read_up_to_a_limit_with_a_name(serve, operations, api):
+    async def handler(request):
+        return web.json_response(1, headers={"Link": "x" * 20_000})
+
+    base = await serve(handler)
+    envelope = await operations(api(GET), base)["x"].handler({}, None)
+    assert len(envelope.meta.headers["link"]) == 20_000
+    error = await failure(operations(api(GET), base, limits={"header_bytes": 10_000})["x"].handler({}, None))
+    assert (error.code, error.details["limit"]) == (ErrorCode.PAYLOAD_TOO_LARGE, "header_bytes")
+    assert "xxx" not in error.message
+
+
+async def test_a_method_is_repeated_after_the_statuses_that_the_policy_allows_it(serve, operations, api):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        return web.Response(status=429, headers={"Retry-After": "0"}) if count == 1 else web.json_response(count)
+
+    document = api({"post /x": {"operationId": "x"}})
+    found = operations(document, await serve(handler), retries={"also": {"POST": [429]}})
+    assert (await found["x"].handler({}, None)).data == 2
+
+
+async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(serve, operations, api, monkeypatch):
+    slept = []
+    real = asyncio.sleep
+
+    async def sleep(seconds, *args):
+        slept.append(seconds)
+        await real(0, *args)
+
+    async def handler(request):
+        return web.json_response(1, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "4"})
+
+    found = operations(api(GET), await serve(handler), retries={"rate_limit": True})
+    monkeypatch.setattr("operad_openapi._http.client.asyncio.sleep", sleep)
+    await found["x"].handler({}, None)
+    assert not [seconds for seconds in slept if seconds > 1]
+    await found["x"].handler({}, None)
+    [waited] = [seconds for seconds in slept if seconds > 1]
+    assert waited <= 4
+
+
+async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operations, api, events_ok):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(f"retry: 1\nid: {count}\ndata: {count}\n\n".encode())
+        if count == 1:
+            request.transport.abort()
+        elif count == 2:
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+    document = api({"get /x": {"operationId": "x", "responses": events_ok}})
+    found = operations(document, await serve(handler), reconnect=True, retries=0)
+    assert [envelope.data async for envelope in found["x"].handler({}, None)] == [1, 2]
+
+
+# --- proxies -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def proxy(serve_raw):
+    """An HTTP proxy that answers itself; its URL, and the heads of requests that it saw."""
+    seen = []
+
+    async def talk(reader, writer):
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n"proxy"')
+        await writer.drain()
+
+    async def start():
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        servers.append(server)
+        return server.sockets[0].getsockname()[1]
+
+    async def connected(reader, writer):
+        seen.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        await talk(reader, writer)
+        writer.close()
+
+    servers = []
+    yield await start(), seen
+    for server in servers:
+        server.close()
+
+
+async def test_a_configured_proxy_gets_the_requests_and_its_own_credential(proxy, operations, api):
+    port, seen = proxy
+    found = operations(api(GET), "http://api.example.test", proxy=f"http://user:pass@127.0.0.1:{port}")
+    assert (await found["x"].handler({}, None)).data == "proxy"
+    assert seen[0].startswith("GET http://api.example.test/x HTTP/1.1")
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:pass').decode()}" in seen[0]
+
+
+async def test_the_environment_names_the_proxy_if_it_is_asked(proxy, serve, operations, api, monkeypatch):
+    async def handler(request):
+        return web.json_response("direct")
+
+    port, seen = proxy
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    base = await serve(handler)
+    found = operations(api(GET), "http://api.example.test", proxy="environment")
+    assert (await found["x"].handler({}, None)).data == "proxy"
+    assert (await operations(api(GET), base, proxy="environment")["x"].handler({}, None)).data == "direct"
+    assert (await operations(api(GET), base)["x"].handler({}, None)).data == "direct"
+    assert len(seen) == 1
+
+
+async def test_a_proxy_that_is_not_there_is_unavailable_and_its_password_in_no_message(operations, api):
+    found = operations(api(GET), "http://api.example.test", proxy="http://u:s3cret@127.0.0.1:1", retries=0)
+    error = await failure(found["x"].handler({}, None))
+    assert (error.code, "proxy" in error.message, "s3cret" in error.message) == (
+        ErrorCode.UNAVAILABLE,
+        True,
+        False,
+    )
+    assert "s3cret" not in repr(HTTPServiceConfig(namespace="a", proxy="http://u:s3cret@127.0.0.1:1"))
+
+
+def test_a_proxy_of_another_kind_is_refused_when_it_is_configured():
+    with pytest.raises(ConfigError, match="proxy: expected an http or https URL"):
+        HTTPServiceConfig(namespace="a", proxy="socks5://127.0.0.1:1")
+
+
+# --- TLS ---------------------------------------------------------------------------------------------
+
+
+async def test_files_say_whom_to_trust_and_what_to_show(operations, api, tmp_path):
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+
+    async def handler(request):
+        return web.json_response(request.transport.get_extra_info("peercert") is not None)
+
+    app = web.Application()
+    app.router.add_get("/x", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    base = f"https://localhost:{runner.addresses[0][1]}"
+    own = authority.issue_cert("client@example.test")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
+    own.private_key_pem.write_to_path(tmp_path / "own.key")
+    shown = {"tls_cert": str(tmp_path / "own.pem"), "tls_key": str(tmp_path / "own.key")}
+    try:
+        found = operations(api(GET), base, tls_ca=str(tmp_path / "ca.pem"), **shown)
+        assert (await found["x"].handler({}, None)).data is True
+        assert (await operations(api(GET), base, tls_verify=False, **shown)["x"].handler({}, None)).data is True
+        error = await failure(operations(api(GET), base, retries=0, **shown)["x"].handler({}, None))
+        assert "certificate is not valid" in error.message
+    finally:
+        await runner.cleanup()
+
+
+def test_a_file_of_tls_that_is_not_there_is_named_when_the_source_is_made(api):
+    with pytest.raises(ConfigError, match=r"nowhere\.pem"):
+        from_openapi(api(GET), HTTPServiceConfig(namespace="a", tls_ca="/nowhere.pem"))
+
+
+# --- event loops -------------------------------------------------------------------------------------
+
+
+def test_one_event_loop_after_another_leaves_no_session_open(api):
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "1")
+            self.end_headers()
+            self.wfile.write(b"1")
+
+        def log_message(self, *_):
+            pass
+
+    async def once():
+        assert (await found[0].handler({}, None)).data == 1
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    base = f"http://127.0.0.1:{server.server_port}"
+    found = from_openapi(api(GET), HTTPServiceConfig(namespace="a", base_url=base))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            for _ in range(3):
+                asyncio.run(once())
+            gc.collect()
+        asyncio.run(found.aclose())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
