@@ -17,7 +17,7 @@ PROJECTS = {
 CONTRIBUTES = {
     "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
-    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
+    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},

@@ -26,11 +26,12 @@ PROMISED = {
         default_fetch discover
     """,
     "operad.plugin": """
-        ASGIApplication Admission CallClient CallError Capabilities ConfigError DEFAULT_NAMESPACE Delivery EnvelopeKind
-        ErrorCode Event Link LinkDownError NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink PayloadTooLargeError ProtocolError RateLimits Registration RetryPolicy
-        Server Source SourceContext SourceSession Transport TransportError TransportFactory check_options
-        client_tls decode encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol retry_after
-        safe_names to_json
+        ASGIApplication Admission CallClient CallError Capabilities ConfigError DEFAULT_NAMESPACE Delivery
+        EnvelopeKind ErrorCode Event Link LinkDownError NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink
+        PayloadTooLargeError ProtocolError RateLimits Registration RetryPolicy Server SharedDefinitions Source
+        SourceContext SourceSession Transport TransportError TransportFactory check_options client_tls decode
+        encode from_json hookimpl json_safe lazy_schema mask_error may_list protocol retry_after safe_names
+        to_json
     """,
     "operad.testing": """
         ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from operad.names import safe_names
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
     from operad.retries import RateLimits, RetryPolicy, retry_after
+    from operad.schemas.bundling import SharedDefinitions
 
 __all__ = [
     "DEFAULT_NAMESPACE",
@@ -59,6 +60,7 @@ __all__ = [
     "Registration",
     "RetryPolicy",
     "Server",
+    "SharedDefinitions",
     "Source",
     "SourceContext",
     "SourceSession",
@@ -87,6 +89,7 @@ _LATER = {
     "ProtocolError": "protocol",
     "RateLimits": "retries",
     "RetryPolicy": "retries",
+    "SharedDefinitions": "schemas.bundling",
     "check_options": "config.options",
     "client_tls": "config.options",
     "decode": "protocol",

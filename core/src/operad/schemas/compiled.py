@@ -11,13 +11,12 @@ from operad.schemas.casting import Casting
 from operad.schemas.checking import Checks
 from operad.schemas.explaining import invented, readable, too_deep
 from operad.schemas.members import Call
-from operad.schemas.nodes import ref_name, refs_of
 from operad.schemas.reader import Closure, SchemaLimitError, Store
 from operad.schemas.references import dialect_of, parse_pointer
 from operad.schemas.schema import SchemaError
 from operad.schemas.values import MAX_DATA_DEPTH, is_deeper
 
-__all__ = ["Compiled", "Store", "bundle", "closure_of", "dialect_of"]
+__all__ = ["Compiled", "Store", "closure_of", "dialect_of"]
 
 logger = logging.getLogger("operad.schemas.schema")
 
@@ -160,61 +159,3 @@ def _casting(store: Store) -> Casting:
             store.casting = Casting(Checks(store.bodies, store.heavy))
         casting: Casting = store.casting
         return casting
-
-
-def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
-    """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
-    used = dialect_of(raw) or dialect_of(document) or dialect or "2020-12"
-    store = Store(raw if document is None else document, used, annotations=True)
-    closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
-    names: dict[str, str] = {}
-    for name in closure.names:
-        names[name] = _export_name(closure.store.location(name), set(names.values()))
-    bodies = {name: _renamed(closure.bodies[name], names) for name in closure.names}
-    root: dict[str, Any] | bool = bodies.pop(closure.root)
-    if isinstance(root, bool):
-        return root
-    if any(closure.root in refs_of(closure.bodies[name]) for name in closure.names):
-        bodies[closure.root] = root
-        root = {"$ref": f"#/$defs/{_token(names[closure.root])}"}
-    if bodies:
-        root = {**root, "$defs": {names[name]: body for name, body in bodies.items()}}
-    return root
-
-
-def _export_name(location: tuple[Any, ...], taken: set[str]) -> str:
-    words = [token for token in location if isinstance(token, str)]
-    base = words[-1] if words else "root"
-    name, count = base, 2
-    while name in taken:
-        name, count = f"{base}{count}", count + 1
-    return name
-
-
-def _token(name: str) -> str:
-    from urllib.parse import quote
-
-    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~$&+,;=@!*'()")
-
-
-def _renamed(node: Any, names: dict[str, str], values: bool = False) -> Any:
-    """A copy of a normal form with the names of `names`; inside `const` and the like nothing is a reference."""
-    if isinstance(node, list):
-        return [_renamed(item, names, values) for item in node]
-    if not isinstance(node, dict):
-        return node
-    out: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "$ref" and isinstance(value, str) and not values:
-            out[key] = f"#/$defs/{_token(names[ref_name(node)])}"
-        elif key == "$siblings" and not values:
-            continue
-        elif (
-            key in ("properties", "patternProperties", "dependentSchemas")
-            and not values
-            and isinstance(value, dict)
-        ):
-            out[key] = {name: _renamed(child, names) for name, child in value.items()}
-        else:
-            out[key] = _renamed(value, names, values or key in ("const", "enum", "default", "examples", "example"))
-    return out

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
+    from operad.schemas.bundling import SharedDefinitions
     from operad.schemas.compiled import Compiled
 
 __all__ = ["UNKNOWN", "Change", "Dialect", "Schema", "SchemaError", "from_schema", "lazy_schema"]
@@ -136,12 +137,16 @@ class Schema:
         result = self.cast(value)
         return result, changes(value, result)
 
-    def bundled(self) -> dict[str, Any] | bool:
-        """A self-contained copy in JSON Schema 2020-12 with its annotations, what it refers to in `$defs`."""
-        from operad.schemas.compiled import bundle
+    def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
+        """A self-contained copy in JSON Schema 2020-12 with its annotations, what it refers to in `$defs`.
+
+        With `shared`, what it refers to is there, once for all schemas that are bundled with it.
+        """
+        from operad.schemas.bundling import bundle
 
         raw = self.raw
-        return bundle(raw, self._document, self._pointer, self._dialect)
+        export = bundle if shared is None else shared.add
+        return export(raw, self._document, self._pointer, self._dialect)
 
     def published(self) -> dict[str, Any] | bool:
         """What to show to others: the schema as it was given where that stands for itself, else `bundled`.

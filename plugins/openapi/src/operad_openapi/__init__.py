@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from operad_openapi.fs import LocalFS, OpenAPIFS
     from operad_openapi.operations import OpenAPIOperations
     from operad_openapi.pagination import paginate
+    from operad_openapi.serving import OpenAPIApplication, OpenAPIServerConfig, to_openapi
     from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
 # Loaded when asked for, so that the plugin can be found without paying for what it does not use yet.
@@ -21,8 +22,10 @@ _MODULES = {
     "HTTPResponseMeta": "envelopes",
     "HTTPServiceConfig": "config",
     "LocalFS": "fs",
+    "OpenAPIApplication": "serving",
     "OpenAPIFS": "fs",
     "OpenAPIOperations": "operations",
+    "OpenAPIServerConfig": "serving",
     "RetryPolicy": "config",
     "SSEEvent": "sse",
     "SSEEventTooLargeError": "sse",
@@ -32,6 +35,7 @@ _MODULES = {
     "from_openapi_url": "api",
     "http_envelope": "envelopes",
     "paginate": "pagination",
+    "to_openapi": "serving",
 }
 
 __all__ = [
@@ -40,8 +44,10 @@ __all__ = [
     "HTTPResponseMeta",
     "HTTPServiceConfig",
     "LocalFS",
+    "OpenAPIApplication",
     "OpenAPIFS",
     "OpenAPIOperations",
+    "OpenAPIServerConfig",
     "RetryPolicy",
     "SSEEvent",
     "SSEEventTooLargeError",
@@ -51,6 +57,7 @@ __all__ = [
     "from_openapi_url",
     "http_envelope",
     "paginate",
+    "to_openapi",
 ]
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from operad.plugin import EnvelopeKind, Source, hookimpl
+from operad.plugin import EnvelopeKind, Server, Source, hookimpl
+from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi.envelopes import HTTP_KIND
 from operad_openapi.source import OpenAPISourceConfig, load
+
+if TYPE_CHECKING:
+    from operad.plugin import ASGIApplication
 
 
 @hookimpl
@@ -26,3 +31,21 @@ def operad_sources() -> Iterable[Source]:
             description="A REST API described by an OpenAPI document (2.0, 3.0, 3.1, 3.2; JSON or YAML).",
         ),
     )
+
+
+@hookimpl
+def operad_servers() -> Iterable[Server]:
+    """The server ``openapi``."""
+    return (Server("openapi", _serve, OpenAPIServerConfig, _application, "/"),)
+
+
+def _application(registry: Any, config: Any) -> ASGIApplication:
+    from operad_openapi._serving.application import OpenAPIApplication
+
+    return OpenAPIApplication(registry, config)
+
+
+async def _serve(registry: Any, config: Any) -> None:
+    from operad_openapi._serving.running import serve
+
+    await serve(registry, config)

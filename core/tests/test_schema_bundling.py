@@ -1,0 +1,62 @@
+"""Schemas for export that share their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operad import from_schema
+from operad.plugin import SharedDefinitions
+
+DOCUMENT: dict[str, Any] = {
+    "components": {
+        "schemas": {
+            "Pet": {"type": "object", "properties": {"owner": {"$ref": "#/components/schemas/Owner"}}},
+            "Owner": {"type": "object", "properties": {"pets": {"items": {"$ref": "#/components/schemas/Pet"}}}},
+            "Tree": {"type": "object", "properties": {"left": {"$ref": "#/components/schemas/Tree"}}},
+        }
+    }
+}
+
+
+def of_document(name: str, document: Any = DOCUMENT) -> Any:
+    return from_schema({"$ref": f"#/components/schemas/{name}"}, document=document)
+
+
+def test_a_definition_that_many_schemas_reach_is_there_once() -> None:
+    shared = SharedDefinitions("#/components/schemas/")
+    assert of_document("Pet").bundled(shared) == {"$ref": "#/components/schemas/Pet"}
+    assert from_schema({"items": {"$ref": "#/components/schemas/Owner"}}, document=DOCUMENT).bundled(shared) == {
+        "items": {"$ref": "#/components/schemas/Owner"}
+    }
+    assert shared.definitions == {name: DOCUMENT["components"]["schemas"][name] for name in ("Pet", "Owner")}
+
+
+def test_what_two_documents_say_alike_is_one_definition_and_what_they_say_otherwise_are_two() -> None:
+    same = {"components": {"schemas": dict(DOCUMENT["components"]["schemas"])}}
+    other = {"components": {"schemas": {"Pet": {"type": "string"}}}}
+    shared = SharedDefinitions()
+    roots = [of_document("Pet", document).bundled(shared) for document in (DOCUMENT, same, other)]
+    assert roots == [{"$ref": "#/$defs/Pet"}, {"$ref": "#/$defs/Pet"}, {"$ref": "#/$defs/Pet2"}]
+    assert shared.definitions["Pet2"] == {"type": "string"}
+    assert len(shared.definitions) == 3
+
+
+def test_a_definition_differs_where_only_what_it_refers_to_does() -> None:
+    other = {"components": {"schemas": {**DOCUMENT["components"]["schemas"], "Owner": {"type": "null"}}}}
+    shared = SharedDefinitions()
+    assert of_document("Pet").bundled(shared) != of_document("Pet", other).bundled(shared)
+
+
+def test_a_schema_that_refers_to_itself_becomes_a_definition() -> None:
+    shared = SharedDefinitions()
+    root = from_schema({"type": "object", "properties": {"next": {"$ref": "#"}}}).bundled(shared)
+    assert root == {"$ref": "#/$defs/root"}
+    assert shared.definitions == {"root": {"type": "object", "properties": {"next": {"$ref": "#/$defs/root"}}}}
+
+
+def test_a_reference_to_nothing_says_nothing() -> None:
+    shared = SharedDefinitions()
+    bundled = from_schema({"$ref": "#/components/schemas/Missing"}, document=DOCUMENT).bundled(shared)
+    assert from_schema(
+        {**bundled, "$defs": shared.definitions} if isinstance(bundled, dict) else bundled
+    ).is_valid(1)

@@ -1,0 +1,260 @@
+"""The OpenAPI 3.1 document of a registry: one path per operation, shared definitions as components."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
+from operad.plugin import SharedDefinitions, may_list, to_json
+from operad_openapi._serving.answers import ENVELOPE_TYPE
+from operad_openapi._serving.forms import path_of
+from operad_openapi._serving.options import OpenAPIServerConfig
+from operad_openapi._serving.problems import PROBLEM_TYPE
+from operad_openapi._serving.queries import query_form
+
+logger = logging.getLogger("operad.openapi")
+
+Json = dict[str, Any]
+
+COMPONENTS = "#/components/schemas/"
+_STEP = 0.005
+"""Seconds after which making a document lets others have the loop."""
+_MAX_KEPT = 16
+"""Documents that are kept: one for each set of operations that somebody may see."""
+
+_PROBLEM: Json = {
+    "type": "object",
+    "description": "Problem details (RFC 9457).",
+    "required": ["title", "status", "detail"],
+    "properties": {
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string", "description": "The code of the call's error."},
+        "details": {"description": "More, for a program."},
+        "requestId": {"type": "string"},
+    },
+}
+_PROBLEM_NAME = "OperadProblem"
+_ENVELOPE_NAME = "OperadEnvelope"
+_RESPONSE_HEADERS: Json = {
+    "Operad-Source": {"$ref": "#/components/headers/OperadSource"},
+    "Operad-Meta": {"$ref": "#/components/headers/OperadMeta"},
+    "Operad-Request-Id": {"$ref": "#/components/headers/OperadRequestId"},
+}
+_COMPONENT_HEADERS: Json = {
+    "OperadSource": {"description": "Where the answer came from.", "schema": {"type": "string"}},
+    "OperadMeta": {
+        "description": "The scalar metadata of the answer, as far as they fit into 4 KiB.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+    "OperadRequestId": {"description": "The id of the call, as logs have it.", "schema": {"type": "string"}},
+}
+
+
+class DocumentMaker:
+    """Makes the documents of one registry, and keeps them until its operations change.
+
+    Args:
+        registry: whose operations are described.
+        config: title, version and description.
+        guarded: whether callers can be somebody: then each operation that needs it declares so.
+    """
+
+    def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig, *, guarded: bool) -> None:
+        self._registry = registry
+        self._config = config
+        self._guarded = guarded
+        self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, Sequence[OperationSpec]]] = OrderedDict()
+        self._making = asyncio.Lock()
+        self._skipped: set[str] = set()
+
+    async def text(self, identity: Identity | None, root_path: str) -> bytes:
+        """The document as JSON, with the operations that ``identity`` may call.
+
+        Args:
+            identity: who asks.
+            root_path: where the application is mounted; the document's server.
+        """
+        specs = [spec for spec in self._registry.specs() if may_list(spec.access_control, identity)]
+        async with self._making:  # who asks for the same one at once waits for it
+            key = (root_path, *(id(spec) for spec in specs))
+            if key not in self._kept:
+                # With the specs: their ids stand for them as long as they live.
+                self._kept[key] = to_json(await self._document(specs, root_path)), specs
+                if len(self._kept) > _MAX_KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    async def _document(self, specs: Sequence[OperationSpec], root_path: str) -> Json:
+        writer = _Writer(self._guarded)
+        paths: Json = {}
+        turn = time.perf_counter()
+        for spec in specs:
+            path = path_of(spec.id)
+            if path is None:
+                self._skip(spec)
+                continue
+            paths[path] = writer.path_item(await self._described(spec))
+            if time.perf_counter() - turn > _STEP:
+                await asyncio.sleep(0)
+                turn = time.perf_counter()
+        info: Json = {"title": self._config.title or "operad", "version": self._config.version}
+        if self._config.description:
+            info["description"] = self._config.description
+        namespaces = sorted({spec.namespace for spec in specs})
+        return {
+            "openapi": "3.1.0",
+            "info": info,
+            "x-operad": {"version": 1},
+            "servers": [{"url": root_path or "/"}],
+            "tags": [{"name": namespace} for namespace in namespaces],
+            "paths": paths,
+            "components": writer.components(),
+        }
+
+    async def _described(self, spec: OperationSpec) -> OperationSpec:
+        try:
+            return await self._registry.describe(spec.id) or spec
+        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others described
+            logger.warning("%s cannot be described: %s", spec.id, error)
+            return spec
+
+    def _skip(self, spec: OperationSpec) -> None:
+        if spec.id not in self._skipped:
+            self._skipped.add(spec.id)
+            logger.warning("%s is not served over HTTP: no path can hold its id", spec.id)
+
+
+class _Writer:
+    """Writes path items, and collects what they share."""
+
+    def __init__(self, guarded: bool) -> None:
+        self._guarded = guarded
+        self._shared = SharedDefinitions(COMPONENTS)
+        self._shared.definitions.update({_PROBLEM_NAME: _PROBLEM, _ENVELOPE_NAME: _envelope(True)})
+
+    def components(self) -> Json:
+        """What the path items refer to."""
+        components: Json = {
+            "schemas": self._shared.definitions,
+            "headers": _COMPONENT_HEADERS,
+            "responses": {
+                "Problem": _problem_response("The call failed.", {"$ref": COMPONENTS + _PROBLEM_NAME}),
+            },
+        }
+        if self._guarded:
+            components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        return components
+
+    def path_item(self, spec: OperationSpec) -> Json:
+        """POST for every operation; GET, too, where the input is flat."""
+        input_schema = spec.input_schema.bundled(self._shared)
+        shared = self._operation(spec)
+        post: Json = {**shared, "operationId": spec.id, "x-operad": self._mark(spec)}
+        post["requestBody"] = {
+            "required": _needs_body(spec, input_schema),
+            "content": {"application/json": {"schema": input_schema}},
+        }
+        form = query_form(spec, input_schema, self._shared.definitions, COMPONENTS)
+        if form is None:
+            return {"post": post}
+        parameters = [field.declaration() for field in form.fields.values()]
+        return {"get": {**shared, "parameters": parameters}, "post": post}
+
+    def _operation(self, spec: OperationSpec) -> Json:
+        operation: Json = {"tags": [spec.namespace, *(tag for tag in spec.tags if tag != spec.namespace)]}
+        if spec.title:
+            operation["summary"] = spec.title
+        if spec.description:
+            operation["description"] = spec.description
+        if spec.deprecated:
+            operation["deprecated"] = True
+        operation["responses"] = self._responses(spec)
+        if self._guarded and not spec.access_control.is_open:
+            operation["security"] = [{"bearer": []}]
+        return operation
+
+    def _responses(self, spec: OperationSpec) -> Json:
+        output = spec.output_schema.bundled(self._shared)
+        if spec.type is OperationType.SUBSCRIPTION:
+            content: Json = {"text/event-stream": {"schema": output}}
+        else:
+            content = {
+                "application/json": {"schema": output},
+                ENVELOPE_TYPE: {"schema": {"$ref": COMPONENTS + _ENVELOPE_NAME}},
+            }
+            if output is True or output == {}:
+                content["*/*"] = {}  # what an operation answers that says nothing of it may be no JSON at all
+        responses: Json = {"200": {"description": "The answer.", "headers": _RESPONSE_HEADERS, "content": content}}
+        for status, definitions in _by_status(spec.error_schemas).items():
+            responses[str(status)] = self._declared(definitions)
+        responses["4XX"] = {"$ref": "#/components/responses/Problem"}
+        responses["5XX"] = {"$ref": "#/components/responses/Problem"}
+        return responses
+
+    def _mark(self, spec: OperationSpec) -> Json:
+        """What the document says of an operation to another operad."""
+        mark: Json = {"id": spec.id, "type": str(spec.type), "version": spec.version}
+        if spec.idempotent:
+            mark["idempotent"] = True
+        if spec.tags:
+            mark["tags"] = list(spec.tags)
+        if not spec.access_control.is_open:
+            mark["accessControl"] = spec.to_wire(schemas=False)["accessControl"]
+        if spec.error_schemas:
+            mark["errors"] = [self._error(definition) for definition in spec.error_schemas]
+        return mark
+
+    def _error(self, definition: ErrorDefinition) -> Json:
+        mark: Json = {"code": definition.code, "description": definition.description}
+        schema = definition.schema.bundled(self._shared)
+        if schema is not True and schema != {}:
+            mark["schema"] = schema
+        if definition.http_status is not None:
+            mark["httpStatus"] = definition.http_status
+        return mark
+
+    def _declared(self, definitions: Sequence[ErrorDefinition]) -> Json:
+        """The problem of errors that an operation declares; another one of that status may come all the same."""
+        texts = [definition.description or definition.code for definition in definitions]
+        return _problem_response("; ".join(texts), {"$ref": COMPONENTS + _PROBLEM_NAME})
+
+
+def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDefinition]]:
+    found: dict[int, list[ErrorDefinition]] = {}
+    for definition in definitions:
+        status = definition.http_status
+        # A source's own statuses are an upstream's: its 5xx become 502, its 4xx are kept.
+        if status is not None and 400 <= status < 600 and definition.code != ErrorCode.EXECUTION_ERROR:
+            found.setdefault(status, []).append(definition)
+    return found
+
+
+def _problem_response(description: str, schema: Json) -> Json:
+    return {"description": description, "content": {PROBLEM_TYPE: {"schema": schema}}}
+
+
+def _envelope(data: Any) -> Json:
+    return {
+        "type": "object",
+        "description": "The data, and the metadata that tell where they came from.",
+        "required": ["data", "meta"],
+        "properties": {
+            "data": data,
+            "meta": {"type": "object", "required": ["source"], "properties": {"source": {"type": "string"}}},
+        },
+    }
+
+
+def _needs_body(spec: OperationSpec, schema: Any) -> bool:
+    """Whether a call without a body, which is one with an empty object, is no valid one."""
+    if isinstance(schema, dict) and schema.keys() <= {"type", "properties", "required", "additionalProperties"}:
+        return bool(schema.get("required")) or schema.get("type", "object") != "object"
+    return not spec.input_schema.is_valid({})

@@ -1,0 +1,82 @@
+"""Which ``Host`` and ``Origin`` a request may have: a page whose own name leads to 127.0.0.1 gets no answer."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class HostRules:
+    """The rules of one server.
+
+    Args:
+        hosts: names that ``Host`` may have, with or without a port; ``*``: any.
+        origins: origins whose pages may call; ``*``: any.
+    """
+
+    def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+
+    def refusal(
+        self, scope: MutableMapping[str, Any], host: str | None, origin: str | None
+    ) -> tuple[int, str] | None:
+        """The status and the reason with which a request is refused, or ``None``.
+
+        Args:
+            scope: of ASGI; its ``server`` tells the address that the request came to.
+            host: the header ``Host``.
+            origin: the header ``Origin``.
+        """
+        local = is_loopback(scope)
+        if not self._is_host(host, local):
+            what = f'Host "{_shown(host)}" is not served here'
+            return 421, f"{what}; a name that leads here has to be in allowed_hosts"
+        if origin is None or not local or self.allows_origin(origin) or _is_same(origin, host):
+            return None
+        return 403, f'a page of origin "{_shown(origin)}" may not call; allow it in allowed_origins'
+
+    def allows_origin(self, origin: str) -> bool:
+        """Whether pages of an origin may read the answers (CORS)."""
+        return "*" in self._origins or origin.lower() in self._origins
+
+    def _is_host(self, host: str | None, local: bool) -> bool:
+        if "*" in self._hosts or not (local or self._hosts):
+            return True
+        if host is None:
+            return False
+        name = host.lower()
+        bare = _without_port(name)
+        return name in self._hosts or bare in self._hosts or (local and bare in _LOOPBACK_NAMES)
+
+
+def is_loopback(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a request came to an address that only this machine reaches."""
+    server = scope.get("server")
+    if not server:
+        return False
+    try:
+        return ipaddress.ip_address(server[0]).is_loopback
+    except ValueError:
+        return bool(server[0] == "localhost")
+
+
+def _without_port(host: str) -> str:
+    head, colon, port = host.rpartition(":")
+    return head if colon and port.isdigit() else host
+
+
+def _is_same(origin: str, host: str | None) -> bool:
+    """Whether the page came from this very server: behind a proxy the scheme may differ, the name does not."""
+    try:
+        return host is not None and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def _shown(text: str | None) -> str:
+    return "".join(c if c.isprintable() else "?" for c in (text or ""))[:100]

@@ -1,0 +1,114 @@
+"""Errors as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from operad import CallError, ErrorCode, ErrorDefinition
+from operad.plugin import json_safe, to_json
+
+PROBLEM_TYPE = "application/problem+json"
+
+_STATUS: dict[str, int] = {
+    ErrorCode.OPERATION_NOT_FOUND: 404,
+    ErrorCode.ACCESS_DENIED: 403,
+    ErrorCode.VALIDATION_ERROR: 422,
+    ErrorCode.TIMEOUT: 504,
+    ErrorCode.OVERLOADED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.NO_RESPONDERS: 503,
+    ErrorCode.PAYLOAD_TOO_LARGE: 413,
+}
+
+
+class Problem(Exception):
+    """An answer that is no success.
+
+    Args:
+        status: of HTTP.
+        detail: what is wrong and what to do, for a person.
+        code: of a `CallError`, if there is one.
+        details: more, for a program.
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str | None = None,
+        details: Any = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        self.details = details
+        self.headers = tuple(headers)
+
+    def to_json(self, request_id: str = "") -> bytes:
+        """The problem as JSON."""
+        wire: dict[str, Any] = {"title": _title(self.status), "status": self.status, "detail": self.detail}
+        if self.code is not None:
+            wire["code"] = self.code
+        if self.details is not None:
+            wire["details"] = self.details
+        if request_id:
+            wire["requestId"] = request_id
+        try:
+            return to_json(wire)
+        except CallError:  # details that a handler made by hand
+            return to_json(json_safe(wire))
+
+
+def denied(detail: str, *, invalid: bool = False, details: Any = None) -> Problem:
+    """A 401 with the challenge that RFC 9110 asks for; ``invalid``: credentials came (RFC 6750, 3.1)."""
+    challenge = b'Bearer error="invalid_token"' if invalid else b"Bearer"
+    return Problem(
+        401, detail, code=ErrorCode.ACCESS_DENIED, details=details, headers=((b"www-authenticate", challenge),)
+    )
+
+
+def problem_of(error: CallError, declared: Iterable[ErrorDefinition], *, has_identity: bool) -> Problem:
+    """The problem that a call's error is; ``declared`` are the errors of its operation."""
+    status = _status(error, declared)
+    if error.code == ErrorCode.ACCESS_DENIED and status == 403:
+        if not has_identity:
+            return denied(error.message, details=error.details)
+        scopes = (error.details or {}).get("requiredScopes") or (error.details or {}).get("requiredScopesAny")
+        headers = [(b"www-authenticate", _insufficient(scopes))] if isinstance(scopes, list) else []
+        return Problem(403, error.message, code=error.code, details=error.details, headers=headers)
+    headers = []
+    if status in (429, 503):
+        wait = (error.details or {}).get("retryAfter")
+        seconds = wait if isinstance(wait, (int, float)) and 0 <= wait < 86_400 else 1
+        headers.append((b"retry-after", str(max(1, round(seconds))).encode()))
+    return Problem(status, error.message, code=error.code, details=error.details, headers=headers)
+
+
+def _status(error: CallError, declared: Iterable[ErrorDefinition]) -> int:
+    upstream = (error.details or {}).get("statusCode")
+    if type(upstream) is int and error.code == ErrorCode.EXECUTION_ERROR:
+        return upstream if 400 <= upstream < 500 else 502
+    for definition in declared:
+        status = definition.http_status
+        if definition.code == error.code and status is not None and 400 <= status < 600:
+            return status
+    return _STATUS.get(error.code, 500)
+
+
+def _insufficient(scopes: list[Any]) -> bytes:
+    named = " ".join(str(scope) for scope in scopes)
+    safe = "".join(c for c in named if c.isascii() and c.isprintable() and c not in '"\\')
+    return f'Bearer error="insufficient_scope", scope="{safe}"'.encode()
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

@@ -1,0 +1,160 @@
+"""A registry behind a real HTTP server, and operations of many shapes to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import aiohttp
+import uvicorn
+from yarl import URL
+
+from operad import AccessControl, CallError, Identity, OperationContext, OperationSpec, operation
+from operad_openapi import http_envelope
+
+
+class Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def served(app: Any, lifespan: str = "off") -> AsyncIterator[str]:
+    """The base URL of an ASGI application on a free port of 127.0.0.1."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = Server(uvicorn.Config(app, lifespan=lifespan, log_config=None, timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        while not server.started:
+            await asyncio.sleep(0.005)
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        # Not by should_exit, which is looked at ten times a second.
+        task.cancel()
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+        await server.shutdown(sockets=[bound])
+
+
+class Answer(NamedTuple):
+    """A response, read."""
+
+    status: int
+    headers: Mapping[str, str]
+    content_type: str
+    body: bytes
+
+    def json(self) -> Any:
+        """The body's value."""
+        return json.loads(self.body)
+
+
+class Client:
+    """Requests to one server."""
+
+    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
+        self.session = session
+        self.base = base
+
+    async def __call__(self, method: str, path: str, **options: Any) -> Answer:
+        async with self.session.request(method, URL(self.base + path, encoded=True), **options) as response:
+            return Answer(response.status, response.headers, response.content_type, await response.read())
+
+    async def problem(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """The problem that a request ends with."""
+        answer = await self(method, path, **options)
+        assert answer.content_type == "application/problem+json", answer.body
+        problem: dict[str, Any] = answer.json()
+        assert problem["status"] == answer.status
+        return problem
+
+
+@contextlib.asynccontextmanager
+async def client_of(app: Any) -> AsyncIterator[Client]:
+    """A client of an application behind a server."""
+    async with served(app) as base, aiohttp.ClientSession() as session:
+        yield Client(session, base)
+
+
+@operation(namespace="shop", type="query", tags=["math"])
+async def add(a: Annotated[int, "The first."], b: int = 2) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@operation(namespace="shop", type="query")
+async def find(
+    names: list[str],
+    ratio: float | None = None,
+    text: str | None = None,
+    on: bool = False,
+    where: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    return {"names": names, "ratio": ratio, "text": text, "on": on, "where": where}
+
+
+@operation(namespace="shop")
+async def order(items: list[dict[str, int]], note: str = "") -> dict[str, Any]:
+    return {"items": len(items), "note": note}
+
+
+@operation(namespace="shop")
+async def crash() -> None:
+    raise KeyError("the password is hunter2")
+
+
+@operation(
+    namespace="shop",
+    error_schemas=[
+        {"code": "SOLD_OUT", "description": "Nothing is left.", "httpStatus": 409, "schema": {"type": "object"}}
+    ],
+)
+async def buy() -> None:
+    raise CallError("SOLD_OUT", "sold out", {"left": 0})
+
+
+@operation(namespace="shop")
+async def upstream(status: int) -> None:
+    raise CallError("EXECUTION_ERROR", f"GET /x: {status}", {"statusCode": status, "body": "no"})
+
+
+@operation(namespace="shop", type="query")
+async def picture() -> Any:
+    return http_envelope(b"\x89PNG", content_type="image/png", headers={"x-up": "1"}, url="http://up/x")
+
+
+@operation(namespace="shop", type="subscription")
+async def count(n: int = 3) -> AsyncIterator[int]:
+    for number in range(n):
+        yield number
+
+
+@operation(namespace="shop", type="subscription")
+async def breaks(n: int = 1) -> AsyncIterator[int]:
+    for number in range(n):
+        yield number
+    raise CallError("EXECUTION_ERROR", "it broke")
+
+
+@operation(
+    namespace="admin", type="query", access_control=AccessControl(required_scopes=["admin"]), description="Secret."
+)
+async def secret() -> str:
+    return "42"
+
+
+async def who(input: Any, context: OperationContext) -> Any:
+    return context.identity and context.identity.to_wire()
+
+
+SLASHED = OperationSpec(namespace="gh", name="pulls/create ".strip() + "?%é", type="query")
+TOKENS = {"root-token-123456": Identity("root", ["admin"]), "joe-token-123456": Identity("joe")}
+
+
+def everything() -> list[Any]:
+    return [add, find, order, crash, buy, upstream, picture, count, breaks, secret]
