@@ -33,6 +33,9 @@ LOST = "link.lost"
 """Made by a transport that detects the loss of peers, never by a peer: ``payload.peer`` is gone."""
 STORED = "link.stored"
 """Made by a transport that stores requests, never by a peer: ``payload.requestId`` outlives the connection."""
+REGISTERED = "link.registered"
+"""The answer to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
+registers again by itself after a break passes the answer on: what is refused is not served until a later one."""
 
 MAX_ID_LENGTH = 512
 """The longest request id that is accepted, in characters."""

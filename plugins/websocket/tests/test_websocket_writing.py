@@ -6,10 +6,9 @@ from aiohttp import ClientSession, WSMessage, WSMsgType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import CallHandler, Identity, OperationRegistry, OperationSpec, PendingRequestMap, protocol
+from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad_websocket import Hub, WebSocketTransport, _direct
 from operad_websocket._corked import Corked
-from operad_websocket._routing import Peer, Switch
 
 
 class Wire:
@@ -186,104 +185,3 @@ class Paused:
     """A protocol that never has to pause reading."""
 
     _reading_paused = False
-
-
-# --- answers that the hub passes on as they came -----------------------------------------------------
-
-
-def answered(*texts, caller_ids=("1",)):
-    """What a caller gets as events and as text when its requests are answered with these texts."""
-    switch, events, given_texts = Switch(), [], []
-    caller = Peer(events.append, deliver_text=given_texts.append)
-    handler = Peer(lambda event: None)
-    for peer in (caller, handler):
-        switch.join(peer)
-    register = {"type": "link.register", "id": "", "payload": {"topics": ["op:t.x"]}}
-    switch.route(handler, register)
-    for request_id in caller_ids:
-        payload = {"requestId": request_id, "operationId": "t.x", "input": {}}
-        switch.route(caller, {"type": protocol.REQUESTED, "id": "", "payload": payload})
-    for text in texts:
-        switch.route(handler, *protocol.decode_compared(text))
-    return events, given_texts
-
-
-ASKED = (
-    b'{"type":"call.requested","id":"","payload":{"requestId":"1","operationId":"t.x","input":{"a":1},'
-    b'"timeoutMs":1000}}'
-)
-
-
-def requested(text, identity=None):
-    """What the handler of a request gets as events and as text when a caller sends this."""
-    switch, events, texts = Switch(), [], []
-    caller, handler = Peer(lambda event: None, identity), Peer(events.append, deliver_text=texts.append)
-    for peer in (caller, handler):
-        switch.join(peer)
-    switch.route(handler, {"type": "link.register", "id": "", "payload": {"topics": ["op:t.x"]}})
-    events.clear()
-    switch.route(caller, *protocol.decode_compared(text))
-    return events, texts
-
-
-OUTPUT = b'"output":{"data":1,"meta":{"source":"local"}}'
-PLAIN = b'{"type":"call.responded","id":"","payload":{"requestId":"1",' + OUTPUT + b"}}"
-
-
-def test_an_answer_in_which_nothing_changes_is_passed_on_as_it_came():
-    assert answered(PLAIN) == ([], [PLAIN])
-
-
-def test_an_answer_that_another_writer_formatted_is_written_anew():
-    events, texts = answered(PLAIN.replace(b",", b", "))
-    assert texts == []
-    assert events[0]["payload"]["output"]["data"] == 1
-
-
-@pytest.mark.parametrize("timeout", [10**400, -(10**400)], ids=["above", "below"])
-def test_a_timeout_that_no_clock_has_is_passed_on(timeout):
-    _, (text,) = requested(ASKED.replace(b"1000", str(timeout).encode()))
-    assert protocol.decode(text)["payload"]["timeoutMs"] == timeout
-
-
-@pytest.mark.parametrize("identity", [None, Identity("alice", ["kit"], {"doc": ["1"]})])
-def test_a_request_in_which_nothing_is_claimed_goes_on_as_it_came_with_the_hubs_stamp(identity):
-    events, texts = requested(ASKED, identity)
-    assert events == []
-    payload = protocol.decode(texts[0])["payload"]
-    inbox = payload.pop("replyTo")
-    assert inbox.startswith("inbox:")
-    assert payload.pop("identity", None) == (None if identity is None else identity.to_wire())
-    assert payload == protocol.decode(ASKED)["payload"]
-    assert texts[0].startswith(ASKED[:-2])
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        pytest.param(ASKED.replace(b"}}", b',"replyTo":"inbox:forged"}}'), id="an address"),
-        pytest.param(ASKED.replace(b"}}", b',"identity":{"id":"root","scopes":[]}}}'), id="an identity"),
-        pytest.param(ASKED.replace(b"}}", b'},"more":{"replyTo":"x"}}'), id="something behind the payload"),
-        pytest.param(ASKED.replace(b'"id":""', b'"id":"mine"'), id="an id of its own"),
-        pytest.param(ASKED.replace(b",", b", "), id="another writer"),
-    ],
-)
-def test_a_request_that_claims_something_is_written_anew(asked):
-    (event,), texts = requested(asked)
-    assert texts == []
-    payload = event["payload"]
-    assert payload["replyTo"] != "inbox:forged"
-    assert "identity" not in payload
-    assert payload["input"] == {"a": 1}
-    assert tuple(event) == ("type", "id", "payload")
-
-
-def test_an_answer_with_an_address_or_a_foreign_field_is_stripped_of_it():
-    for added in (
-        PLAIN.replace(b'"payload":{', b'"payload":{"replyTo":"inbox:handler",'),
-        PLAIN.replace(b'"id":""', b'"id":"","to":"all:x"'),
-        PLAIN.replace(b'"id":""', b'"id":"mine"'),
-    ):
-        events, texts = answered(added)
-        assert texts == []
-        assert events == [protocol.decode(PLAIN)]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_websocket._routing import Limits
+    from operad_websocket.config import Limits, WebSocketConfig
     from operad_websocket.hub import Authenticator, Hub, bearer_tokens
-    from operad_websocket.spoke import WebSocketTransport
+    from operad_websocket.transport import WebSocketTransport
 
-__all__ = ["Authenticator", "Hub", "Limits", "WebSocketTransport", "bearer_tokens"]
+__all__ = ["Authenticator", "Hub", "Limits", "WebSocketConfig", "WebSocketTransport", "bearer_tokens"]
 
 _MODULES = {
     "Authenticator": "hub",
     "Hub": "hub",
-    "Limits": "_routing",
-    "WebSocketTransport": "spoke",
+    "Limits": "config",
+    "WebSocketConfig": "config",
+    "WebSocketTransport": "transport",
     "bearer_tokens": "hub",
 }
 

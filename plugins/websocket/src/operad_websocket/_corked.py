@@ -73,3 +73,20 @@ class Corked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+class Unshared:
+    """aiohttp's protocol, whose drain each sender awaits for itself.
+
+    All senders that wait for one socket share a future of aiohttp's; to cancel one of them would cancel it, and
+    with it all others.
+    """
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    async def _drain_helper(self) -> None:
+        await asyncio.shield(self._protocol._drain_helper())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)

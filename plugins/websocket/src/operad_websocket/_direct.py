@@ -29,6 +29,9 @@ Take = Callable[["bytes | str"], None]
 _CONTROL = 2**16
 """Bytes of control frames that may wait before reading pauses: aiohttp's own figure."""
 
+ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
+"""What aiohttp says when a connection is over."""
+
 if Queue is not None:
 
     class DirectQueue(Queue):
@@ -79,7 +82,7 @@ class DirectResponse(web.WebSocketResponse):
 
 @contextmanager
 def taking(
-    socket: DirectResponse | ClientWebSocketResponse, take: Take, hear: Callable[[], None]
+    socket: DirectResponse | ClientWebSocketResponse, take: Take, hear: Callable[[], None] | None = None
 ) -> Iterator[bool]:
     """Have messages taken by ``take`` from now on, and dropped afterwards.
 
@@ -91,7 +94,7 @@ def taking(
         yield False
         return
     queue.start(take)
-    if hasattr(queue._protocol, "_data_received_cb"):
+    if hear is not None and hasattr(queue._protocol, "_data_received_cb"):
         queue._protocol._data_received_cb = hear
     try:
         yield True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from collections.abc import Collection
 from typing import Any
 
-from operad import protocol
-from operad.access import Identity
-from operad.transports import (
-    Capabilities,
+from operad import Identity
+from operad.plugin import (
     Delivery,
     Event,
     LinkDownError,
@@ -17,8 +17,15 @@ from operad.transports import (
     OnLink,
     PayloadTooLargeError,
     TransportError,
+    encode,
+    protocol,
 )
-from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER, Peer, Switch
+from operad_websocket._frames import Frame, raw, read, unreadable
+from operad_websocket._peers import Peer
+from operad_websocket._switch import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER, Switch
+from operad_websocket.transport import capabilities
+
+logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
@@ -37,17 +44,6 @@ def delivery_of(event: Event) -> Delivery:
 
 
 _FROM_HUB = Delivery()
-
-
-def capabilities(max_payload: int) -> Capabilities:
-    """What a hub can do."""
-    return Capabilities(
-        max_payload=max_payload,
-        balances=True,
-        detects_no_responders=True,
-        detects_peer_loss=True,
-        authenticates_peer=True,
-    )
 
 
 class Registration:
@@ -85,7 +81,8 @@ class HubLink:
         self._on_event = on_event
         self._on_link = on_link
         self._loop = asyncio.get_running_loop()
-        self._refused: dict[str, str] = {}
+        self._answer: Event | None = None
+        """What the hub has just answered to a frame for itself."""
         self._peer = Peer(self._deliver, trusted=True)
         self.inbox = self._peer.inbox
         switch.join(self._peer)
@@ -93,38 +90,49 @@ class HubLink:
     async def register(self, topic: str, group: str | None = None) -> Registration:
         """See `operad.transports.Link.register`."""
         self._check_open()
-        self._switch.route(
-            self._peer, {"type": REGISTER, "id": "", "payload": {"topics": [topic], "group": group}}
-        )
-        reason = self._refused.pop(topic, None)
-        if reason is not None:
-            raise TransportError(f"the hub refuses to have {topic} served here: {reason}")
+        answer = self._ask(REGISTER, {"topics": [topic], "group": group})
+        for item in answer.get("refused", ()):
+            raise TransportError(f"the hub refuses to have {topic} served here: {item['reason']}")
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
         """Serve an address no longer."""
-        self._switch.route(self._peer, {"type": UNREGISTER, "id": "", "payload": {"topics": [topic]}})
+        self._ask(UNREGISTER, {"topics": [topic]})
+
+    async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
+        """See `operad.transports.VouchingLink`."""
+        self._check_open()
+        return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
+
+    def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Give a frame to the hub itself, which answers at once."""
+        self._answer = None
+        self._switch.route(self._peer, Frame(type_, {name: raw(value) for name, value in payload.items()}))
+        return self._take_answer()
+
+    def _take_answer(self) -> dict[str, Any]:
+        return {} if self._answer is None else self._answer["payload"]
 
     async def send(self, to: str, event: Event) -> str | None:
         """See `operad.transports.Link.send`."""
         self._check_open()
-        data = protocol.encode(event)
+        data = encode(event)
         if len(data) > self._max_payload:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
-        event = protocol.decode(data)  # peers share no objects
+        frame = read(data)  # peers share no objects
         if to.startswith("all:"):
-            event["to"] = to
-        self._switch.route(self._peer, event)
+            frame.to = raw(to)
+        self._switch.route(self._peer, frame)
         return to
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more; there is nothing to flush."""
-        payload = {"topics": list(self._peer.topics)}
-        self._switch.route(self._peer, {"type": UNREGISTER, "id": "", "payload": payload})
+        self._ask(UNREGISTER, {"topics": list(self._peer.topics)})
 
     async def close(self) -> None:
         """Leave the hub; idempotent."""
         if self._peer in self._switch.peers:
+            self._peer.said_goodbye = True
             self._switch.leave(self._peer)
             self._on_link("down", 1)
 
@@ -132,10 +140,19 @@ class HubLink:
         if self._peer not in self._switch.peers:
             raise LinkDownError("the link is closed")
 
-    def _deliver(self, event: Event) -> None:
-        if event["type"] == REGISTERED:
-            for item in event["payload"]["refused"]:
-                self._refused[item["topic"]] = item["reason"]
+    def _deliver(self, data: bytes) -> None:
+        try:
+            event = protocol.decode(data)
+        except protocol.ProtocolError as error:
+            logger.warning("a peer of the hub sent what cannot be read: %s", error)
+            for back, event in unreadable(data, error):
+                if back:
+                    self._loop.call_soon(self._switch.route, self._peer, read(encode(event)))
+                else:
+                    self._loop.call_soon(self._on_event, event, _FROM_HUB)
+            return
+        if event["type"] in (REGISTERED, TOPICS, ERROR):
+            self._answer = event
             return
         # In a turn of its own: the switch is in the middle of something.
         with contextlib.suppress(RuntimeError):

@@ -4,132 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import itertools
 import logging
 import random
 import secrets
-import ssl as ssl_module
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Callable, Collection
 from typing import Any
 
-from aiohttp import (
-    ClientConnectorCertificateError,
-    ClientConnectorError,
-    ClientError,
-    ClientSession,
-    ClientTimeout,
-    ClientWebSocketResponse,
-    WSMsgType,
-    WSServerHandshakeError,
-)
+from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
 
-from operad import protocol
-from operad.transports import (
+from operad.plugin import (
+    Delivery,
     Event,
     LinkDownError,
     OnEvent,
     OnLink,
     PayloadTooLargeError,
     TransportError,
+    encode,
+    protocol,
 )
-from operad_websocket._corked import Corked
-from operad_websocket._direct import make_direct, taking
-from operad_websocket._local import Registration, capabilities, delivery_of
-from operad_websocket._routing import REGISTER, REGISTERED, UNREGISTER
-from operad_websocket.hub import ENDS, HEADROOM, MAX_PAYLOAD, SUBPROTOCOL
+from operad_websocket._corked import Corked, Unshared
+from operad_websocket._direct import ENDS, taking
+from operad_websocket._frames import unreadable
+from operad_websocket._local import Registration, delivery_of
+from operad_websocket._registering import Registering
+from operad_websocket._reports import printable
+from operad_websocket._switch import ERROR, REGISTERED, TOPICS
+from operad_websocket.config import shown
+from operad_websocket.transport import WebSocketTransport
 
-logger = logging.getLogger("operad.spoke")
+logger = logging.getLogger("operad.websocket")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _ENDS = frozenset({protocol.RESPONDED, protocol.ERROR, protocol.COMPLETED, protocol.ABORTED})
+_DELIVERY = Delivery()
 _ACKNOWLEDGED = 10.0
-"""Seconds within which a hub confirms what is served."""
-
-
-class WebSocketTransport:
-    """Reaches a hub by WebSocket.
-
-    Args:
-        url: ``ws://host:port`` or ``wss://host:port``.
-        token: sent as ``Authorization: Bearer <token>``.
-        headers: sent with the connection request.
-        ssl: for ``wss``, instead of the system's trust.
-        max_payload: the largest event, in bytes; not more than the hub's.
-        ping: seconds within which a silent hub is pinged; one that stays silent soon counts as lost.
-        connect_timeout: seconds that one attempt to connect may take.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        ssl: ssl_module.SSLContext | None = None,
-        max_payload: int = MAX_PAYLOAD,
-        ping: float = 20.0,
-        connect_timeout: float = 10.0,
-    ) -> None:
-        self.url = url
-        self.capabilities = capabilities(max_payload)
-        self._headers = dict(headers or {})
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._ssl = ssl
-        self.ping = ping
-        self._connect_timeout = connect_timeout
-
-    def __repr__(self) -> str:
-        return f"WebSocketTransport({self.url!r})"
-
-    async def open(self, on_event: OnEvent, on_link: OnLink) -> SpokeLink:
-        """Connect. Raises `LinkDownError` if no hub answers, `TransportError` if it refuses."""
-        link = SpokeLink(self, on_event, on_link)
-        await link.start()
-        return link
-
-    async def connect(self, session: ClientSession) -> ClientWebSocketResponse:
-        """One attempt. Raises `TransportError`."""
-        assert self.capabilities.max_payload is not None
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                socket = await session.ws_connect(
-                    self.url,
-                    protocols=(SUBPROTOCOL,),
-                    headers=self._headers,
-                    autoping=False,  # see `SpokeLink._beat`
-                    max_msg_size=self.capabilities.max_payload + HEADROOM,
-                    ssl=True if self._ssl is None else self._ssl,
-                    compress=0,
-                )
-                make_direct(socket, self.capabilities.max_payload + HEADROOM)
-                return socket
-        except WSServerHandshakeError as error:
-            raise TransportError(f"{self.url} refuses the connection: {_refusal(error)}") from None
-        except (ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = _reason(error) or f"no answer within {self._connect_timeout:g} s"
-            raise LinkDownError(f"{self.url} cannot be reached: {reason}") from None
-
-
-def _refusal(error: WSServerHandshakeError) -> str:
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        return "401: the hub wants to know who connects, and the token is missing or wrong"
-    if error.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        return f"{error.status}: what answers there is an HTTP server and no hub"
-    return f"{error.status} {error.message}"
-
-
-def _reason(error: BaseException) -> str:
-    """Why there is no connection; empty if the error does not say."""
-    if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
-        return str(error)
-    # aiohttp's own text repeats the address and says "ssl:default" without TLS.
-    cause = error.os_error
-    if cause.errno == errno.ECONNREFUSED:
-        return "nobody listens there; `operad hub` starts a hub"
-    return cause.strerror or str(cause)
+"""Seconds within which a hub answers a frame that is for itself."""
+_AT_ONCE = 5_000
+"""Addresses in one frame."""
 
 
 class SpokeLink:
@@ -138,19 +51,20 @@ class SpokeLink:
     def __init__(self, transport: WebSocketTransport, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._transport = transport
-        self._max_payload = transport.capabilities.max_payload or MAX_PAYLOAD
+        self._where = ", ".join(map(shown, transport.urls))
+        self._max_payload = transport.max_payload
         self._on_event = on_event
         self._on_link = on_link
         self._epoch = 0
         self._socket: ClientWebSocketResponse | None = None
         self._session: ClientSession | None = None
         self._running: asyncio.Task[None] | None = None
-        self._topics: dict[str, str | None] = {}
+        self._registering = Registering(self._ask, self._tell)
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._counter = itertools.count(1)
-        self._batch: _Batch | None = None
         self._heard = False
         """Whether something has come since the last look."""
+        self._answering: set[asyncio.Task[None]] = set()
         self._under_way: set[str] = set()
         """Ids of requests that were sent or taken here, and have not ended."""
 
@@ -171,45 +85,34 @@ class SpokeLink:
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
         """See `operad.transports.Link.register`. Returns when the hub has confirmed it."""
-        batch = self._batch
-        if batch is None or batch.group != group:
-            batch = self._batch = _Batch(group)
-            batch.sending = asyncio.create_task(self._register_batch(batch))
-        batch.topics.append(topic)
-        assert batch.sending is not None
-        refused = await asyncio.shield(batch.sending)
-        if topic in refused:
-            raise TransportError(f"the hub refuses to have {topic} served here: {refused[topic]}")
-        self._topics[topic] = group
+        await self._registering.register(topic, group)
         return Registration(self, topic)
-
-    async def _register_batch(self, batch: _Batch) -> dict[str, str]:
-        """Register all topics that were asked for in one turn of the loop with one frame."""
-        await asyncio.sleep(0)
-        if self._batch is batch:
-            self._batch = None
-        return await self._ask(REGISTER, {"topics": batch.topics, "group": batch.group})
 
     async def unregister(self, topic: str) -> None:
         """Serve an address no longer."""
-        if topic in self._topics:
-            del self._topics[topic]
-            with contextlib.suppress(TransportError):  # a hub that is gone serves nothing
-                await self._ask(UNREGISTER, {"topics": [topic]})
+        await self._registering.unregister(topic)
 
-    async def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, str]:
-        """Send a frame to the hub itself and wait for its answer: what it refused, and why."""
+    async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
+        """See `operad.transports.VouchingLink`."""
+        wanted, served = list(topics), set[str]()
+        for start in range(0, len(wanted), _AT_ONCE):
+            answer = await self._ask(TOPICS, {"instance": instance, "topics": wanted[start : start + _AT_ONCE]})
+            served.update(answer.get("topics") or ())
+        return frozenset(served)
+
+    async def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Send a frame to the hub itself and wait for its answer. Raises `TransportError`."""
         frame_id = f"f{next(self._counter)}"
-        answer = self._asked[frame_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._asked[frame_id] = answer
         try:
-            await self._write(protocol.encode({"type": type_, "id": frame_id, "payload": payload}))
+            await self._write(encode({"type": type_, "id": frame_id, "payload": payload}))
             async with asyncio.timeout(_ACKNOWLEDGED):
-                payload = await answer
+                return await answer
         except TimeoutError:
             raise TransportError(f"the hub did not confirm a {type_} within {_ACKNOWLEDGED:g} s") from None
         finally:
             del self._asked[frame_id]
-        return {item["topic"]: item["reason"] for item in payload.get("refused", ())}
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -219,7 +122,7 @@ class SpokeLink:
             event["to"] = to
         if event["payload"].get("replyTo") == self.inbox:
             del event["payload"]["replyTo"]
-        data = protocol.encode(event)
+        data = encode(event)
         self._note(event)
         try:
             await self._write(data)
@@ -247,19 +150,17 @@ class SpokeLink:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
         socket = self._socket
         if socket is None or socket.closed:
-            raise LinkDownError(f"there is no connection to {self._transport.url}")
+            raise LinkDownError(f"there is no connection to {self._where}")
         try:
             await socket.send_frame(data, WSMsgType.BINARY)  # JSON, but no text to decode first
         except (ClientError, ConnectionError, RuntimeError) as error:
-            raise LinkDownError(f"the connection to {self._transport.url} is lost: {error}") from None
+            raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more, and know that the hub has had all that was sent."""
-        topics = list(self._topics)
-        self._topics.clear()
         try:
             async with asyncio.timeout(timeout):
-                await self._ask(UNREGISTER, {"topics": topics})
+                await self._registering.drain()
         except (TimeoutError, TransportError) as error:
             logger.debug("drain: %s", error)
 
@@ -312,15 +213,36 @@ class SpokeLink:
     def _take(self, data: bytes | str) -> None:
         self._heard = True
         try:
-            event = protocol.decode_compact(data)  # the hub has checked and rewritten it
+            event = protocol.decode(data)
         except protocol.ProtocolError as error:
-            logger.warning("dropped what %s sent: %s", self._transport.url, error)
+            self._on_unreadable(data, error)
             return
-        if event["type"] == REGISTERED:
-            self._on_registered(event)
-        else:
+        type_ = event["type"]
+        if type_ in (REGISTERED, TOPICS, ERROR):
+            self._on_answer(event)
+        elif not type_.startswith("link."):
             self._note(event)
-            self._on_event(event, delivery_of(event))
+            self._tell(event, delivery_of(event))
+
+    def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
+        """Give an event to whoever opened the link."""
+        self._on_event(event, delivery)
+
+    def _on_unreadable(self, data: bytes | str, error: Exception) -> None:
+        """Say so to whoever waits for it: the hub passes on what it has not looked into."""
+        logger.warning("%s sent what cannot be read: %s", self._where, error)
+        for back, event in unreadable(data, error):
+            self._note(event)
+            if not back:
+                self._tell(event)
+            elif self._socket is not None and not self._socket.closed:
+                answering = asyncio.create_task(self._write_quietly(protocol.encode_checked(event)))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+
+    async def _write_quietly(self, data: bytes) -> None:
+        with contextlib.suppress(TransportError):
+            await self._write(data)
 
     async def _beat(self, socket: ClientWebSocketResponse, silence: asyncio.Timeout) -> None:
         """Ping a hub that is silent, and let go of one that stays so."""
@@ -338,20 +260,28 @@ class SpokeLink:
             with contextlib.suppress(ClientError, ConnectionError, RuntimeError):  # `receive` will say so
                 await socket.ping()
 
-    def _on_registered(self, event: Event) -> None:
-        asked = self._asked.get(event.get("id", ""))
-        if asked is not None and not asked.done():
-            asked.set_result(event["payload"])
+    def _on_answer(self, event: Event) -> None:
+        """The hub's answer to a frame for itself, or what it has to object."""
+        asked, payload = self._asked.get(event.get("id", "")), event["payload"]
+        is_error = event["type"] == ERROR
+        if asked is None or asked.done():
+            if is_error:
+                logger.warning("the hub refuses a frame: %s", printable(str(payload.get("message"))))
+        elif is_error:
+            asked.set_exception(TransportError(f"the hub refuses a frame: {payload.get('message')}"))
+        else:
+            asked.set_result(payload)
 
     async def _disconnect(self) -> None:
         socket, self._socket = self._socket, None
         if socket is None:
             return
-        lost = LinkDownError(f"the connection to {self._transport.url} is lost")
+        lost = LinkDownError(f"the connection to {self._where} is lost")
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(lost)
         self._under_way.clear()
+        await self._registering.stop()
         self._on_link("down", self._epoch)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
@@ -373,19 +303,8 @@ class SpokeLink:
             except TransportError as error:
                 logger.warning("%s", error)
         self._epoch += 1
-        await self._register_again()
+        self._registering.again()
         self._on_link("up", self._epoch)
-
-    async def _register_again(self) -> None:
-        """Tell the new connection what is served here. The answer is read by `_receive`, later."""
-        groups: dict[str | None, list[str]] = {}
-        for topic, group in self._topics.items():
-            groups.setdefault(group, []).append(topic)
-        for group, topics in groups.items():
-            for start in range(0, len(topics), 5_000):
-                payload = {"topics": topics[start : start + 5_000], "group": group}
-                with contextlib.suppress(TransportError):  # lost again: `_receive` ends at once
-                    await self._write(protocol.encode({"type": REGISTER, "id": "", "payload": payload}))
 
 
 def _cork(socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None:
@@ -394,14 +313,5 @@ def _cork(socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None
     transport = getattr(writer, "transport", None)
     if writer is not None and transport is not None:
         writer.transport = Corked(transport, under_way)
-
-
-class _Batch:
-    """Addresses that are registered together."""
-
-    __slots__ = ("group", "sending", "topics")
-
-    def __init__(self, group: str | None) -> None:
-        self.group = group
-        self.topics: list[str] = []
-        self.sending: asyncio.Task[dict[str, str]] | None = None
+        if hasattr(writer, "protocol"):
+            writer.protocol = Unshared(writer.protocol)

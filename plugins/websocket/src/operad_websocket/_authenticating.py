@@ -1,0 +1,179 @@
+"""Who connects to a hub: asked in the handshake, or in the first frame of a browser, which can send no header."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import ipaddress
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import WSMsgType, web
+
+from operad import Identity
+from operad.auth import Authenticator as CredentialsAuthenticator
+from operad.auth import Credentials
+from operad.plugin import CallError, ProtocolError
+from operad_websocket._frames import read, value, write
+from operad_websocket._reports import Reports
+
+RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
+"""``authenticate(request)``: who connects; ``None`` refuses the connection."""
+Authenticator = RequestAuthenticator | CredentialsAuthenticator
+"""Who connects: a function of the request, or an authenticator of `operad.auth`."""
+
+AUTHENTICATE, AUTHENTICATED = "link.authenticate", "link.authenticated"
+FIRST_FRAME = "operad.authenticate"
+"""The subprotocol of a client that sends its token in the first frame."""
+TOKEN_PREFIX = "operad.bearer."  # noqa: S105  # what a token in Sec-WebSocket-Protocol starts with
+"""In front of a token, base64url without padding, among the subprotocols: RFC 6455 allows no other place."""
+_LONGEST_TOKEN = 16_384
+
+
+def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
+    """An authenticator for the header ``Authorization: Bearer <token>``.
+
+    Args:
+        tokens: whom each token stands for.
+    """
+    key = os.urandom(32)
+
+    def digest(token: str) -> bytes:
+        return hmac.digest(key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
+
+    known = {digest(token): identity for token, identity in tokens.items()}
+
+    def authenticate(request: web.Request) -> Identity | None:
+        credentials = Credentials.from_headers(request.headers)
+        return None if credentials.bearer is None else known.get(digest(credentials.bearer))
+
+    return authenticate
+
+
+class Gate:
+    """Decides who may connect.
+
+    Args:
+        authenticate: who a connection is; ``None``: everybody on this machine, anonymously.
+        origins: web pages that may connect.
+        reports: who was refused.
+        patience: seconds within which a first frame has to come.
+    """
+
+    def __init__(
+        self, authenticate: Authenticator | None, origins: Collection[str], reports: Reports, patience: float
+    ) -> None:
+        self._authenticate = authenticate
+        self._origins = frozenset(origins)
+        self._reports = reports
+        self._patience = patience
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked who they are."""
+        return self._authenticate is None
+
+    def asks_later(self, request: web.Request) -> bool:
+        """Whether the token comes in the first frame."""
+        return not self.is_open and FIRST_FRAME in _offered(request)
+
+    def check_origin(self, request: web.Request) -> None:
+        """Raises an HTTP error for web pages that may not connect."""
+        origin = request.headers.get("Origin")
+        if origin is not None and origin not in self._origins:
+            # Any web page could otherwise talk to a hub on this machine, as its user.
+            raise web.HTTPForbidden(text=f"origin {origin[:200]!a} is not in allowed_origins\n")
+        if self.is_open and not is_loopback(urlsplit(f"//{request.host}").hostname or ""):  # a rebound DNS name
+            raise web.HTTPForbidden(text="without an authenticator the hub answers to loopback names only\n")
+
+    async def admit(self, request: web.Request) -> Identity | None:
+        """Who connects, by the handshake. Raises an HTTP error for those who may not."""
+        if self.is_open:
+            return None
+        token = _token_offered(request)
+        try:
+            identity = await self._identify(request, token)
+        except CallError as error:
+            raise web.HTTPServiceUnavailable(
+                text=f"it cannot be decided now who connects: {error.code}\n"
+            ) from None
+        if identity is None:
+            self._refuse(request)
+            raise web.HTTPUnauthorized(text="not authenticated\n", headers={"WWW-Authenticate": "Bearer"})
+        return identity
+
+    async def admit_by_frame(self, request: web.Request, socket: web.WebSocketResponse) -> Identity | None:
+        """Who connects, by the first frame; ``None``: nobody, and the connection is over."""
+        identity = None
+        try:
+            async with asyncio.timeout(self._patience):
+                message = await socket.receive()
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                frame = read(message.data)
+                token = value(frame.payload, "token")
+                if frame.type == AUTHENTICATE and isinstance(token, str):
+                    identity = await self._identify(request, token)
+                    if identity is not None:
+                        answer = write(AUTHENTICATED, {"identity": identity.id}, frame.id)
+                        await socket.send_str(answer.decode())
+                        return identity
+        except (TimeoutError, ProtocolError, CallError, ConnectionError):
+            pass
+        self._refuse(request)
+        await socket.close(code=1008, message=f"expected {AUTHENTICATE} with a valid token".encode())
+        return None
+
+    async def _identify(self, request: web.Request, token: str | None) -> Identity | None:
+        """The identity; ``token``, if given, counts as the one of the header."""
+        authenticate = self._authenticate
+        assert authenticate is not None
+        if getattr(authenticate, "_is_authenticator", False):
+            if token is None:
+                shown = Credentials.from_headers(request.headers, request.remote)
+            else:
+                shown = Credentials("bearer", token, request.headers, request.remote)
+            by_credentials: Any = authenticate
+            found: Identity | None = await by_credentials(shown)
+            return found
+        if token is not None:
+            headers = {**request.headers, "Authorization": f"Bearer {token}"}
+            request = request.clone(headers=headers)
+        identity = authenticate(request)  # type: ignore[arg-type]  # one of the request
+        return await identity if inspect.isawaitable(identity) else identity
+
+    def _refuse(self, request: web.Request) -> None:
+        where = request.remote or "?"
+        self._reports.refuse(f"address {where}", f"refused a connection from {where}: not authenticated")
+
+
+def _offered(request: web.Request) -> list[str]:
+    values = request.headers.getall("Sec-WebSocket-Protocol", ())
+    return [name.strip() for value in values for name in value.split(",")]
+
+
+def _token_offered(request: web.Request) -> str | None:
+    """The token among the subprotocols."""
+    for name in _offered(request):
+        if name.startswith(TOKEN_PREFIX) and len(name) <= 2 * _LONGEST_TOKEN:
+            text = name.removeprefix(TOKEN_PREFIX)
+            try:
+                return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+            except (binascii.Error, ValueError):
+                return ""
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name stands for this machine alone."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

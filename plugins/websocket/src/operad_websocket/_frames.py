@@ -1,0 +1,102 @@
+"""Frames as a hub reads them: by name, without looking into what it only passes on.
+
+A value that goes through stays text: it is checked for being JSON and valid Unicode, and copied. What it holds
+(whether a key is there twice, a number that no double holds) is for whoever reads it, so a large answer costs the
+hub little more than its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from operad.plugin import ErrorCode, Event, ProtocolError, protocol
+
+Payload = dict[str, msgspec.Raw]
+
+
+class Frame(msgspec.Struct):
+    """An event whose values are text still; what is no part of an event is left out."""
+
+    type: str
+    payload: Payload
+    id: msgspec.Raw = msgspec.Raw(b'""')
+    to: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_frames = msgspec.json.Decoder(Frame)
+_values = msgspec.json.Decoder()
+_strings = msgspec.json.Decoder(str)
+_encoder = msgspec.json.Encoder()
+write_value = _encoder.encode
+"""The JSON of a value that this process made of checked parts."""
+
+
+def read(data: bytes | str) -> Frame:
+    """The frame of a message. Raises `ProtocolError`."""
+    try:
+        if isinstance(data, str):
+            data = data.encode()
+        elif not data.isascii():
+            data.decode()  # a text frame with anything else would end the connection of who gets it
+        return _frames.decode(data)
+    except RecursionError:
+        raise ProtocolError("nested too deeply") from None
+    except ValueError as error:  # msgspec.DecodeError, UnicodeError
+        raise ProtocolError(f"not JSON of the strict profile, or no event: {error}") from None
+
+
+def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
+    """A value of a payload; ``None`` if it is not there, or is none that Python can hold."""
+    raw = payload.get(name)
+    if raw is None:
+        return None
+    try:
+        return _values.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def string(raw: msgspec.Raw | None) -> str | None:
+    """The text of a value, if it is a string."""
+    if raw is None:
+        return None
+    try:
+        return _strings.decode(raw)
+    except ValueError:
+        return None
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """A value that this process made, as a payload holds it."""
+    return msgspec.Raw(_encoder.encode(value))
+
+
+def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
+    """The JSON of an event; values are of this process, or those of a frame."""
+    return _encoder.encode({"type": type_, "id": id_, "payload": payload})
+
+
+def write_event(event: Event) -> bytes:
+    """The JSON of an event that this process made of checked parts."""
+    return _encoder.encode(event)
+
+
+def unreadable(data: bytes | str, error: Exception) -> list[tuple[bool, Event]]:
+    """What to do about an event that came through a hub and cannot be read here, if its request can be.
+
+    Answers events, each with whether it goes back to the hub; else it is for whoever waits here.
+    """
+    try:
+        frame = read(data)
+    except ProtocolError:
+        return []
+    request_id = string(frame.payload.get("requestId"))
+    if request_id is None or not frame.type.startswith("call."):
+        return []
+    failed = protocol.error_event(request_id, ErrorCode.SERIALIZATION_ERROR, f"the event cannot be read: {error}")
+    if frame.type == protocol.REQUESTED:
+        return [(True, failed)]
+    return [(True, {"type": protocol.ABORTED, "id": "", "payload": {"requestId": request_id}}), (False, failed)]

@@ -1,0 +1,157 @@
+"""What a spoke serves: registered in batches, again after each break, and again when it was refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from operad.plugin import Event, TransportError
+from operad_websocket._reports import printable
+from operad_websocket._switch import REGISTER, REGISTERED, UNREGISTER
+
+logger = logging.getLogger("operad.websocket")
+
+RETRY = 3.0
+"""Seconds, half of it more or less, between attempts to register what was refused after a break."""
+_AT_ONCE = 5_000
+"""Addresses in one frame."""
+_NAMED = 5
+"""How many refused addresses a log line names."""
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Registering:
+    """The addresses of one spoke.
+
+    Args:
+        ask: sends a frame to the hub itself, and awaits the payload of its answer; raises `TransportError`.
+        tell: gives an event to whoever opened the link.
+    """
+
+    def __init__(self, ask: Ask, tell: Callable[[Event], None]) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._wanted: dict[str, str | None] = {}
+        self._refused: dict[str, str] = {}
+        """Of those, the ones that the hub refused after a break, with the reason."""
+        self._batch: _Batch | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def register(self, topic: str, group: str | None) -> None:
+        """Serve an address; the hub has confirmed it when it returns. Raises `TransportError`."""
+        batch = self._batch
+        if batch is None or batch.group != group or len(batch.topics) >= _AT_ONCE:
+            batch = self._batch = _Batch(group)
+            batch.sending = asyncio.create_task(self._send(batch))
+        batch.topics.append(topic)
+        assert batch.sending is not None
+        refused = await asyncio.shield(batch.sending)
+        if topic in refused:
+            raise TransportError(f"the hub refuses to have {topic} served here: {refused[topic]}")
+        self._wanted[topic] = group
+
+    async def _send(self, batch: _Batch) -> dict[str, str]:
+        """Register all addresses that were asked for in one turn of the loop with one frame."""
+        await asyncio.sleep(0)
+        if self._batch is batch:
+            self._batch = None
+        return await self._register(batch.topics, batch.group)
+
+    async def _register(self, topics: list[str], group: str | None) -> dict[str, str]:
+        """Answers what was refused, and why."""
+        answer = await self._ask(REGISTER, {"topics": topics, "group": group})
+        accepted = set(answer.get("topics") or ())
+        reasons = {item["topic"]: item["reason"] for item in answer.get("refused") or ()}
+        return {topic: reasons.get(topic, "the hub does not say why") for topic in topics if topic not in accepted}
+
+    async def unregister(self, topic: str) -> None:
+        """Serve an address no longer."""
+        if topic in self._wanted:
+            del self._wanted[topic]
+            self._refused.pop(topic, None)
+            with contextlib.suppress(TransportError):  # a hub that is gone serves nothing
+                await self._ask(UNREGISTER, {"topics": [topic]})
+
+    async def drain(self) -> None:
+        """Serve no address any more; the hub has had all that was sent before. Raises `TransportError`."""
+        topics = list(self._wanted)
+        self._wanted.clear()
+        self._refused.clear()
+        await self.stop()
+        await self._ask(UNREGISTER, {"topics": topics})
+
+    # --- after a break ---------------------------------------------------------------------------
+
+    def again(self) -> None:
+        """The connection is back, to a hub that knows nothing: register everything, until it is served."""
+        self._refused.clear()
+        if self._wanted:
+            self._task = asyncio.create_task(self._until_served())
+
+    async def stop(self) -> None:
+        """The connection is lost, or nothing is to be served any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _until_served(self) -> None:
+        try:
+            await self._register_again(dict(self._wanted))
+            while self._refused:
+                await asyncio.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311  # no secret depends on it
+                await self._register_again({topic: self._wanted[topic] for topic in self._refused})
+        except TransportError as error:  # lost again: it starts anew with the next connection
+            logger.debug("registering again: %s", error)
+
+    async def _register_again(self, topics: dict[str, str | None]) -> None:
+        before = dict(self._refused)
+        groups: dict[str | None, list[str]] = {}
+        for topic, group in topics.items():
+            groups.setdefault(group, []).append(topic)
+        for group, members in groups.items():
+            for start in range(0, len(members), _AT_ONCE):
+                part = members[start : start + _AT_ONCE]
+                refused = await self._register(part, group)
+                for topic in part:
+                    self._refused.pop(topic, None)
+                self._refused.update((topic, why) for topic, why in refused.items() if topic in self._wanted)
+        self._report(before)
+
+    def _report(self, before: dict[str, str]) -> None:
+        """Tell what is served again and what is not, if that has changed."""
+        fresh = {topic: why for topic, why in self._refused.items() if topic not in before}
+        back = [topic for topic in before if topic not in self._refused and topic in self._wanted]
+        if fresh:
+            logger.warning(
+                "the hub refuses what was served here before; it is tried again until it is served: %s",
+                _listed(f"{topic} ({why})" for topic, why in fresh.items()),
+            )
+        if back:
+            logger.warning("served again: %s", _listed(back))
+        if fresh or back:
+            refused = [{"topic": topic, "reason": why} for topic, why in self._refused.items()]
+            served = [topic for topic in self._wanted if topic not in self._refused]
+            self._tell({"type": REGISTERED, "id": "", "payload": {"topics": served, "refused": refused}})
+
+
+class _Batch:
+    """Addresses that are registered together."""
+
+    __slots__ = ("group", "sending", "topics")
+
+    def __init__(self, group: str | None) -> None:
+        self.group = group
+        self.topics: list[str] = []
+        self.sending: asyncio.Task[dict[str, str]] | None = None
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = [printable(name) for name in names]
+    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
+    return ", ".join(every[:_NAMED]) + more

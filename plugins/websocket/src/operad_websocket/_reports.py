@@ -1,0 +1,80 @@
+"""What a hub logs of its peers: sparingly, and nothing that could pass for a line of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+logger = logging.getLogger("operad.websocket")
+
+_LONGEST = 200
+_BURST, _A_SECOND = 20, 1.0
+"""Lines that one peer causes at once, and how many more each second."""
+_ALL_BURST, _ALL_A_SECOND = 200, 10.0
+"""The same for all peers together."""
+_REMEMBERED = 1_000
+
+
+def printable(text: str, longest: int = _LONGEST) -> str:
+    """Somebody else's text, as a log may hold it: one line, no escape sequences, not longer than ``longest``."""
+    if len(text) > longest:
+        text = text[:longest] + "…"
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+class _Allowance:
+    """A bucket of log lines."""
+
+    __slots__ = ("_a_second", "_at", "_burst", "_left", "kept")
+
+    def __init__(self, burst: float, a_second: float) -> None:
+        self._burst = self._left = burst
+        self._a_second = a_second
+        self._at = time.monotonic()
+        self.kept = 0
+        """Lines that were not written since the last one."""
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1:
+            self.kept += 1
+            return False
+        self._left -= 1
+        return True
+
+
+class Reports:
+    """Warnings about peers, so many and no more; what is left out is counted, and told with the next one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many frames and connections were refused, logged or not."""
+        self._all = _Allowance(_ALL_BURST, _ALL_A_SECOND)
+        self._each: dict[str, _Allowance] = {}
+
+    def refuse(self, account: str, line: str) -> None:
+        """Count something that was refused, and warn."""
+        self.count += 1
+        self.warn(account, line)
+
+    def warn(self, account: str, line: str) -> None:
+        """Warn about a peer.
+
+        Args:
+            account: on whose account the line goes.
+            line: may quote what the peer sent.
+        """
+        allowance = self._each.pop(account, None) or _Allowance(_BURST, _A_SECOND)
+        self._each[account] = allowance  # the last one to be forgotten
+        if len(self._each) > _REMEMBERED:
+            del self._each[next(iter(self._each))]
+        if not allowance.take():
+            return
+        if not self._all.take():
+            allowance.kept += 1
+            return
+        more = f" (and {allowance.kept} more like it)" if allowance.kept else ""
+        allowance.kept = 0
+        logger.warning("%s%s", printable(line, 2 * _LONGEST), more)

@@ -1,0 +1,449 @@
+"""The hub's switch: which request belongs to whom, and where each frame goes. No sockets in here."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
+
+from operad.plugin import CallError, ErrorCode, PayloadTooLargeError, protocol
+from operad_websocket._addresses import SHARED, Addresses, Authorize
+from operad_websocket._frames import Frame, Payload, raw, string, value, write, write_event
+from operad_websocket._peers import Peer, Route
+from operad_websocket._reports import Reports, printable
+from operad_websocket.config import Limits
+
+REGISTER, REGISTERED, UNREGISTER = "link.register", protocol.REGISTERED, "link.unregister"
+TOPICS, ERROR = "link.topics", "link.error"
+
+_LATE = 2_000
+"""Milliseconds after its deadline at which the hub itself ends a request."""
+_DEFAULT = 30_000
+"""Milliseconds that a single call without a timeout of its own may take."""
+_LONGEST = 1e10
+"""Milliseconds: a longer timeout means no timeout to any clock."""
+_REASONS = 1_000
+"""How many refused addresses one answer names, with the reason of each."""
+_DISCOVER = "operad.discover"
+"""The one operation that a request to everybody may run."""
+
+
+class Switch:
+    """Routes events between peers.
+
+    Requests go to a member of those who serve the operation; everything else goes where the switch's own table
+    says, never where the event says: what does not belong to the sender is refused and logged.
+
+    Args:
+        limits: what a peer may have at once.
+        authorize: ``authorize(identity, address)``: whether it may serve an address.
+    """
+
+    def __init__(self, limits: Limits | None = None, authorize: Authorize | None = None) -> None:
+        self.limits = limits or Limits()
+        self.peers: set[Peer] = set()
+        self.reports = Reports()
+        self.draining = False
+        """Whether no request is taken any more."""
+        self.routed = 0
+        """How many requests were handed over."""
+        self._addresses = Addresses(self.limits, authorize)
+        self._links: dict[str, int] = {}
+        self._under_way: dict[str, int] = {}
+        self._routers: dict[str, Callable[[Peer, Frame], None]] = {
+            protocol.REQUESTED: self._on_request,
+            protocol.RESPONDED: self._on_response,
+            protocol.ERROR: self._on_response,
+            protocol.COMPLETED: self._on_response,
+            protocol.ABORTED: self._on_abort,
+            protocol.CREDIT: self._on_credit,
+            REGISTER: self._on_register,
+            UNREGISTER: self._on_unregister,
+            TOPICS: self._on_topics,
+        }
+
+    @property
+    def pending(self) -> int:
+        """How many requests are under way."""
+        return sum(self._under_way.values())
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses somebody serves."""
+        return len(self._addresses)
+
+    @property
+    def refused(self) -> int:
+        """How many frames were refused."""
+        return self.reports.count
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def join(self, peer: Peer) -> None:
+        """Connect a peer."""
+        self.peers.add(peer)
+        self._links[peer.account] = self._links.get(peer.account, 0) + 1
+
+    def has_room(self, peer: Peer) -> bool:
+        """Whether a peer that has not joined yet may."""
+        return self._links.get(peer.account, 0) < self.limits.links
+
+    def leave(self, peer: Peer) -> None:
+        """Disconnect a peer: its requests are aborted, those it had fail with ``UNAVAILABLE``."""
+        if peer not in self.peers:
+            return
+        self.peers.discard(peer)
+        _less(self._links, peer.account)
+        self._addresses.leave(peer)
+        for route in tuple(peer.calls.values()):
+            self._abort_handlers(route)
+            self._end(route)
+        for route in tuple(peer.serving.values()):
+            self._drop_handler(route, peer)
+
+    def route(self, peer: Peer, frame: Frame) -> None:
+        """Pass on a frame that a peer sent. Never raises."""
+        router = self._routers.get(frame.type)
+        if router is not None:
+            router(peer, frame)
+        elif not frame.type.startswith(("call.", "link.")):
+            to = string(frame.to)
+            if to is not None and to.startswith("all:"):
+                event = write(frame.type, frame.payload)
+                for member in tuple(self._addresses.members(to) or ()):
+                    self._deliver(member, event)
+
+    def expire(self) -> None:
+        """End what is long over its deadline: its caller or handler has forgotten it."""
+        self._addresses.expire()
+        now = time.time() * 1000
+        for peer in tuple(self.peers):
+            for route in [route for route in peer.calls.values() if route.expires < now]:
+                self._abort_handlers(route)
+                self._fail(route, CallError(ErrorCode.TIMEOUT, f'"{route.operation_id}" did not answer in time'))
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _on_request(self, peer: Peer, frame: Frame) -> None:
+        payload = frame.payload
+        request_id, operation_id = string(payload.get("requestId")), string(payload.get("operationId"))
+        if not _is_id(request_id) or operation_id is None or request_id in peer.calls:
+            self._on_bad_request(peer, frame, request_id, operation_id)
+            return
+        credit = value(payload, "credit") if "credit" in payload else None
+        has_credit = type(credit) is int and credit > 0
+        to = string(frame.to)
+        topic = to if to is not None and to.startswith("all:") else None
+        route = Route(peer, request_id, operation_id, has_credit, _expiry(payload, has_credit), topic is not None)
+        if topic is not None and (operation_id != _DISCOVER or topic != f"all:{_DISCOVER}"):
+            message = f'a request to everybody runs "{_DISCOVER}" alone, at all:{_DISCOVER}'
+            self._refuse(peer, f"a request for {operation_id!r} to {topic!r}")
+            self._deliver(peer, _error(request_id, CallError(ErrorCode.ACCESS_DENIED, message)))
+            return
+        if self.draining:
+            details = {"operationId": operation_id, "sent": False}
+            self._deliver(
+                peer, _error(request_id, CallError(ErrorCode.UNAVAILABLE, "the hub is closing", details))
+            )
+            return
+        if self._under_way.get(route.account, 0) >= self.limits.calls:
+            message = f"{self.limits.calls} requests of this peer are under way already"
+            details = {"limit": "calls", "value": self.limits.calls}
+            self._deliver(peer, _error(request_id, CallError(ErrorCode.OVERLOADED, message, details)))
+            return
+        self._under_way[route.account] = self._under_way.get(route.account, 0) + 1
+        peer.calls[request_id] = route
+        self._stamp(peer, payload)
+        if topic is not None:
+            self._put_to_all(route, payload, tuple(self._addresses.members(topic) or ()))
+        else:
+            self._put_to_one(route, payload)
+
+    def _stamp(self, peer: Peer, payload: Payload) -> None:
+        """Say who asks. Nobody but the hub does."""
+        payload["replyTo"] = peer.raw_inbox
+        if not peer.trusted:
+            if peer.raw_identity is None:
+                payload.pop("identity", None)
+            else:
+                payload["identity"] = peer.raw_identity
+
+    def _on_bad_request(self, peer: Peer, frame: Frame, request_id: str | None, operation_id: str | None) -> None:
+        if not _is_id(request_id):
+            reason = f"requestId: expected a string of 1 to {protocol.MAX_ID_LENGTH} characters"
+            self._object(peer, ErrorCode.VALIDATION_ERROR, f"a call.requested without a usable id; {reason}")
+            return
+        if operation_id is None:
+            why = "operationId: expected a string"
+        else:
+            why = f"a second request with the id {printable(request_id)!r} of one that is under way"
+        self._refuse(peer, f"a request that cannot be routed: {why}")
+        if operation_id is None:  # the answer to a second one would be taken for the first one's
+            self._deliver(peer, _error(request_id, CallError(ErrorCode.VALIDATION_ERROR, why)))
+
+    def _put_to_one(self, route: Route, payload: Payload) -> None:
+        topic = f"op:{route.operation_id}"
+        members = self._addresses.members(topic)
+        if not members:
+            self._fail(route, self._nobody(route.operation_id, self._addresses.kept(topic)))
+            return
+        handler = members[0]
+        if len(members) > 1:
+            members.rotate(-1)
+        try:
+            self._hand_over(route, payload, handler)
+        except PayloadTooLargeError as error:
+            self._fail(route, CallError(ErrorCode.PAYLOAD_TOO_LARGE, str(error)))
+
+    def _nobody(self, operation_id: str, kept: float) -> CallError:
+        details = {"operationId": operation_id}
+        if kept:
+            message = f'"{operation_id}": the connection of who serves it broke; its name is kept for {kept:.0f} s'
+            return CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
+        message = f'operation "{operation_id}" not found: nobody on this hub serves it'
+        return CallError(ErrorCode.OPERATION_NOT_FOUND, message, details)
+
+    def _put_to_all(self, route: Route, payload: Payload, members: Iterable[Peer]) -> None:
+        count = 0
+        for member in members:
+            try:
+                self._hand_over(route, payload, member)
+            except PayloadTooLargeError:
+                continue
+            count += 1
+        self._deliver(route.caller, write(protocol.COMPLETED, {"requestId": route.caller_id, "count": count}))
+        if not route.handlers:
+            self._end(route)
+
+    def _hand_over(self, route: Route, payload: Payload, handler: Peer) -> None:
+        """Give a request to a handler, under the caller's id if the handler knows no other one by it."""
+        handler_id = route.caller_id
+        while handler_id in handler.serving or handler_id in handler.calls:
+            handler_id = secrets.token_hex(12)
+        if handler_id != route.caller_id:
+            payload = {**payload, "requestId": raw(handler_id)}
+        handler.deliver(write(protocol.REQUESTED, payload))
+        handler.serving[handler_id] = route
+        route.handlers[handler] = handler_id
+        self.routed += 1
+
+    # --- what follows a request --------------------------------------------------------------------
+
+    def _on_response(self, peer: Peer, frame: Frame) -> None:
+        payload, type_ = frame.payload, frame.type
+        handler_id = string(payload.get("requestId"))
+        route = None if handler_id is None else peer.serving.get(handler_id)
+        if route is None:
+            self._on_stray(peer, handler_id, type_)
+            return
+        if type_ == protocol.RESPONDED:
+            self._pass_response(route, peer, payload)
+            return
+        _readdress(route, payload)
+        self._deliver(route.caller, write(type_, payload))
+        if type_ == protocol.COMPLETED and not route.has_credit:
+            # A peer that knows only the original events takes an abort for the end.
+            self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
+        self._answered(route, peer, over=True)
+
+    def _pass_response(self, route: Route, handler: Peer, payload: Payload) -> None:
+        caller, is_item = route.caller, "seq" in payload
+        if is_item and not route.has_credit:
+            route.expires = math.inf  # a stream, which has no default deadline
+            if caller.is_slow():
+                self._abort_handlers(route)
+                message = "the items of the stream were not taken in time"
+                self._fail(route, CallError(ErrorCode.SLOW_CONSUMER, message))
+                return
+        _readdress(route, payload)
+        try:
+            caller.deliver(write(protocol.RESPONDED, payload))
+        except PayloadTooLargeError as error:
+            self._abort_handlers(route)
+            self._fail(route, CallError(ErrorCode.PAYLOAD_TOO_LARGE, str(error)))
+            return
+        if not route.has_credit and not is_item:
+            self._answered(route, handler, over=False)
+
+    def _on_abort(self, peer: Peer, frame: Frame) -> None:
+        request_id = string(frame.payload.get("requestId"))
+        if request_id is None:
+            return
+        route = peer.calls.get(request_id)
+        if route is not None:
+            self._abort_handlers(route)
+            self._end(route)
+            return
+        route = peer.serving.get(request_id)
+        if route is not None:
+            self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
+            self._answered(route, peer, over=True)
+        elif request_id not in peer.ended:
+            self._refuse(peer, "an abort of a request that is not its own")
+
+    def _on_credit(self, peer: Peer, frame: Frame) -> None:
+        """What a caller grants goes to its handlers, what a handler asks for to its caller."""
+        payload = frame.payload
+        request_id = string(payload.get("requestId"))
+        if request_id is None:
+            return
+        payload["replyTo"] = peer.raw_inbox
+        if (route := peer.calls.get(request_id)) is not None:
+            for handler, handler_id in route.handlers.items():
+                self._deliver(handler, write(protocol.CREDIT, {**payload, "requestId": handler_id}))
+        elif (route := peer.serving.get(request_id)) is not None:
+            self._deliver(route.caller, write(protocol.CREDIT, {**payload, "requestId": route.caller_id}))
+
+    def _on_stray(self, peer: Peer, handler_id: str | None, type_: str) -> None:
+        """A response to nothing that this peer has."""
+        if handler_id is None or handler_id not in peer.ended:
+            self._refuse(peer, f"a {type_} for a request that it does not have")
+        elif not peer.ended[handler_id] and type_ == protocol.RESPONDED:
+            # It goes on with a stream of which one item was wanted, and cannot know it.
+            peer.ended[handler_id] = True
+            self._deliver(peer, write(protocol.ABORTED, {"requestId": handler_id}))
+
+    def _answered(self, route: Route, handler: Peer, *, over: bool) -> None:
+        """A handler has answered; the request ends when all have."""
+        route.forget(handler, over)
+        if not route.handlers:
+            self._end(route)
+
+    def _abort_handlers(self, route: Route) -> None:
+        for handler, handler_id in tuple(route.handlers.items()):
+            route.forget(handler, True)
+            aborted = {"requestId": handler_id, "replyTo": route.caller.raw_inbox}
+            self._deliver(handler, write(protocol.ABORTED, aborted))
+
+    def _drop_handler(self, route: Route, handler: Peer) -> None:
+        route.forget(handler, True)
+        if route.is_open:
+            if not route.handlers:
+                self._end(route)
+            return
+        details = {"operationId": route.operation_id, "sent": True}
+        message = f'"{route.operation_id}": its handler was lost during the call'
+        self._fail(route, CallError(ErrorCode.UNAVAILABLE, message, details))
+
+    def _fail(self, route: Route, error: CallError) -> None:
+        self._end(route)
+        self._deliver(route.caller, _error(route.caller_id, error))
+
+    def _end(self, route: Route) -> None:
+        """Forget a request; idempotent."""
+        caller = route.caller
+        if caller.calls.get(route.caller_id) is not route:
+            return
+        del caller.calls[route.caller_id]
+        caller.remember(route.caller_id, True)
+        _less(self._under_way, route.account)
+        for handler in tuple(route.handlers):
+            route.forget(handler, False)
+
+    # --- addresses -------------------------------------------------------------------------------
+
+    def _on_register(self, peer: Peer, frame: Frame) -> None:
+        topics = self._topics_of(peer, frame)
+        if topics is None:
+            return
+        accepted, refused = self._addresses.add(peer, topics)
+        if alarming := [topic for topic in refused if topic not in SHARED]:
+            first = alarming[0]
+            more = f", and {len(alarming) - 1} more" if len(alarming) > 1 else ""
+            self._refuse(peer, f"to serve {first!r}{more}: {refused[first]}")
+        answer: dict[str, Any] = {"topics": accepted, "refused": []}
+        for topic, reason in refused.items():
+            if len(answer["refused"]) == _REASONS:
+                break
+            answer["refused"].append({"topic": printable(topic), "reason": reason})
+        self._deliver(peer, write(REGISTERED, answer, frame.id))
+
+    def _on_unregister(self, peer: Peer, frame: Frame) -> None:
+        topics = self._topics_of(peer, frame)
+        if topics is not None:
+            self._addresses.remove(peer, topics)
+            self._deliver(peer, write(REGISTERED, {"topics": [], "refused": []}, frame.id))
+
+    def _on_topics(self, peer: Peer, frame: Frame) -> None:
+        """Which of some addresses an instance has registered: listings are believed of those alone."""
+        topics, instance = self._topics_of(peer, frame), value(frame.payload, "instance")
+        if topics is None or not isinstance(instance, str):
+            return
+        answer = {"instance": instance, "topics": self._addresses.served_by(instance, topics)}
+        self._deliver(peer, write(TOPICS, answer, frame.id))
+
+    def _topics_of(self, peer: Peer, frame: Frame) -> list[str] | None:
+        """The addresses that a frame names, or ``None``: it was refused."""
+        topics = value(frame.payload, "topics")
+        if not isinstance(topics, list):
+            self._object(peer, ErrorCode.VALIDATION_ERROR, f"{frame.type}: topics: expected a list", frame.id)
+            return None
+        if len(topics) > self.limits.topics:
+            message = f"{frame.type} with {len(topics)} addresses; a connection has at most {self.limits.topics}"
+            self._object(peer, ErrorCode.OVERLOADED, message, frame.id)
+            return None
+        return [topic for topic in topics if isinstance(topic, str)]
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _deliver(self, peer: Peer, data: bytes) -> None:
+        try:
+            peer.deliver(data)
+        except PayloadTooLargeError as error:
+            self.reports.warn(peer.account, f"{peer.name} did not get a frame: {error}")
+
+    def _object(self, peer: Peer, code: str, message: str, frame_id: Any = "") -> None:
+        """Refuse a frame that is of no request, and tell who sent it."""
+        self._refuse(peer, message)
+        self._deliver(peer, write(ERROR, {"code": str(code), "message": message}, frame_id))
+
+    def on_unreadable(self, peer: Peer, data: bytes | str, error: Exception) -> None:
+        """A message that is no frame."""
+        self._object(peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are no frame: {error}")
+
+    def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
+        """A request that leaves no room for what the hub adds to it."""
+        message = f"the event has {size} bytes, the hub carries {limit}"
+        self._refuse(peer, message)
+        request_id = string(frame.payload.get("requestId"))
+        if _is_id(request_id) and request_id not in peer.calls:
+            self._deliver(peer, _error(request_id, CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)))
+
+    def _refuse(self, peer: Peer, what: str) -> None:
+        self.reports.refuse(peer.account, f"refused from {peer.name}: {what}")
+
+
+def _readdress(route: Route, payload: Payload) -> None:
+    """An answer, as its caller knows the request."""
+    payload["requestId"] = raw(route.caller_id)
+    payload.pop("replyTo", None)
+
+
+def _expiry(payload: Payload, has_credit: bool) -> float:
+    """When the hub ends a request that nobody else ended, in epoch ms."""
+    if has_credit:
+        return math.inf
+    timeout = value(payload, "timeoutMs")
+    if timeout is None:
+        timeout = _DEFAULT
+    if not isinstance(timeout, (int, float)) or abs(timeout) >= _LONGEST:
+        return math.inf
+    return time.time() * 1000 + timeout + _LATE
+
+
+def _less(counts: dict[str, int], name: str) -> None:
+    left = counts[name] - 1
+    if left:
+        counts[name] = left
+    else:
+        del counts[name]
+
+
+def _is_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= protocol.MAX_ID_LENGTH
+
+
+def _error(request_id: str, error: CallError) -> bytes:
+    return write_event(protocol.error_event(request_id, error.code, error.message, error.details))

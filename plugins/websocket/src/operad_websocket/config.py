@@ -1,0 +1,102 @@
+"""What a spoke and a hub can be told."""
+
+from __future__ import annotations
+
+import ssl as ssl_module
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import attrs
+
+from operad.plugin import ConfigError, client_tls
+
+MAX_PAYLOAD = 4 * 2**20
+"""The default limit of an event, in bytes."""
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value <= 0:
+        raise ConfigError(f"{attribute.name}: expected more than 0, got {value}")
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What a peer of a hub may have at once.
+
+    Calls and connections are counted by identity; where nobody is authenticated, by address.
+    """
+
+    calls: int = attrs.field(default=20_000, validator=_positive)
+    """Requests under way, over all its connections."""
+    links: int = attrs.field(default=1_000, validator=_positive)
+    """Connections."""
+    topics: int = attrs.field(default=100_000, validator=_positive)
+    """Addresses that one connection serves."""
+    unfinished: int = attrs.field(default=64 * 2**20, validator=_positive)
+    """Bytes of messages whose end has not come, over all its connections."""
+    handshake: float = attrs.field(default=5.0, validator=_positive)
+    """Seconds that a connection may take until it is a spoke's."""
+    handshakes: int = attrs.field(default=256, validator=_positive)
+    """Connections that are not a spoke's yet, of everybody together."""
+    handshakes_per_address: int = attrs.field(default=64, validator=_positive)
+    """The same, of one address."""
+    grace: float = 30.0
+    """Seconds that a name is kept for an authenticated identity whose connection broke; 0: not at all."""
+
+
+@attrs.frozen(eq=False)
+class WebSocketConfig:
+    """A hub, as a spoke reaches it.
+
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``; several, with commas between them, are hubs of which the
+            first that answers is taken, at each connection anew.
+        token: sent as ``Authorization: Bearer <token>``.
+        headers: sent with the connection request.
+        ssl: for ``wss``, instead of the system's trust.
+        tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: certificates to trust, and
+            this spoke's own certificate and key, for hubs that verify clients.
+        max_payload: the largest event, in bytes; not more than the hub's.
+        ping: seconds within which a silent hub is pinged; one that stays silent soon counts as lost.
+        connect_timeout: seconds that one attempt to connect may take.
+    """
+
+    url: str
+    token: str | None = attrs.field(default=None, repr=False, kw_only=True)
+    headers: Mapping[str, str] | None = attrs.field(default=None, repr=False, kw_only=True)
+    ssl: ssl_module.SSLContext | None = attrs.field(default=None, kw_only=True)
+    tls_ca: str | None = attrs.field(default=None, kw_only=True)
+    tls_cert: str | None = attrs.field(default=None, kw_only=True)
+    tls_key: str | None = attrs.field(default=None, kw_only=True)
+    max_payload: int = attrs.field(default=MAX_PAYLOAD, validator=_positive, kw_only=True)
+    ping: float = attrs.field(default=20.0, validator=_positive, kw_only=True)
+    connect_timeout: float = attrs.field(default=10.0, validator=_positive, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.ssl is not None and (self.tls_ca or self.tls_cert or self.tls_key):
+            raise ConfigError("ssl: expected either ssl, or tls_ca, tls_cert and tls_key; got both")
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("ws", "wss") or not parts.hostname:
+                raise ConfigError(
+                    f"url: expected ws://host:port or wss://host:port, got {parts.scheme or 'no'}://…"
+                )
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The hubs, in the order in which they are tried."""
+        return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
+
+    def ssl_context(self) -> ssl_module.SSLContext | None:
+        """What the spoke trusts and shows; ``None``: the system's trust. Raises `ConfigError`."""
+        return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(shown, self.urls))!r})"
+
+
+def shown(url: str) -> str:
+    """A URL as it may be shown: no user, password, query or fragment, where secrets stand."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

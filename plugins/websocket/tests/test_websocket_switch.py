@@ -1,0 +1,334 @@
+"""What the hub makes of frames: what goes on, what is rewritten, what is refused, and who is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from operad import Identity, protocol
+from operad.plugin import ProtocolError
+from operad_websocket import Limits
+from operad_websocket._addresses import Authorize
+from operad_websocket._frames import read
+from operad_websocket._peers import Peer
+from operad_websocket._switch import Switch
+
+ALICE, BOB = Identity("alice", ["kit"], {"doc": ["1"]}), Identity("bob")
+ASKED = (
+    b'{"type":"call.requested","id":"","payload":{"requestId":"1","operationId":"t.x","input":{"a":1},'
+    b'"timeoutMs":1000}}'
+)
+OUTPUT = b'"output":{"data":1,"meta":{"source":"local"}}'
+PLAIN = b'{"type":"call.responded","id":"","payload":{"requestId":"1",' + OUTPUT + b"}}"
+
+
+class Spoke:
+    """A peer of a switch, and what came to it."""
+
+    def __init__(self, switch: Switch, identity: Identity | None = None, address: str = "") -> None:
+        self._switch = switch
+        self.texts: list[bytes] = []
+        self.peer = Peer(self.texts.append, identity, address=address)
+        switch.join(self.peer)
+
+    def says(self, data: bytes) -> None:
+        try:
+            frame = read(data)
+        except ProtocolError as error:
+            self._switch.on_unreadable(self.peer, data, error)
+        else:
+            self._switch.route(self.peer, frame)
+
+    def send(self, type_: str, **payload: Any) -> None:
+        self.says(json.dumps({"type": type_, "id": "7", "payload": payload}).encode())
+
+    def serves(self, *topics: str) -> dict[str, Any]:
+        self.send("link.register", topics=list(topics))
+        return self.last("link.registered")
+
+    @property
+    def events(self) -> list[Any]:
+        return [json.loads(text) for text in self.texts]
+
+    def last(self, type_: str) -> dict[str, Any]:
+        event = self.events[-1]
+        assert event["type"] == type_
+        payload: dict[str, Any] = event["payload"]
+        return payload
+
+    def asks(self, operation_id: str = "t.x", request_id: str = "1") -> None:
+        self.send("call.requested", requestId=request_id, operationId=operation_id, input={})
+
+
+def pair(identity: Identity | None = None) -> tuple[Spoke, Spoke]:
+    """A caller, and a handler that serves ``t.x``."""
+    switch = Switch()
+    caller, handler = Spoke(switch, identity), Spoke(switch, identity)
+    handler.serves("op:t.x")
+    handler.texts.clear()
+    return caller, handler
+
+
+# --- what goes through ---------------------------------------------------------------------------------
+
+
+def test_an_answer_goes_on_as_it_came() -> None:
+    caller, handler = pair()
+    caller.says(ASKED)
+    handler.says(PLAIN)
+    assert caller.texts == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        PLAIN.replace(b'"payload":{', b'"payload":{"replyTo":"inbox:handler",'),
+        PLAIN.replace(b'"id":""', b'"id":"","to":"all:x"'),
+        PLAIN.replace(b'"id":""', b'"id":"mine","more":1'),
+    ],
+)
+def test_an_answer_with_an_address_or_a_foreign_field_is_stripped_of_it(added: bytes) -> None:
+    caller, handler = pair()
+    caller.says(ASKED)
+    handler.says(added)
+    assert caller.texts == [PLAIN]
+
+
+@pytest.mark.parametrize("value", ["1e999", "1" * 5_000, '{"a":1,"a":2}', '"\\u0000"', "[ 1 , 2 ]", "-0.0"])
+def test_what_a_request_carries_is_passed_on_and_not_looked_into(value: str) -> None:
+    """Who reads it judges it: the hub would only spend time on it."""
+    caller, handler = pair()
+    caller.says(ASKED.replace(b'{"a":1}', value.encode()))
+    assert f'"input":{value},'.encode() in handler.texts[0]
+
+
+@pytest.mark.parametrize("timeout", [10**400, -(10**400)], ids=["above", "below"])
+def test_a_timeout_that_no_clock_has_is_passed_on(timeout: int) -> None:
+    caller, handler = pair()
+    caller.says(ASKED.replace(b"1000", str(timeout).encode()))
+    assert json.loads(handler.texts[0])["payload"]["timeoutMs"] == timeout
+
+
+@pytest.mark.parametrize("identity", [None, ALICE])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ASKED, id="nothing"),
+        pytest.param(ASKED.replace(b"}}", b',"replyTo":"inbox:forged"}}'), id="an address"),
+        pytest.param(ASKED.replace(b"}}", b',"identity":{"id":"root","scopes":[]}}}'), id="an identity"),
+        pytest.param(ASKED.replace(b"}}", b'},"more":{"replyTo":"x"}}'), id="something behind the payload"),
+        pytest.param(ASKED.replace(b'"id":""', b'"id":"mine"'), id="an id of its own"),
+        pytest.param(ASKED.replace(b",", b" ,\n "), id="another writer"),
+    ],
+)
+def test_whatever_a_request_claims_the_hub_says_who_asks(asked: bytes, identity: Identity | None) -> None:
+    caller, handler = pair(identity)
+    caller.says(asked)
+    (event,) = handler.events
+    assert list(event) == ["type", "id", "payload"]
+    payload = event["payload"]
+    assert payload.pop("replyTo") == caller.peer.inbox
+    assert payload.pop("identity", None) == (None if identity is None else identity.to_wire())
+    assert payload == json.loads(ASKED)["payload"]
+
+
+def test_credit_goes_both_ways_with_all_that_it_says() -> None:
+    """The caller grants, and the handler tells how much it wants."""
+    caller, handler = pair()
+    caller.asks()
+    caller.send("call.credit", requestId="1", total=5, totalBytes=1000, replyTo="inbox:forged")
+    assert handler.last("call.credit") == {
+        "requestId": "1", "total": 5, "totalBytes": 1000, "replyTo": caller.peer.inbox,
+    }  # fmt: skip
+    handler.send("call.credit", requestId="1", wantsBytes=2000)
+    assert caller.last("call.credit") == {"requestId": "1", "wantsBytes": 2000, "replyTo": handler.peer.inbox}
+    before = len(handler.texts)
+    Spoke(caller._switch).send("call.credit", requestId="1", total=9)
+    assert len(handler.texts) == before
+
+
+# --- what is refused, and told ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"", "SERIALIZATION_ERROR"),
+        (b"{}", "SERIALIZATION_ERROR"),
+        (b'{"type":"call.requested","payload":{"requestId":"\xff"}}', "SERIALIZATION_ERROR"),
+        (b"[" * 50_000, "SERIALIZATION_ERROR"),
+        (b'{"type":"call.requested","payload":{"requestId":1,"operationId":"a.b"}}', "VALIDATION_ERROR"),
+        (b'{"type":"link.register","payload":{"topics":"op:a.b"}}', "VALIDATION_ERROR"),
+        (b'{"type":"link.register","payload":{"topics":[1,2,3,4]}}', "OVERLOADED"),
+    ],
+)
+def test_a_frame_that_cannot_be_used_is_answered(frame: bytes, code: str) -> None:
+    switch = Switch(Limits(topics=3))
+    spoke = Spoke(switch)
+    spoke.says(frame)
+    assert spoke.last("link.error")["code"] == code
+    assert switch.refused == 1
+
+
+def test_a_request_that_cannot_be_routed_is_answered_by_its_id() -> None:
+    spoke = Spoke(Switch())
+    spoke.says(b'{"type":"call.requested","payload":{"requestId":"r"}}')
+    assert spoke.last("call.error") == {
+        "requestId": "r", "code": "VALIDATION_ERROR", "message": "operationId: expected a string",
+    }  # fmt: skip
+
+
+def test_a_request_that_leaves_the_hub_no_room_is_answered_by_its_id() -> None:
+    spoke = Spoke(Switch())
+    spoke._switch.on_too_large(spoke.peer, read(ASKED), 5_000, 4_000)
+    assert (spoke.last("call.error")["requestId"], spoke.last("call.error")["code"]) == ("1", "PAYLOAD_TOO_LARGE")
+
+
+def test_a_request_to_everybody_runs_discovery_alone() -> None:
+    """Otherwise one frame would run a mutation on every worker."""
+    caller, handler = pair()
+    handler.serves("all:operad.discover", "all:news")
+    handler.texts.clear()
+    for to, operation_id in (("all:operad.discover", "t.x"), ("all:news", "operad.discover"), ("all:news", "t.x")):
+        payload = {"requestId": f"{to} {operation_id}", "operationId": operation_id, "input": {}}
+        caller.says(json.dumps({"type": "call.requested", "id": "", "to": to, "payload": payload}).encode())
+        assert caller.last("call.error")["code"] == "ACCESS_DENIED"
+    assert not handler.texts
+    payload = {"requestId": "d", "operationId": "operad.discover", "input": {}}
+    event = {"type": "call.requested", "id": "", "to": "all:operad.discover", "payload": payload}
+    caller.says(json.dumps(event).encode())
+    assert handler.last("call.requested")["operationId"] == "operad.discover"
+
+
+def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spoke = Spoke(Switch())
+    with caplog.at_level(logging.WARNING):
+        spoke.serves("op:a.b")
+        spoke.says(b'{"type":"link.register","payload":{"topics":[' + b'"",' * 1_000_000 + b'""]}}')
+        spoke.serves(*(f"x{number}" for number in range(90_000)))
+    assert len(caplog.records) == 2
+    refused = spoke.last("link.registered")["refused"]
+    assert len(refused) == 1_000
+    assert len(spoke.texts[-1]) < 200_000
+    assert len(caplog.text) < 2_000
+
+
+def test_log_lines_are_few_and_none_is_a_peers_own(caplog: pytest.LogCaptureFixture) -> None:
+    spoke = Spoke(Switch(), BOB)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1_000):
+            spoke.serves("inbox:\x1b[2J\nERROR root: all is lost" + "x" * 100_000)
+    assert len(caplog.records) <= 25
+    assert spoke._switch.refused == 1_000
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+    assert len(caplog.text) < 30_000
+
+
+def test_connections_without_an_identity_are_counted_by_address() -> None:
+    """Otherwise one of them would shut out all others."""
+    switch = Switch(Limits(links=1, calls=1))
+    one, other = Spoke(switch, address="10.0.0.1"), Spoke(switch, address="10.0.0.2")
+    for address, has_room in (("10.0.0.1", False), ("10.0.0.2", False), ("10.0.0.3", True)):
+        assert switch.has_room(Peer(lambda data: None, address=address)) is has_room
+    Spoke(switch, BOB).serves("op:t.x")
+    for caller in (one, other):
+        caller.asks(request_id="1")
+        caller.asks(request_id="2")
+        assert caller.last("call.error")["code"] == "OVERLOADED"
+    switch.leave(one.peer)
+    assert switch.has_room(Peer(lambda data: None, address="10.0.0.1"))
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it() -> None:
+    switch = Switch(Limits(grace=30))
+    caller, eve, first = Spoke(switch, ALICE), Spoke(switch, ALICE), Spoke(switch, BOB)
+    first.serves("op:t.x", "op:operad.list")
+    switch.leave(first.peer)
+    assert "kept" in eve.serves("op:t.x")["refused"][0]["reason"]
+    assert eve.serves("op:operad.list")["topics"] == ["op:operad.list"]  # what everybody offers is nobody's
+    caller.asks()
+    error = caller.last("call.error")
+    assert (error["code"], error["details"]["sent"]) == ("UNAVAILABLE", False)
+    assert Spoke(switch, BOB).serves("op:t.x")["topics"] == ["op:t.x"]
+    caller.asks(request_id="2")
+    assert caller.texts[-1] == caller.texts[0]  # nothing more came: it is under way
+
+
+@pytest.mark.parametrize("how", ["goodbye", "unregister", "anonymous", "no grace", "late"])
+def test_a_name_is_free_after(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = Switch(Limits(grace=0 if how == "no grace" else 30))
+    first = Spoke(switch, None if how == "anonymous" else BOB)
+    first.serves("op:t.x")
+    first.peer.said_goodbye = how == "goodbye"
+    if how == "unregister":
+        first.send("link.unregister", topics=["op:t.x"])
+    switch.leave(first.peer)
+    if how == "late":
+        later = time.monotonic() + 31
+        monkeypatch.setattr("time.monotonic", lambda: later)
+        switch.expire()
+    assert Spoke(switch, ALICE).serves("op:t.x")["topics"] == ["op:t.x"]
+    assert not switch._addresses._kept_of or how == "late"
+
+
+def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have() -> None:
+    switch = Switch(Limits(topics=2))
+    for number in range(5):
+        spoke = Spoke(switch, BOB)
+        spoke.serves(f"op:t.{number}")
+        switch.leave(spoke.peer)
+    assert len(switch._addresses._kept) == 2
+
+
+def test_the_hub_tells_what_an_instance_has_registered() -> None:
+    """So that nobody can list what others serve."""
+    switch = Switch()
+    worker, other, asker = Spoke(switch, BOB), Spoke(switch, ALICE), Spoke(switch)
+    worker.serves("op:operad.list.one", "op:t.x")
+    other.serves("op:operad.list.two", "op:t.y")
+    for instance, served in (("one", ["op:t.x"]), ("two", ["op:t.y"]), ("three", [])):
+        asker.send("link.topics", instance=instance, topics=["op:t.x", "op:t.y", "op:t.z"])
+        assert asker.events[-1] == {
+            "type": "link.topics", "id": "7", "payload": {"instance": instance, "topics": served},
+        }  # fmt: skip
+
+
+def authorize_bob(identity: Identity | None, topic: str) -> bool:
+    return identity == BOB
+
+
+def test_who_may_serve_is_asked_for_each_address() -> None:
+    authorize: Authorize = authorize_bob
+    switch = Switch(None, authorize)
+    assert Spoke(switch, BOB).serves("op:t.x")["topics"] == ["op:t.x"]
+    assert "may not serve" in Spoke(switch, ALICE).serves("op:t.y")["refused"][0]["reason"]
+
+
+def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, handler = pair()
+    caller.asks(request_id="single")
+    caller.asks(request_id="stream")
+    handler.send("call.responded", requestId="stream", seq=0, output={"data": 1, "meta": {"source": "local"}})
+    later = time.time() + 33
+    monkeypatch.setattr("time.time", lambda: later)
+    caller._switch.expire()
+    error = caller.last("call.error")
+    assert (error["requestId"], error["code"]) == ("single", protocol.ErrorCode.TIMEOUT)
+    assert caller._switch.pending == 1
+
+
+def test_a_hub_that_drains_takes_no_request_and_says_so() -> None:
+    caller, _ = pair()
+    caller._switch.draining = True
+    caller.asks()
+    error = caller.last("call.error")
+    assert (error["code"], error["details"]) == ("UNAVAILABLE", {"operationId": "t.x", "sent": False})
