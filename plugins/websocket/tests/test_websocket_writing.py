@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad_websocket import Hub, WebSocketTransport, _direct
+from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked
 
 
@@ -102,7 +103,7 @@ async def test_nothing_is_written_to_a_transport_that_closes():
 async def test_this_aiohttp_lets_messages_be_taken_as_they_are_parsed():
     """Where it does not, everything works as well, and more slowly."""
     async with Hub(port=0) as hub, ClientSession() as session:
-        socket = await WebSocketTransport(hub.url).connect(session)
+        socket = await connect(WebSocketTransport(hub.url), session)
         with _direct.taking(socket, lambda message: None, lambda: None) as directly:
             assert directly
         for connection in hub._connections:

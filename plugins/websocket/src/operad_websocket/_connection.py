@@ -14,7 +14,7 @@ from operad_websocket._direct import ENDS, DirectResponse, taking
 from operad_websocket._frames import read
 from operad_websocket._peers import Peer
 from operad_websocket._switch import Switch
-from operad_websocket.transport import HEADROOM
+from operad_websocket.config import HEADROOM
 
 _SLOW = 1 * 2**20
 """Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""

@@ -23,7 +23,7 @@ from operad.plugin import (
 from operad_websocket._frames import Frame, raw, read, unreadable
 from operad_websocket._peers import Peer
 from operad_websocket._switch import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER, Switch
-from operad_websocket.transport import capabilities
+from operad_websocket.config import capabilities
 
 logger = logging.getLogger("operad.websocket")
 

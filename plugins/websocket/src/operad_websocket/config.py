@@ -9,10 +9,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
-from operad.plugin import ConfigError, client_tls
+from operad.plugin import Capabilities, ConfigError, client_tls
 
 MAX_PAYLOAD = 4 * 2**20
 """The default limit of an event, in bytes."""
+
+SUBPROTOCOL = "operad.v1"
+HEADROOM = 64 * 2**10
+"""What a hub may add to an event, in bytes: the identity that it stamps, and an address."""
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -100,3 +104,14 @@ def shown(url: str) -> str:
     """A URL as it may be shown: no user, password, query or fragment, where secrets stand."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def capabilities(max_payload: int) -> Capabilities:
+    """What a hub can do."""
+    return Capabilities(
+        max_payload=max_payload,
+        balances=True,
+        detects_no_responders=True,
+        detects_peer_loss=True,
+        authenticates_peer=True,
+    )

@@ -20,8 +20,7 @@ from operad_websocket._local import HubTransport
 from operad_websocket._metrics import CONTENT_TYPE, metrics_text
 from operad_websocket._peers import Peer
 from operad_websocket._switch import Switch
-from operad_websocket.config import MAX_PAYLOAD, Limits
-from operad_websocket.transport import HEADROOM, SUBPROTOCOL
+from operad_websocket.config import HEADROOM, MAX_PAYLOAD, SUBPROTOCOL, Limits
 
 __all__ = ["Authenticator", "Hub", "bearer_tokens"]
 

@@ -24,6 +24,7 @@ from operad.plugin import (
     encode,
     protocol,
 )
+from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked, Unshared
 from operad_websocket._direct import ENDS, taking
 from operad_websocket._frames import unreadable
@@ -31,8 +32,7 @@ from operad_websocket._local import Registration, delivery_of
 from operad_websocket._registering import Registering
 from operad_websocket._reports import printable
 from operad_websocket._switch import ERROR, REGISTERED, TOPICS
-from operad_websocket.config import shown
-from operad_websocket.transport import WebSocketTransport
+from operad_websocket.config import WebSocketConfig, shown
 
 logger = logging.getLogger("operad.websocket")
 
@@ -48,11 +48,11 @@ _AT_ONCE = 5_000
 class SpokeLink:
     """A spoke's connection to its hub."""
 
-    def __init__(self, transport: WebSocketTransport, on_event: OnEvent, on_link: OnLink) -> None:
+    def __init__(self, config: WebSocketConfig, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
-        self._transport = transport
-        self._where = ", ".join(map(shown, transport.urls))
-        self._max_payload = transport.max_payload
+        self._config = config
+        self._where = ", ".join(map(shown, config.urls))
+        self._max_payload = config.max_payload
         self._on_event = on_event
         self._on_link = on_link
         self._epoch = 0
@@ -72,7 +72,7 @@ class SpokeLink:
         """Connect for the first time. Raises `TransportError`."""
         self._session = ClientSession(timeout=ClientTimeout(total=None))
         try:
-            self._socket = await self._transport.connect(self._session)
+            self._socket = await connect(self._config, self._session)
             _cork(self._socket, self._count)
         except BaseException:
             await self._session.close()
@@ -246,7 +246,7 @@ class SpokeLink:
 
     async def _beat(self, socket: ClientWebSocketResponse, silence: asyncio.Timeout) -> None:
         """Ping a hub that is silent, and let go of one that stays so."""
-        loop, ping = asyncio.get_running_loop(), self._transport.ping
+        loop, ping = asyncio.get_running_loop(), self._config.ping
         while True:
             self._heard = False
             await asyncio.sleep(ping / 2)
@@ -295,7 +295,7 @@ class SpokeLink:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret depends on it
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                self._socket = await self._transport.connect(self._session)
+                self._socket = await connect(self._config, self._session)
                 _cork(self._socket, self._count)
                 break
             except LinkDownError as error:
