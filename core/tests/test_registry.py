@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import date
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from operad import (
     OperationType,
     RegistrationError,
     ResponseEnvelope,
+    from_schema,
     operation,
 )
 from operad.testing import make_plugin, plugins_of
@@ -470,3 +472,29 @@ async def test_two_registries_share_nothing() -> None:
     one.register(double)
     assert (await one.execute("math.double", {"x": 4})).data == 8
     assert "math.double" not in two
+
+
+async def test_an_input_is_adapted_before_it_is_checked():
+    """What Python callers give beside JSON is the business of whoever made the operation."""
+
+    async def handler(input, context):
+        return input
+
+    async def items(input, context):
+        yield input
+
+    def adapt(input):
+        return {key: str(value) for key, value in input.items() if value is not None}
+
+    schema = from_schema(
+        {"type": "object", "properties": {"day": {"type": "string"}}, "additionalProperties": False}
+    )
+    registry = OperationRegistry()
+    for name, function in (("one", handler), ("many", items)):
+        kind = OperationType.SUBSCRIPTION if name == "many" else OperationType.QUERY
+        spec = OperationSpec(namespace="t", name=name, type=kind, input_schema=schema)
+        registry.register(Operation(spec, function, adapt=adapt))
+    given = {"day": date(2026, 1, 2), "other": None}
+    assert (await registry.execute("t.one", given)).data == {"day": "2026-01-02"}
+    assert [envelope.data async for envelope in registry.subscribe("t.many", given)] == [{"day": "2026-01-02"}]
+    assert given == {"day": date(2026, 1, 2), "other": None}

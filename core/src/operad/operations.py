@@ -297,6 +297,9 @@ class Operation(Generic[P, R]):
     """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
     function: Callable[P, R] | None = None
     """The decorated function, if the operation was made from one."""
+    adapt: Callable[[Any], Any] | None = None
+    """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
+    input is checked; it changes nothing in place, and leaves what it does not know as it is."""
 
     @property
     def id(self) -> str:

@@ -27,9 +27,11 @@ class Entry:
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
         owner: the source that brought it; ``None`` for the application and its plugins.
         pipeline: what becomes of its results.
+        adapt: what makes JSON of its input; see `Operation.adapt`.
     """
 
     __slots__ = (
+        "adapt",
         "blocking",
         "finish",
         "guarded",
@@ -50,12 +52,14 @@ class Entry:
         blocking: bool | None,
         owner: str | None,
         pipeline: ResultPipeline,
+        adapt: Callable[[Any], Any] | None = None,
     ) -> None:
         self.spec = spec
         self.handler = handler
         self.blocking = blocking
         self.owner = owner
         self.pipeline = pipeline
+        self.adapt = adapt
         # ----
         self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
         self.validator: Callable[[Any], bool] | None = None

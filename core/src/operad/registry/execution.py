@@ -91,6 +91,8 @@ class Execution:
                 entry = await self._prepared(operation_id, call.deadline)
             if input is None:
                 input = {}
+            if entry.adapt is not None:
+                input = entry.adapt(input)
             if entry.guarded:
                 entry.admit(input, call)
             invoke = entry.invoke
@@ -127,6 +129,8 @@ class Execution:
                             break
                         if input is None:
                             input = {}
+                        if entry.adapt is not None:
+                            input = entry.adapt(input)
                         entry.admit(input, call)
                         items = entry.items(input, call, self._workers)
                     assert entry is not None
@@ -189,7 +193,9 @@ class Execution:
                 logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
                 continue
             if operation_id not in self._entries:
-                entry = Entry(operation.spec, operation.handler, operation.blocking, plugin, self._pipeline)
+                entry = Entry(
+                    operation.spec, operation.handler, operation.blocking, plugin, self._pipeline, operation.adapt
+                )
                 self._catalogue.add(entry)
             return self._entries[operation_id]
         if failure is not None:  # whether the operation exists is not known

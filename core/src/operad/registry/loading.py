@@ -255,7 +255,9 @@ class _LoadedSource:
 
     def _entry(self, operation: Operation[..., Any]) -> Entry:
         operation = self.rules.apply(operation)
-        return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline)
+        return Entry(
+            operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation.adapt
+        )
 
     def _add(self, entry: Entry) -> None:
         self._ids.add(entry.spec.id)

@@ -188,7 +188,7 @@ class OperationRegistry:
             RegistrationError: the id is taken and ``replace`` is false; the message names both owners.
         """
         if isinstance(spec, Operation):
-            entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline)
+            entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline, spec.adapt)
         elif handler is None:
             raise TypeError("register takes a spec and a handler, or an operation; see register_spec")
         else:
