@@ -1,0 +1,148 @@
+"""Logins at an authorization server that nobody here wrote (oidc-provider), in a browser where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad.auth import (
+    Credentials,
+    JWTAuthenticator,
+    LoginRequired,
+    OAuthClient,
+    OAuthError,
+    OAuthOptions,
+    TokenStore,
+)
+
+HERE = Path(__file__).parent
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(
+        shutil.which("node") is None or not (HERE / "node_modules" / "oidc-provider").is_dir(),
+        reason=f"needs node and oidc-provider; run: npm install --prefix {HERE}",
+    ),
+]
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[str]:
+    """The server, as long as the test runs."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        str(HERE / "server.mjs"),
+        str(port),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    async with asyncio.timeout(20):
+        while b"ready" not in (line := await process.stdout.readline()):
+            assert line, "the server ended before it listened"
+    yield f"http://127.0.0.1:{port}"
+    process.stdin.close()
+    await asyncio.wait_for(process.wait(), 10)
+
+
+def person() -> Callable[[str], str]:
+    """Somebody with a browser that keeps cookies; answers the page where they end."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+
+    def visit(url: str, form: dict[str, str] | None = None) -> str:
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        with opener.open(url, data, timeout=10) as page:
+            content: str = page.read().decode()
+        return content
+
+    return visit
+
+
+def enter_code(url: str) -> None:
+    """What somebody does with the code of a device: send the form with it, then the one that confirms it."""
+    visit = person()
+    page = visit(url)
+    for extra in ({"user_code": url.rpartition("=")[2]}, {"confirm": "yes"}):
+        target = re.findall(r'action="([^"]+)"', page)[0]
+        hidden = dict(re.findall(r'name="(xsrf|user_code)" value="([^"]*)"', page))
+        page = visit(target, {**hidden, **extra})
+
+
+def chromium(url: str) -> None:
+    """A real browser, without a window."""
+    assert CHROMIUM is not None
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--timeout=10000"]
+        subprocess.run([CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=30, check=True)
+
+
+def client(issuer: str, folder: Path, **options: Any) -> OAuthClient:
+    chosen = {"client_id": "cli", "issuer": issuer, "scopes": "openid offline_access pets:read", **options}
+    chosen.setdefault("extra", {"prompt": "consent"})  # OpenID Connect Core, 11: without it no offline_access
+    return OAuthClient(
+        OAuthOptions(**{"resource": "urn:pets", **chosen}), store=TokenStore(folder, keyring=False), name="pets"
+    )
+
+
+async def whoever(issuer: str, token: str) -> Any:
+    return await JWTAuthenticator(issuer, "urn:pets")(Credentials("bearer", token))
+
+
+async def test_a_login_is_renewed_used_by_another_process_and_ended(issuer: str, tmp_path: Path) -> None:
+    await client(issuer, tmp_path).login(tell=lambda _: None, open_url=person(), timeout=10)
+    later = client(issuer, tmp_path)
+    first = await later.token()
+    identity = await whoever(issuer, first.access_token)
+    assert (identity.id, identity.scopes) == ("ann", frozenset({"pets:read"}))
+    later.refused(first.access_token)
+    second = await later.token()
+    assert second.access_token != first.access_token
+    assert (await whoever(issuer, second.access_token)).id == "ann"
+    assert "revoked" in await client(issuer, tmp_path).logout()
+    with pytest.raises(LoginRequired):
+        await client(issuer, tmp_path).token()
+
+
+@pytest.mark.long
+async def test_a_code_is_entered_elsewhere(issuer: str, tmp_path: Path) -> None:
+    device = client(issuer, tmp_path, grant="device_code")
+    told: list[str] = []
+    await device.login(tell=told.append, open_url=enter_code, timeout=20)
+    assert re.search(r"enter the code: \w{4}-\w{4}", told[0])
+    assert (await whoever(issuer, (await device.token()).access_token)).id == "ann"
+
+
+async def test_a_machine_needs_nobody_and_a_wrong_secret_is_refused(issuer: str, tmp_path: Path) -> None:
+    machine = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
+    for client_auth in ("auto", "basic", "post"):
+        token = await client(issuer, tmp_path, **machine, client_auth=client_auth, scopes="pets:write").token()
+        assert (await whoever(issuer, token.access_token)).scopes == {"pets:write"}
+    wrong = client(issuer, tmp_path, **(machine | {"client_secret": "wrong"}))
+    with pytest.raises(OAuthError, match="invalid_client"):
+        await wrong.token()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None or sys.platform != "linux", reason="needs Chromium")
+async def test_a_login_in_a_real_browser(issuer: str, tmp_path: Path) -> None:
+    one = client(issuer, tmp_path)
+    await one.login(tell=lambda _: None, open_url=chromium, timeout=25)
+    assert (await whoever(issuer, (await one.token()).access_token)).id == "ann"
