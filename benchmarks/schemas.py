@@ -115,7 +115,7 @@ def compare_interpreted() -> None:
     schema = {"allOf": [schema], "unevaluatedProperties": False}
     ours = from_schema(schema)
     rows = {"operad validate": ours.validator, "jsonschema": jsonschema.Draft202012Validator(schema).is_valid}
-    print(f"10 fields, unevaluatedProperties ({ours.engine.partition(':')[0]}; operad[rust] makes it rust)")
+    print(f"10 fields, unevaluatedProperties ({ours.engine.partition(':')[0]})")
     floor = microseconds(hand_written(flat(10)[0]), value)
     print(f"  {'hand-written':20}{floor:>8.2f}{1:>8.1f}")
     for name, function in rows.items():

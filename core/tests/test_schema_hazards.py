@@ -120,6 +120,33 @@ CASES = {
         compiled, _, valid = everything({"pattern": "^[a-z]+$"}, "a" * 4000 + "!")
         assert not valid
     """,
+    "a_pattern_costs_no_more_for_longer_strings_or_for_more_of_them": """
+        hard = "^a{0,4096}[ab]{0,4096}[cd]$"
+        for schema, value in (
+            ({"pattern": "^a{0,4096}a*[bc]$"}, "a" * 4_000_000),
+            ({"patternProperties": {"^a{0,4096}a*[bc]$": {}}}, {"a" * 4_000_000: 1}),
+            ({"items": {"not": {"pattern": hard}}}, ["a" * 4096] * 500),
+            ({"anyOf": [{"pattern": f"{hard[:-1]}{'x' * i}$"} for i in range(100)]}, "a" * 4096),
+            ({"items": {"pattern": "[a-z]*[0-9]"}}, ["a" * 2000] * 500),
+            ({"items": {"pattern": "[a-z]*[0-9]", "if": True, "then": True}}, ["a" * 2000] * 500),
+            ({"items": {"patternProperties": {"^a{0,4096}a{0,4096}$": {}}}}, [{"a" * 4000 + "b": 1}] * 100),
+        ):
+            compiled = from_schema(schema)
+            compiled.normalizer(value), compiled.mismatches(value), compiled.errors(value)
+    """,
+    "an_answer_of_half_a_kilobyte_costs_no_million_of_zero_values": """
+        defs = {"d12": {"type": "integer"}}
+        for level in range(12):
+            below = {"$ref": f"#/$defs/d{level + 1}"}
+            defs[f"d{level}"] = {"type": "object", "properties": {"a": below, "b": below}, "required": ["a", "b"]}
+        compiled = from_schema({"items": {"$ref": "#/$defs/d0"}, "$defs": defs})
+        for _ in range(10):
+            compiled.normalizer([{}] * 130), compiled.mismatches([{}] * 130)
+    """,
+    "names_in_a_bundle_are_found_in_linear_time": """
+        links = {f"n{i}": {"a": {"properties": {"x": {"$ref": f"#/$defs/n{i + 1}/a"}}}} for i in range(15_000)}
+        from_schema({"$ref": "#/$defs/n0/a", "$defs": links | {"n15000": {"a": {}}}}).bundled()
+    """,
     "nested_schemas_compile": """
         for depth in (21, 60):
             for key, wrap in (("items", lambda v: [v]), ("properties", lambda v: {"a": v})):

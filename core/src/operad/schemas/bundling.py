@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from operad.schemas.compiled import closure_of
+from operad.schemas.keywords import SIBLINGS
 from operad.schemas.nodes import components, ref_name, refs_of
 from operad.schemas.reader import Closure, Store
 from operad.schemas.references import dialect_of
@@ -22,8 +23,9 @@ def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[s
     store = Store(raw if document is None else document, used, annotations=True)
     closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
     names: dict[str, str] = {}
+    taken: dict[str, int] = {}
     for name in closure.names:
-        names[name] = _free(_export_name(closure.store.location(name)), set(names.values()))
+        names[name] = _free(_export_name(closure.store.location(name)), taken)
     bodies = {name: _renamed(closure.bodies[name], names, _DEFS) for name in closure.names}
     root: dict[str, Any] | bool = bodies.pop(closure.root)
     if isinstance(root, bool):
@@ -51,6 +53,7 @@ class SharedDefinitions:
         self._prefix = prefix
         self._stores: dict[tuple[int, str], _Names] = {}
         self._by_digest: dict[bytes, str] = {}
+        self._taken: dict[str, int] = {}
 
     def add(self, raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
         """As `bundle`, with references to `definitions` instead of ``$defs`` of its own."""
@@ -90,7 +93,7 @@ class SharedDefinitions:
                 names.digests[name] = digest.hex()
                 known = self._by_digest.get(digest)
                 if known is None:
-                    known = self._by_digest[digest] = _free(bases[name], self.definitions)
+                    known = self._by_digest[digest] = _free(bases[name], self._taken)
                     self.definitions[known] = True  # the name is taken; what it means follows
                     added.append(name)
                 names.known[name] = known
@@ -113,13 +116,17 @@ def _text(body: Any) -> str:
 
 def _export_name(location: tuple[Any, ...]) -> str:
     words = [token for token in location if isinstance(token, str)]
-    return words[-1] if words else "root"
+    # A lone surrogate is legal in JSON text, and nothing else can write it.
+    return words[-1].encode("utf-8", "replace").decode() if words else "root"
 
 
-def _free(base: str, taken: Any) -> str:
-    name, count = base, 2
+def _free(base: str, taken: dict[str, int]) -> str:
+    """A name that is not taken; `taken` has the number of the last one made of each base."""
+    name = base
     while name in taken:
-        name, count = f"{base}{count}", count + 1
+        taken[base] += 1
+        name = f"{base}{taken[base]}"
+    taken[name] = 1
     return name
 
 
@@ -138,7 +145,7 @@ def _renamed(node: Any, names: Mapping[str, str], prefix: str, values: bool = Fa
         if key == "$ref" and isinstance(value, str) and not values:
             out[key] = prefix + _token(names[ref_name(node)])
         elif key == "$siblings" and not values:
-            continue
+            out[SIBLINGS] = _renamed(value, names, prefix)
         elif (
             key in ("properties", "patternProperties", "dependentSchemas")
             and not values

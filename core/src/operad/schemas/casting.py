@@ -7,14 +7,14 @@ normal form when first needed: one per *node*, the conjunction of a schema, its 
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from operad.schemas.checking import Checks
+from operad.schemas.checking import Check, Checks
 from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, identity, node_types
 from operad.schemas.nodes import Body, ref_name
+from operad.schemas.patterns import Pattern
 from operad.schemas.scalars import EXACT, scalar_cast
 from operad.schemas.unions import Union
 from operad.schemas.values import ARRAY, CONTAINER
@@ -29,7 +29,6 @@ class Casting:
     def __init__(self, checks: Checks) -> None:
         self.bodies = checks.bodies
         self.checks = checks
-        self.patterns: dict[str, re.Pattern[str]] = {}
         self.lock = threading.RLock()
         self.busy: list[Fill] = []
         self._nodes: dict[tuple[int, ...], tuple[Members, Caster]] = {}
@@ -71,12 +70,38 @@ class Casting:
         known = self._nodes.get(key)
         if known is None:
             # The members are kept, so that their ids stay their own.
-            known = self._nodes[key] = (members, self._compile(members))
+            known = self._nodes[key] = (members, self._faithful(members, self._compile(members)))
         return known[1]
 
     def lazy(self, schemas: list[Body]) -> Caster:
         """The cast of a conjunction, compiled when first called."""
         return _Lazy(self, schemas)
+
+    def _faithful(self, members: Members, cast: Caster) -> Caster:
+        """`cast`, but a container that is valid and would not be once cast stays as it is."""
+        fragile = any(not _FRAGILE.isdisjoint(member) or _lists_containers(member) for member in members)
+        closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
+        if not fragile and not closed:
+            return cast
+        checks: list[Check] = []
+
+        def is_valid(value: Any) -> bool:
+            if not checks:
+                with self.lock:
+                    checks.extend(self.checks.of(member) for member in members)
+            return all(check(value) for check in checks)
+
+        def keep(value: Any, call: Call) -> Any:
+            if not isinstance(value, CONTAINER):
+                return cast(value, call)
+            mark = len(call.invented or ())
+            out = cast(value, call)
+            if not is_valid(out) and is_valid(value):
+                call.forget(mark)
+                return value
+            return out
+
+        return keep
 
     def _compile(self, members: Members) -> Caster:
         for member in members:
@@ -111,31 +136,38 @@ class Casting:
             self._reduced[id(body), keys[0]] = known
         return known[1]
 
-    def fill(self, schemas: list[Body], *, zero: bool) -> Fill:
+    def fill(self, schemas: list[Body], *, zero: bool, required: bool) -> Fill:
         """What is filled in where something with these schemas is missing: one object, wherever it is missing."""
         members, _ = self.flatten(schemas)
-        key = (zero, *map(id, members))
+        key = (zero, required, *map(id, members))
         known = self._fills.get(key)
         if known is None:
             # The members are kept, so that their ids stay their own.
-            known = self._fills[key] = (members, Fill(self, schemas, zero=zero))
+            known = self._fills[key] = (members, Fill(self, schemas, zero=zero, required=required))
         return known[1]
 
     def position_fill(self, schemas: list[Body]) -> Fill:
         """What is filled in where a position of an array is missing."""
         members, _ = self.flatten(schemas)
-        return self.fill(schemas, zero=not any("default" in member for member in members))
+        return self.fill(schemas, zero=not any("default" in member for member in members), required=True)
 
     def shape(self, members: Members) -> ObjectShape:
         """What a node says about objects."""
         return ObjectShape(self, members)
 
-    def pattern(self, source: str) -> re.Pattern[str]:
-        """A compiled pattern of the normal form."""
-        found = self.patterns.get(source)
-        if found is None:
-            found = self.patterns[source] = re.compile(source)
-        return found
+    def pattern(self, source: str) -> Pattern:
+        """A pattern of the normal form."""
+        return self.checks.patterns[source]
+
+
+_FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueItems", "dependentRequired",
+            "dependentSchemas", "propertyNames", "oneOf"}  # fmt: skip
+"""What can be true of a value and false of its cast."""
+_CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
+
+
+def _lists_containers(member: dict[str, Any]) -> bool:
+    return any(isinstance(value, CONTAINER) for value in [member.get("const"), *member.get("enum", ())])
 
 
 class _Lazy:
@@ -189,7 +221,7 @@ class ObjectShape:
             for name, schema in member.get("properties", {}).items():
                 self.properties.setdefault(name, []).append(schema)
         for name, schemas in self.properties.items():
-            schemas.extend(schema for pattern, schema in self.patterns if pattern.search(name))
+            schemas.extend(schema for pattern, schema in self.patterns if pattern.matches(name))
         rests = [member.get("additionalProperties", member.get("unevaluatedProperties")) for member in members]
         self.rest = [schema for schema in rests if schema is not None and schema is not False]
         self.closed = any(schema is False for schema in rests)
@@ -204,16 +236,16 @@ class ObjectShape:
             return None
         fill = None
         if any("default" in member for member in members):
-            fill = self.casting.fill(schemas, zero=False)
+            fill = self.casting.fill(schemas, zero=False, required=name in self.required)
         elif name in self.required:
-            fill = self.casting.fill(schemas, zero=True)
+            fill = self.casting.fill(schemas, zero=True, required=True)
         exact, cast = _leaf(members)
         return name, exact, cast or self.casting.lazy(schemas), fill
 
-    def _conditional(self, members: Members) -> tuple[set[str], list[re.Pattern[str]]]:
+    def _conditional(self, members: Members) -> tuple[set[str], list[Pattern]]:
         """What is declared under a condition: kept, because the condition is not evaluated."""
         names: set[str] = set()
-        patterns: list[re.Pattern[str]] = []
+        patterns: list[Pattern] = []
         stack: list[Body] = [body for member in members for body in _conditions(member, names)]
         seen: set[int] = set()
         while stack:
@@ -264,7 +296,7 @@ class ObjectShape:
 
         def extra(name: Any, value: Any, call: Call) -> Any:
             if isinstance(name, str):
-                matching = [schema for pattern, schema in patterns if pattern.search(name)]
+                matching = [schema for pattern, schema in patterns if pattern.matches(name)]
                 if matching:
                     if False in matching:
                         return ABSENT
@@ -275,7 +307,7 @@ class ObjectShape:
                 return rest(value, call)
             if keep_all or name in kept:
                 return value
-            if isinstance(name, str) and any(pattern.search(name) for pattern in kept_patterns):
+            if isinstance(name, str) and any(pattern.matches(name) for pattern in kept_patterns):
                 return value
             return ABSENT
 

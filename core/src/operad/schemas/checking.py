@@ -9,23 +9,22 @@ of errors. All three read the normal form, in which nothing can be fetched and e
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from operad.schemas.generated import Generator, UnsupportedError
 from operad.schemas.interpreting import MAX_ERRORS, errors_of
-from operad.schemas.nodes import Body, children_of, in_place, ref_name
-from operad.schemas.rust import StandIns
-from operad.schemas.values import ARRAY, CLASSES, CONTAINER, equal, is_type
+from operad.schemas.nodes import Body, children_of, decides, in_place, ref_name
+from operad.schemas.patterns import Pattern
+from operad.schemas.values import ARRAY, CLASSES, CONTAINER, equal, is_multiple, is_type
 
 Check = Callable[[Any], bool]
 
 
 _TYPED = {"type", "default"}
 _VALUES = {"enum", "const"}
-_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _STRINGS = {"minLength", "maxLength", "pattern"}
 _ARRAYS = {"items", "prefixItems", "minItems", "maxItems"}
 _OBJECTS = {"properties", "required", "additionalProperties", "patternProperties"}
@@ -37,11 +36,11 @@ _CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS 
 class Checks:
     """The checks of a document's schemas, each made when first needed."""
 
-    def __init__(self, bodies: Mapping[str, Body], heavy: set[str]) -> None:
+    def __init__(self, bodies: Mapping[str, Body], heavy: set[str], patterns: Mapping[str, Pattern]) -> None:
         self.bodies = bodies
         self.heavy = heavy
-        self._generator = Generator(bodies, heavy)
-        self._stand_ins = StandIns(bodies)
+        self.patterns = patterns
+        self._generator = Generator(bodies, heavy, patterns)
         self._known: dict[int, tuple[Body, Check]] = {}
         self._reasons: dict[int, str] = {}
         self._local = threading.local()
@@ -68,9 +67,8 @@ class Checks:
         def interpret(value: Any) -> bool:
             return self.interpret(value, body)
 
-        stand_in = self._stand_ins.check(body, interpret)
-        self._reasons[id(body)] = f"{'interpreted' if stand_in is None else 'rust'}: {why}"
-        return stand_in or interpret
+        self._reasons[id(body)] = f"interpreted: {why}"
+        return interpret
 
     def _closures(self, body: dict[str, Any]) -> Check:
         types = _types(body)
@@ -83,7 +81,7 @@ class Checks:
         if not body.keys().isdisjoint(_ARRAYS):
             parts[list] = self._array(body)
         if not body.keys().isdisjoint(_STRINGS):
-            parts[str] = _check_string(body)
+            parts[str] = _check_string(body, self.patterns)
         if not body.keys().isdisjoint(_NUMBERS):
             parts[int] = _check_number(body)
         if parts or types is not None:
@@ -145,9 +143,11 @@ class Checks:
         for node in body.get("allOf", ()):
             yield self.lazy(node)
         if "anyOf" in body:
-            yield _any([self.lazy(node) for node in body["anyOf"]])
+            branches = [self.lazy(node) for node in body["anyOf"]]
+            yield _tagged(body, "anyOf", branches, _any(branches))
         if "oneOf" in body:
-            yield _one([self.lazy(node) for node in body["oneOf"]])
+            branches = [self.lazy(node) for node in body["oneOf"]]
+            yield _tagged(body, "oneOf", branches, _one(branches))
         if "not" in body:
             excluded = self.lazy(body["not"])
             yield lambda value: not excluded(value)
@@ -178,7 +178,7 @@ class Checks:
         """The check of what `properties` does not name."""
         rest = body.get("additionalProperties", True)
         patterns = [
-            (re.compile(source).search, self.lazy(node))
+            (self.patterns[source].matches, self.lazy(node))
             for source, node in body.get("patternProperties", {}).items()
         ]
         if not patterns:
@@ -191,8 +191,8 @@ class Checks:
         def check_others(value: Any) -> bool:
             for name, item in value.items():
                 matched = False
-                for search, check in patterns:
-                    if isinstance(name, str) and search(name):
+                for matches, check in patterns:
+                    if isinstance(name, str) and matches(name):
                         matched = True
                         if not check(item):
                             return False
@@ -261,14 +261,13 @@ class Checks:
     def found(self, value: Any, body: Body, most: int = MAX_ERRORS) -> list[Any]:
         """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
         memo = getattr(self._local, "memo", None)
-        return errors_of(self.bodies, body, value, {} if memo is None and self.heavy else memo, most)
+        return errors_of(self, body, value, {} if memo is None and self.heavy else memo, most)
 
     def engine(self, bodies: list[Body]) -> str:
         """How the given schemas are checked: the slowest of what each of their parts says."""
         engines = {self._engine(node) for body in bodies for node in _walk(body)}
-        for slow in ("interpreted", "rust"):
-            if why := sorted(engine.partition(": ")[2] for engine in engines if engine.startswith(slow)):
-                return f"{slow}: {', '.join(why)}"
+        if why := sorted(engine.partition(": ")[2] for engine in engines if engine.startswith("interpreted")):
+            return f"interpreted: {', '.join(why)}"
         return "generated" if "generated" in engines else "closures"
 
     def _engine(self, body: Body) -> str:
@@ -342,23 +341,26 @@ def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
     return lambda value: value.__class__ in exact or check(value)
 
 
-def _check_string(body: dict[str, Any]) -> Check:
+def _check_string(body: dict[str, Any], patterns: Mapping[str, Pattern]) -> Check:
     least, most = body.get("minLength", 0), body.get("maxLength", math.inf)
     if "pattern" not in body:
         return lambda value: least <= len(value) <= most
-    search = re.compile(body["pattern"]).search
-    return lambda value: least <= len(value) <= most and search(value) is not None
+    matches = patterns[body["pattern"]].matches
+    return lambda value: least <= len(value) <= most and matches(value)
 
 
 def _check_number(body: dict[str, Any]) -> Check:
     least, most = body.get("minimum", -math.inf), body.get("maximum", math.inf)
     above, below = body.get("exclusiveMinimum"), body.get("exclusiveMaximum")
+    factor = body.get("multipleOf")
 
     def check(value: Any) -> bool:
         # As two comparisons that fail: not a number (NaN) is below and above nothing.
         if value < least or value > most:
             return False
-        return not ((above is not None and value <= above) or (below is not None and value >= below))
+        if (above is not None and value <= above) or (below is not None and value >= below):
+            return False
+        return factor is None or is_multiple(value, factor)
 
     return check
 
@@ -392,6 +394,22 @@ def _one(checks: list[Check]) -> Check:
                 if count > 1:
                     return False
         return count == 1
+
+    return check
+
+
+def _tagged(body: dict[str, Any], keyword: str, branches: list[Check], plain: Check) -> Check:
+    """The check of a union that a discriminator decides; `plain` where it does not."""
+    given = body.get("discriminator")
+    if given is None or not given["decides"] or given["union"] != keyword:
+        return plain
+    name, tags = given["propertyName"], given["tags"]
+
+    def check(value: Any) -> bool:
+        if not decides(given, keyword, value):
+            return plain(value)
+        tag = value[name]
+        return isinstance(tag, str) and tag in tags and branches[tags[tag]](value)
 
     return check
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from operad.schemas.casting import Casting
 from operad.schemas.checking import Checks
-from operad.schemas.explaining import invented, readable, too_deep
+from operad.schemas.explaining import filled_up, invented, readable, too_deep
+from operad.schemas.limits import DEFAULT
 from operad.schemas.members import Call
+from operad.schemas.patterns import WORK
 from operad.schemas.reader import Closure, SchemaLimitError, Store
 from operad.schemas.references import dialect_of, parse_pointer
 from operad.schemas.schema import SchemaError
@@ -42,16 +44,22 @@ class Compiled:
         "_cast",
         "_checks",
         "_root",
+        "_said_exhausted",
         "caster",
         "closure",
+        "errors",
         "is_recursive",
         "is_unknown",
+        "mismatches",
         "normalizer",
         "validator",
     )
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
+        self._said_exhausted = False
+        self.errors: Callable[[Any], list[SchemaError]] = self._errors
+        self.mismatches: Callable[[Any], list[SchemaError]] = self._mismatches
         casting = _casting(closure.store)
         self._checks = casting.checks
         self._root = root = closure.bodies[closure.root]
@@ -64,6 +72,25 @@ class Compiled:
             self._cast = self._checks.remembering(self._cast)
         self.validator = self._validator(closure)
         self.caster, self.normalizer = self._callables()
+        if any(not pattern.is_cheap for pattern in closure.patterns.values()):
+            self.validator, self.caster = self._counted(self.validator), self._counted(self.caster)
+            self.normalizer = self._counted(self.normalizer)
+            self.errors, self.mismatches = self._counted(self.errors), self._counted(self.mismatches)
+
+    def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`function`, with a budget for the work of patterns."""
+
+        def run(value: Any) -> Any:
+            with WORK.call(DEFAULT.max_pattern_steps) as work:
+                result = function(value)
+                exhausted = work.exhausted
+            if exhausted and not self._said_exhausted:
+                self._said_exhausted = True
+                text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
+                logger.warning(text, DEFAULT.max_pattern_steps)
+            return result
+
+        return run
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,14 +144,14 @@ class Compiled:
 
         return cast, normalize
 
-    def errors(self, value: Any) -> list[SchemaError]:
+    def _errors(self, value: Any) -> list[SchemaError]:
         """What is wrong with a value."""
         if self.validator(value):
             return []
         if self.is_recursive and is_deeper(value, MAX_DATA_DEPTH):
             return [too_deep(MAX_DATA_DEPTH)]
         try:
-            found = self._checks.found(value, self._root)
+            found = self._checks.remembering(self._checks.found)(value, self._root)
         except Exception as error:  # noqa: BLE001  # RecursionError on deep values, TypeError on what is no JSON
             if isinstance(error, RecursionError):
                 return [too_deep(MAX_DATA_DEPTH)]
@@ -136,7 +163,7 @@ class Compiled:
             )
         ]
 
-    def mismatches(self, value: Any) -> list[SchemaError]:
+    def _mismatches(self, value: Any) -> list[SchemaError]:
         """What is worth a warning once a value is cast."""
         call = Call()
         out = value
@@ -145,7 +172,11 @@ class Compiled:
                 out = self._cast(value, call)
             except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
                 call = Call()
-        return invented(out, call.invented or []) + self.errors(out)
+        found = invented(out, call.invented or [])
+        if call.filled > DEFAULT.max_filled:
+            # The rest stays absent, so that there are as many errors; one says it for all.
+            return [filled_up(DEFAULT.max_filled), *found[: DEFAULT.max_schema_errors]]
+        return found + self._errors(out)
 
 
 def _bounded(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -156,6 +187,6 @@ def _casting(store: Store) -> Casting:
     """The checks and casts of a document, shared by all of its schemas."""
     with store.lock:
         if store.casting is None:
-            store.casting = Casting(Checks(store.bodies, store.heavy))
+            store.casting = Casting(Checks(store.bodies, store.heavy, store.patterns))
         casting: Casting = store.casting
         return casting

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from operad.schemas.patterns import Pattern
 from operad.schemas.schema import Change, SchemaError
-from operad.schemas.values import equal
+from operad.schemas.values import equal, shown
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _WIDTH = 80
@@ -28,8 +29,11 @@ def path_of(parts: Iterable[Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return shown(value, _WIDTH)
+
+
+def _written(patterns: Mapping[str, Pattern], source: str) -> str:
+    return patterns[source].written if source in patterns else source
 
 
 def _type_name(value: Any) -> str:
@@ -58,7 +62,7 @@ def _length(error: Any) -> tuple[str, str]:
 
 def _bound(error: Any) -> tuple[str, str]:
     sign = {"minimum": ">=", "maximum": "<=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}[error.validator]
-    return f"a number {sign} {error.validator_value}", _short(error.instance)
+    return f"a number {sign} {shown(error.validator_value, _WIDTH)}", _short(error.instance)
 
 
 def _required(error: Any) -> tuple[str, str]:
@@ -79,7 +83,7 @@ _TEXTS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "const": lambda error: (_short(error.validator_value), _short(error.instance)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _length),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _bound),
-    "multipleOf": lambda error: (f"a multiple of {error.validator_value}", _short(error.instance)),
+    "multipleOf": lambda error: (f"a multiple of {shown(error.validator_value, _WIDTH)}", _short(error.instance)),
     "required": _required,
     "additionalProperties": _undeclared,
     "unevaluatedProperties": lambda _error: ("no undeclared property", "one"),
@@ -88,20 +92,21 @@ _TEXTS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "contains": lambda _error: ("an array with a matching item", "none"),
     "not": lambda error: ("a value outside the excluded schema", _short(error.instance)),
     "dependentRequired": lambda _error: ("the properties that others depend on", "some missing"),
+    "discriminator": lambda error: (_any_of(error.validator_value), _short(error.instance)),
     "False": lambda error: ("nothing here", _short(error.instance)),
 }
 
 
-def readable(errors: Iterable[Any], patterns: Mapping[str, str]) -> list[SchemaError]:
+def readable(errors: Iterable[Any], patterns: Mapping[str, Pattern]) -> list[SchemaError]:
     """`jsonschema` errors as ours; `patterns` gives a translated pattern as it was written."""
     return [_readable(error, patterns) for error in errors]
 
 
-def _readable(error: Any, patterns: Mapping[str, str]) -> SchemaError:
+def _readable(error: Any, patterns: Mapping[str, Pattern]) -> SchemaError:
     keyword = str(error.validator) if error.validator is not None else "False"
     path = path_of(error.absolute_path)
     if keyword == "pattern":
-        expected = f"a string that matches {_short(patterns.get(error.validator_value, error.validator_value))}"
+        expected = f"a string that matches {_short(_written(patterns, error.validator_value))}"
         got = _short(error.instance)
     elif keyword in ("anyOf", "oneOf"):
         return _union(error, patterns, path)
@@ -113,7 +118,7 @@ def _readable(error: Any, patterns: Mapping[str, str]) -> SchemaError:
     return SchemaError(path, f"expected {expected}, got {got} at {path}", name, expected, got)
 
 
-def _union(error: Any, patterns: Mapping[str, str], path: str) -> SchemaError:
+def _union(error: Any, patterns: Mapping[str, Pattern], path: str) -> SchemaError:
     """A union's error says what came closest: the branch whose first mismatch is deepest."""
     count = len(error.validator_value)
     if error.validator == "oneOf" and not error.context:
@@ -141,6 +146,14 @@ def too_deep(limit: int) -> SchemaError:
     """The error of a value with too many levels."""
     expected, got = f"at most {limit} levels of arrays and objects (max_data_depth)", "more"
     return SchemaError("$", f"expected {expected}, got {got} at $", "max_data_depth", expected, got)
+
+
+def filled_up(limit: int) -> SchemaError:
+    """The error of a value in which more is missing than may be filled in."""
+    expected, got = f"at most {limit} missing parts (max_filled)", "more"
+    return SchemaError(
+        "$", f"expected {expected}, got {got} at $: the rest stays absent", "max_filled", expected, got
+    )
 
 
 def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:

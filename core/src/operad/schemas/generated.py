@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from operad.schemas.nodes import Body, ref_name
+from operad.schemas.patterns import Pattern
 
 MAX_GENERATED = 500
 """The most schemas that code is generated for at once: beyond them that takes longer than it saves."""
@@ -27,8 +28,9 @@ class _FastForm:
     """The draft-7 form of a schema and what it reaches. Schemas nested beyond `_INLINE_DEPTH` become
     definitions, because the generated code nests with them and Python refuses 20 nested blocks."""
 
-    def __init__(self, bodies: Mapping[str, Body]) -> None:
+    def __init__(self, bodies: Mapping[str, Body], patterns: Mapping[str, Pattern]) -> None:
         self.bodies = bodies
+        self.patterns = patterns
         self.definitions: dict[str, Any] = {}
         self.count = 0
 
@@ -69,9 +71,9 @@ class _FastForm:
 
     def values(self, body: dict[str, Any], out: dict[str, Any]) -> None:
         if "multipleOf" in body:
-            if isinstance(body["multipleOf"], float):
-                raise UnsupportedError("multipleOf of a fraction")
-            out["multipleOf"] = body["multipleOf"]
+            raise UnsupportedError("multipleOf, which it computes in floating point")
+        if "pattern" in body and not self.patterns[body["pattern"]].is_cheap:
+            raise UnsupportedError("a pattern whose work is counted")
         if "const" in body and "enum" in body:
             raise UnsupportedError("const beside enum")
         values = [body["const"]] if "const" in body else body.get("enum")
@@ -135,6 +137,8 @@ class _FastForm:
             out["items"] = self.schema(rest, depth)
 
     def unions(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
+        if body.get("discriminator", {}).get("decides"):
+            raise UnsupportedError("a discriminator")
         for key in ("anyOf", "oneOf"):
             if key in body:
                 out[key] = [self.schema(node, depth) for node in body[key]]
@@ -153,8 +157,9 @@ def _holds_object(value: Any) -> bool:
 class Generator:
     """Generates the checks of a document's schemas, as long as that is bounded work."""
 
-    def __init__(self, bodies: Mapping[str, Body], heavy: set[str]) -> None:
+    def __init__(self, bodies: Mapping[str, Body], heavy: set[str], patterns: Mapping[str, Pattern]) -> None:
         self.bodies = bodies
+        self.patterns = patterns
         self.heavy = heavy
         self.count = 0
 
@@ -162,7 +167,7 @@ class Generator:
         """The check of a schema, a function that raises; `UnsupportedError` when it is not for it."""
         if self.count > MAX_GENERATED_IN_ALL:
             raise UnsupportedError(f"beyond max_schemas_generated = {MAX_GENERATED_IN_ALL}")
-        form = _FastForm(self.bodies)
+        form = _FastForm(self.bodies, self.patterns)
         try:
             document = form.document(root)
         except RecursionError:

@@ -4,38 +4,65 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
-from operad.schemas.nodes import Body
-from operad.schemas.values import ARRAY, CLASSES, equal, is_type
+from operad.schemas.limits import DEFAULT
+from operad.schemas.nodes import Body, decides
+from operad.schemas.patterns import Pattern
+from operad.schemas.values import ARRAY, CLASSES, equal, is_multiple, is_type
 
 MAX_ERRORS = 20
 """`max_schema_errors`: the errors that are collected for one value."""
 
-_call = threading.local()
+
+class Checking(Protocol):
+    """What the interpreter takes from the checks of a document."""
+
+    bodies: Mapping[str, Body]
+    patterns: Mapping[str, Pattern]
+
+    def of(self, body: Body) -> Callable[[Any], bool]:
+        """Whether a value is valid by a schema."""
+
+
+class _State(threading.local):
+    checks: Checking | None = None
+    memo: dict[Any, Any] | None = None
+    steps = math.inf
+
+
+_call = _State()
+
+
+class _EnoughError(Exception):
+    """The search for errors has taken all of its steps."""
 
 
 def errors_of(
-    bodies: Mapping[str, Body], body: Body, value: Any, memo: dict[Any, Any] | None, most: int = MAX_ERRORS
+    checks: Checking, body: Body, value: Any, memo: dict[Any, Any] | None, most: int = MAX_ERRORS
 ) -> list[Any]:
     """What is wrong, as `jsonschema` errors; `memo` is what one call remembers, where schemas recurse.
 
-    Raises what `jsonschema` raises for what is no JSON.
+    A search for more than one error leaves out what the compiled checks find valid, and ends after
+    `max_error_steps` with what it has. Raises what `jsonschema` raises for what is no JSON.
     """
     import referencing
 
-    schema = body if isinstance(body, bool) else {**body, "$defs": bodies}
+    schema = body if isinstance(body, bool) else {**body, "$defs": checks.bodies}
     validator = _interpreter()(schema, registry=referencing.Registry())
-    before = getattr(_call, "state", None)
-    _call.state = (bodies, memo)
+    before = _call.checks, _call.memo, _call.steps
+    _call.checks, _call.memo, _call.steps = checks, memo, math.inf if most == 1 else DEFAULT.max_error_steps
+    found: list[Any] = []
     try:
-        return list(islice(validator.iter_errors(value), most))
+        found.extend(islice(validator.iter_errors(value), most))
+    except _EnoughError:
+        pass
     finally:
-        _call.state = before
+        _call.checks, _call.memo, _call.steps = before
+    return found
 
 
 def _frozen(value: Any) -> Any:
@@ -62,21 +89,46 @@ def _unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> I
 def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    if not is_type(instance, "number"):
-        return
-    if isinstance(instance, float) and not math.isfinite(instance):
-        failed = True
-    else:
-        # As decimals, the way they are written: 19.01 is a multiple of 0.01.
-        failed = (Fraction(repr(instance)) / Fraction(repr(factor))).denominator != 1
-    if failed:
-        yield ValidationError(f"{instance!r} is not a multiple of {factor}")
+    if is_type(instance, "number") and not is_multiple(instance, factor):
+        yield ValidationError("is not a multiple")
+
+
+def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    assert _call.checks is not None
+    if isinstance(instance, str) and not _call.checks.patterns[source].matches(instance):
+        yield ValidationError("does not match")
+
+
+def _union(keyword: str) -> Callable[[Any, Any, Any, Any], Iterator[Any]]:
+    """`anyOf` or `oneOf`, decided by a discriminator where there is one that decides."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+
+    plain = Draft202012Validator.VALIDATORS[keyword]
+
+    def check(validator: Any, branches: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+        given = schema.get("discriminator")
+        if not decides(given, keyword, instance):
+            yield from plain(validator, branches, instance, schema)
+            return
+        tag = instance[given["propertyName"]]
+        position = given["tags"].get(tag) if isinstance(tag, str) else None
+        if position is not None:
+            yield from validator.descend(instance, branches[position], schema_path=position)
+            return
+        yield ValidationError("is no known tag", validator="discriminator", validator_value=sorted(given["tags"]),
+                              instance=tag, schema=schema, path=[given["propertyName"]])  # fmt: skip
+
+    return check
 
 
 def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
     """A reference of the normal form; remembered within a call where schemas branch as they recurse."""
-    bodies, memo = _call.state
-    body = bodies[ref[8:]]
+    assert _call.checks is not None
+    memo = _call.memo
+    body = _call.checks.bodies[ref[8:]]
     if memo is None:
         yield from validator.descend(instance, body)
         return
@@ -101,12 +153,18 @@ def _interpreter() -> Any:
     checker = Draft202012Validator.TYPE_CHECKER
     for name in CLASSES:
         checker = checker.redefine(name, lambda _checker, value, name=name: is_type(value, name))
-    own = {"$ref": _ref, "uniqueItems": _unique_items, "multipleOf": _multiple_of, "const": _const, "enum": _enum}
+    own = {"$ref": _ref, "uniqueItems": _unique_items, "multipleOf": _multiple_of, "pattern": _pattern,
+           "anyOf": _union("anyOf"), "oneOf": _union("oneOf"), "const": _const, "enum": _enum}  # fmt: skip
     validator = extend(Draft202012Validator, own, type_checker=checker)
     descend = validator.descend
 
     def descend_with_path(self: Any, instance: Any, schema: Any, path: Any = None, **options: Any) -> Any:
         if schema is not False:
+            _call.steps -= 1
+            if _call.steps < 0:
+                raise _EnoughError
+            if _call.steps != math.inf and _call.checks is not None and _call.checks.of(schema)(instance):
+                return iter(())
             return descend(self, instance, schema, path=path, **options)
         # The library leaves out where: it answers for `false` before it looks at the path.
         error = ValidationError("", validator=None, validator_value=None, instance=instance, schema=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from operad.schemas.nodes import Body
-from operad.schemas.patterns import UnsafePatternError, translate
+from operad.schemas.patterns import Pattern, UnsafePatternError, translate
 from operad.schemas.references import ONE, Location, Scope
+from operad.schemas.values import is_number, shown
 
 if TYPE_CHECKING:
     from operad.schemas.reader import Reader
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 MAX_ENUM = 5_000
 """`max_schema_enum`: the members of one `enum`."""
+
+SIBLINGS = "x-operad-siblings"
+"""In a bundle: what stood beside a `$ref` that hid it from validation (drafts 4 to 7), but not from the cast."""
 
 _COUNTS = tuple(f"{end}{what}" for end in ("min", "max") for what in ("Contains", "Items", "Length", "Properties"))
 _BOUNDS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
@@ -36,7 +39,7 @@ class Keyword:
     depth: int
 
     def refuse(self, expected: str) -> None:
-        got = f"{type(self.value).__name__} {self.value!r:.60}"
+        got = f"{type(self.value).__name__} {shown(self.value, 60)}"
         self.reader.warn(self.location, f"{self.key}: expected {expected}, got {got}: it is ignored")
 
     def sub(self, node: Any, *tokens: str) -> Body:
@@ -83,7 +86,7 @@ class Keyword:
             if not isinstance(value, bool):
                 self.refuse("a boolean")
             return
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value):
             self.refuse("a number")
             return
         if self.key == "multipleOf" and value <= 0:
@@ -99,7 +102,7 @@ class Keyword:
 
     def count(self) -> None:
         value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or value < 0:
+        if not is_number(value) or value != value // 1 or value < 0:
             self.refuse("a whole number of at least 0")
             return
         self.out[self.key] = int(value)
@@ -116,18 +119,17 @@ class Keyword:
             return
         if self.reader.store.annotations:
             self.out["pattern"] = self.value
-        elif (source := self.safe(self.value)) is not None:
-            self.out["pattern"] = source
+        elif (pattern := self.safe(self.value)) is not None:
+            self.reader.store.patterns[pattern.source] = pattern
+            self.out["pattern"] = pattern.source
 
-    def safe(self, pattern: str) -> str | None:
+    def safe(self, pattern: str) -> Pattern | None:
         self.reader.definition.size += len(pattern)
         try:
-            source = translate(pattern)
+            return translate(pattern)
         except UnsafePatternError as error:
             self.reader.warn(self.location, f"{self.key} {pattern[:80]!r} is not checked: {error}")
             return None
-        self.reader.store.patterns[source] = pattern
-        return source
 
     def required(self) -> None:
         if isinstance(self.value, bool) and self.reader.references.draft == 4:
@@ -149,6 +151,10 @@ class Keyword:
                 self.out["items"] = self.sub(self.value)
             return
         self.out[self.key] = self.sub(self.value)
+
+    def siblings(self) -> None:
+        if isinstance(self.node.get("$ref"), str) and isinstance(self.value, Mapping):
+            self.out["$siblings"] = self.sub(self.value)
 
     def positional(self) -> None:
         # An array here is no 2020-12, yet its meaning is plain, and servers that name no draft send it.
@@ -174,21 +180,24 @@ class Keyword:
         if self.reader.store.annotations:
             self.out["discriminator"] = {"propertyName": name}
             return
-        tags: dict[str, int] = {}
+        names: dict[str, int] = {}
         positions: dict[str, int] = {}
         for position, (branch, node) in enumerate(zip(branches, self.value, strict=True)):
             if isinstance(branch, dict) and "$ref" in branch and isinstance(node, Mapping):
                 ref = str(node.get("$ref"))
-                tags.setdefault(ref.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), position)
+                names.setdefault(ref.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), position)
                 positions.setdefault(ref, position)
                 positions.setdefault(branch["$ref"], position)
+        mapped: dict[str, int] = {}
         mapping = given.get("mapping")
         for tag, target in mapping.items() if isinstance(mapping, Mapping) else ():
-            found = positions.get(target, tags.get(target)) if isinstance(target, str) else None
+            found = positions.get(target, names.get(target)) if isinstance(target, str) else None
             if isinstance(tag, str) and found is not None:
-                tags[tag] = found
-        if tags and "discriminator" not in self.out:
-            self.out["discriminator"] = {"propertyName": name, "union": self.key, "tags": tags}
+                mapped[tag] = found
+        if "discriminator" not in self.out:
+            self.out["discriminator"] = {"propertyName": name, "union": self.key, "names": names,
+                                                 "mapped": mapped, "decides": False}  # fmt: skip
+            self.reader.tagged.append(self.out)
 
     def named(self) -> None:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
@@ -205,12 +214,14 @@ class Keyword:
             return
         found: dict[str, Body] = {}
         for pattern, node in self.value.items():
-            source = self.safe(pattern)
-            if source is None:
+            translated = self.safe(pattern)
+            if translated is None:
                 # Which properties it would have claimed is not known, so none may be called undeclared.
                 self.out["$open"] = True
             else:
-                found[source] = self.sub(node, pattern)
+                names = translated.of_names()
+                self.reader.store.patterns[names.source] = names
+                found[names.source] = self.sub(node, pattern)
         self.out["patternProperties"] = found
 
     def dependencies(self) -> None:
@@ -229,6 +240,7 @@ class Keyword:
 
 READ: dict[str, Callable[[Keyword], None]] = {
     "type": Keyword.type,
+    SIBLINGS: Keyword.siblings,
     "enum": Keyword.values,
     "const": Keyword.values,
     "default": Keyword.default,

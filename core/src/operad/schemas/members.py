@@ -21,8 +21,36 @@ class Call:
     recasts = 0
     filled = 0
 
+    def forget(self, mark: int) -> None:
+        """Drop what was noted since `mark`: the containers are no part of the result."""
+        if self.invented is not None:
+            del self.invented[mark:]
+            self.invented = self.invented or None
+
+    def moved(self, mark: int, before: Any, after: Any) -> None:
+        """Note the places of `before` as those of `after`, which was cast from it; what was dropped has none."""
+        if self.invented is None or len(self.invented) <= mark:
+            return
+        twins: dict[int, Any] = {}
+        stack = [(before, after)]
+        while stack:
+            old, new = stack.pop()
+            twins[id(old)] = new
+            if isinstance(old, dict) and isinstance(new, dict):
+                stack.extend((item, new[key]) for key, item in old.items() if key in new)
+            elif isinstance(old, list) and isinstance(new, list):
+                stack.extend(zip(old, new))  # noqa: B905  # what was cut off has no twin
+        places = [(twins.get(id(container), container), key) for container, key in self.invented[mark:]]
+        self.invented[mark:] = [(container, key) for container, key in places if has(container, key)]
+        self.invented = self.invented or None
+
 
 Caster = Callable[[Any, Call], Any]
+
+
+def has(container: Any, key: Any) -> bool:
+    """Whether an object has a property, or an array a position."""
+    return key < len(container) if isinstance(container, list) else key in container
 
 
 def identity(value: Any, _call: Call) -> Any:

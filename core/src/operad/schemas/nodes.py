@@ -125,3 +125,68 @@ def components(edges: Mapping[str, list[str]]) -> Iterator[frozenset[str]]:
                         group.add(stack.pop())
                     on_stack -= group
                     yield frozenset(group)
+
+
+def settle_tags(bodies: Mapping[str, Body], body: dict[str, Any], *, decides: bool) -> None:
+    """Complete a union's `discriminator`: the branch of each tag, and whether there can be no other tag.
+
+    A tag is what the mapping says, else what the branches' own `const` or `enum` of that property say, else
+    a branch's name. `tags` has None for one that several branches claim: it decides nothing.
+    """
+    given = body["discriminator"]
+    name = given["propertyName"]
+    own: dict[str, int | None] = {}
+    closed = True
+    told = {*given["names"].values(), *given["mapped"].values()}
+    for position, branch in enumerate(body[given["union"]]):
+        values = _tags_of(bodies, branch, name, 0)
+        closed = closed and (bool(values) or (values is not None and position in told))
+        for value in values or ():
+            own[value] = position if own.get(value, position) == position else None
+    given["tags"] = {**given["names"], **own, **given["mapped"]}
+    given["closed"] = closed
+    given["decides"] = decides
+
+
+def _tags_of(bodies: Mapping[str, Body], body: Body, name: str, depth: int) -> set[str] | None:
+    """The tags that a branch declares, none for a property that takes any; None where that cannot be seen."""
+    if isinstance(body, bool) or depth > 8:
+        return None
+    found: set[str] = set()
+    for part in (*body.get("allOf", ()), *([bodies[ref_name(body)]] if "$ref" in body else ())):
+        below = _tags_of(bodies, part, name, depth + 1)
+        if below is None:
+            return None
+        found = below or found
+    if name in body.get("properties", {}):
+        values = _values_of(bodies, body["properties"][name], depth)
+        found = {value for value in values if isinstance(value, str)} or found
+    for key in ("anyOf", "oneOf"):
+        if key in body and not found:
+            each = [_tags_of(bodies, branch, name, depth + 1) for branch in body[key]]
+            if not all(each):
+                return None
+            found = {tag for tags in each for tag in tags or ()}
+    return found
+
+
+def _values_of(bodies: Mapping[str, Body], body: Body, depth: int) -> list[Any]:
+    if isinstance(body, bool) or depth > 8:
+        return []
+    if "const" in body:
+        return [body["const"]]
+    if "enum" in body:
+        return list(body["enum"])
+    return _values_of(bodies, bodies[ref_name(body)], depth + 1) if "$ref" in body else []
+
+
+def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
+    """Whether a `discriminator` alone says which branch of a union a value has to be, or that it is none."""
+    if given is None or not given.get("decides") or given["union"] != keyword:
+        return False
+    if not isinstance(value, dict) or given["propertyName"] not in value:
+        return False
+    tag = value[given["propertyName"]]
+    if isinstance(tag, str) and tag in given["tags"]:
+        return given["tags"][tag] is not None
+    return bool(given["closed"])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -20,8 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operad.schemas.keywords import READ, Keyword
-from operad.schemas.nodes import Body, components, in_place_refs, refs_of, without
+from operad.schemas.nodes import Body, components, in_place_refs, refs_of, settle_tags, without
+from operad.schemas.patterns import Pattern
 from operad.schemas.references import Location, References, Scope, Target
+from operad.schemas.values import is_number
 
 MAX_BYTES = 1024 * 1024
 """`max_schema_bytes`: the size of a schema with all that it reaches, as JSON without annotations."""
@@ -82,6 +83,7 @@ class Definition:
     refs: tuple[str, ...] = ()
     weight: int = 0
     warnings: list[str] = field(default_factory=list)
+    tagged: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ class Closure:
     names: tuple[str, ...]
     key: bytes
     warnings: tuple[str, ...]
-    patterns: Mapping[str, str]
+    patterns: Mapping[str, Pattern]
     store: Any
     """Kept, so that the document's other schemas find it for as long as this one is used."""
 
@@ -105,10 +107,11 @@ class Store:
                  annotations: bool = False) -> None:  # fmt: skip
         self.references = References(document, dialect, roots)
         self.nullable = dialect == "openapi-3.0"
+        self.decides = dialect.startswith("openapi")
         self.trusted = trusted
         self.annotations = annotations
         self.bodies: dict[str, Body] = {}
-        self.patterns: dict[str, str] = {}
+        self.patterns: dict[str, Pattern] = {}
         self.lock = threading.RLock()
         self.heavy: set[str] = set()
         self.recursive: set[str] = set()
@@ -177,6 +180,9 @@ class Store:
         self._cut_loops(fresh)
         self._cut_expansion(fresh)
         self._weigh(fresh)
+        for name in fresh:
+            for body in self._definitions[name].tagged:
+                settle_tags(self.bodies, body, decides=self.decides)
         warnings = [text for name in names for text in self._definitions[name].warnings]
         digest = hashlib.sha256(root.encode())
         for name in names:
@@ -258,12 +264,14 @@ class Reader:
         self.definition = definition
         self.budget = budget
         self.refs: dict[str, None] = {}
+        self.tagged: list[dict[str, Any]] = []
 
     def read(self) -> None:
         definition = self.definition
         location, node, scope = definition.target
         definition.body = self.schema(node, location, scope, 0)
         definition.refs = tuple(self.refs)
+        definition.tagged = self.tagged
 
     def warn(self, location: Location, text: str) -> None:
         if len(self.definition.warnings) < 20:
@@ -360,9 +368,7 @@ class Reader:
         if isinstance(value, str):
             self.definition.size += len(value)
             return str(value)
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float) and math.isfinite(value):
+        if value is None or isinstance(value, bool) or is_number(value):
             return value
         if isinstance(value, list | tuple):
             return [self.json(item, depth + 1) for item in value]

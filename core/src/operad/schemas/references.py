@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
+from operad.schemas.limits import DEFAULT
+
 DIALECTS = {
     "draft4": 4,
     "draft6": 6,
@@ -46,9 +48,6 @@ ONE = (
 )
 LIST = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 MAP = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
-
-MAX_INDEXED = 100_000
-"""The most nodes that the search for `$id` and anchors looks at."""
 
 Location = tuple[Any, ...]
 """Where a node is: the decoded tokens of its JSON Pointer."""
@@ -150,7 +149,13 @@ class References:
         """The node at a location and its scope; raises `LookupError`."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
-        for depth, token in enumerate(location):
+        start = 0
+        if location and isinstance(location[0], tuple):
+            [uri] = location[0]
+            node = _meta_schema(uri)
+            scope = Scope(uri, location[:1], DIALECTS[dialect_of(node) or "2020-12"], dynamic)
+            start = 1
+        for depth, token in enumerate(location[start:], start):
             # A resource on the way is passed through, not entered: it is no part of the dynamic scope.
             if (identifier := self.identifier(node, scope.draft)) is not None:
                 scope = self._within(identifier, location[:depth], scope)
@@ -192,9 +197,14 @@ class References:
         return self.enter(target.node, target.location, target.scope)
 
     def _resource(self, url: str) -> Location:
-        found = self.index.resources.get(url)
+        found = self.index.resources.get(url.removesuffix("#"))
         if found is None:
-            raise LookupError(url)
+            _meta_schema(url)
+            # Its location is no path of this document's: it begins with a token that no pointer has.
+            found = ((url,),)
+            tracks, self.tracks_dynamic = self.tracks_dynamic, False
+            self._read(self.locate(found), self.index, DEFAULT.max_schema_indexed)
+            self.tracks_dynamic = tracks
         return found
 
     def _with_dynamic(self, scope: Scope) -> Scope:
@@ -210,7 +220,7 @@ class References:
         """The document's resources and anchors."""
         if self._index is None:
             index = _Index()
-            left = MAX_INDEXED
+            left = DEFAULT.max_schema_indexed
             tracks, self.tracks_dynamic = self.tracks_dynamic, False
             for root in self.roots:
                 try:
@@ -251,6 +261,18 @@ class References:
             index.dynamic.setdefault(scope.resource, {}).setdefault(dynamic, location)
         if node.get(RECURSIVE) is True and location == scope.resource:
             index.dynamic.setdefault(location, {})[RECURSIVE] = location
+
+
+def _meta_schema(uri: str) -> Any:
+    """A meta-schema of JSON Schema, or of one of its vocabularies, as a library carries them.
+
+    Raises `LookupError` for any other URI.
+    """
+    if not uri.partition("://")[2].startswith("json-schema.org/draft"):
+        raise LookupError(uri)
+    from jsonschema_specifications import REGISTRY
+
+    return REGISTRY.contents(uri)
 
 
 def children(node: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:

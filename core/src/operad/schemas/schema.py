@@ -165,8 +165,7 @@ class Schema:
 
     @property
     def engine(self) -> str:
-        """How values are checked: `closures`, `generated`, `rust: <why>` (by jsonschema-rs, where it is
-        installed) or `interpreted: <why>`, whichever is the slowest."""
+        """How values are checked: `closures`, `generated` or `interpreted: <why>`, whichever is the slowest."""
         return (self._compiled or self._compile()).engine
 
     def _built(self) -> None:

@@ -32,7 +32,7 @@ class Union:
         types = [branch_types(casting, branch) for branch in self.branches]
         self.fits = {name: [i for i, allowed in enumerate(types) if _fits(name, allowed)] for name in _NAMES}
 
-    def _discriminator(self, member: dict[str, Any], key: str) -> tuple[str | None, dict[str, int]]:
+    def _discriminator(self, member: dict[str, Any], key: str) -> tuple[str | None, dict[str, int | None]]:
         given = member.get("discriminator")
         if given is None or given["union"] != key:
             return None, {}
@@ -43,6 +43,7 @@ class Union:
         chosen, out = self.choose(value, call)
         if chosen is None:
             return value
+        mark = len(call.invented or ())
         if out is ABSENT:
             out = self.branch(chosen)(value, call)
         tried = {chosen}
@@ -54,18 +55,20 @@ class Union:
             # or, if the branches pass it round for ever, leave it as it came.
             call.recasts += 1
             if again in tried or call.recasts > MAX_RECASTS:
+                call.forget(mark)
                 return value
             tried.add(again)
             chosen = again
-            out = self.branch(chosen)(out, call)
+            before, out = out, self.branch(chosen)(out, call)
+            call.moved(mark, before, out)
         return out
 
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any]:
         """The branch of a value, and the cast value where finding it took a cast."""
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
-            if isinstance(tag, str) and tag in self.tags:
-                return self.tags[tag], ABSENT
+            if isinstance(tag, str) and (tagged := self.tags.get(tag)) is not None:
+                return tagged, ABSENT
         name = _json_type(value)
         if name is None:
             return None, ABSENT
@@ -81,12 +84,14 @@ class Union:
         return ranked[0], ABSENT
 
     def _try(self, value: Any, call: Call) -> tuple[int | None, Any]:
+        mark = len(call.invented or ())
         for index in range(len(self.branches)):
             if self.branches[index] is False:
                 continue
             out = self.branch(index)(value, call)
             if out is not value and self.check(index)(out):
                 return index, out
+            call.forget(mark)
         return None, ABSENT
 
     def branch(self, index: int) -> Caster:

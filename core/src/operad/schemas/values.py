@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 MAX_DATA_DEPTH = 200
 """`max_data_depth`: the levels of a value that are checked and cast."""
+
+MAX_BITS = 14_000
+"""The bits of an integer that Python still writes out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 
 ARRAY = (list, tuple)
 CONTAINER = (dict, list, tuple)
@@ -54,3 +59,30 @@ def is_deeper(value: Any, limit: int) -> bool:
             return False
         level = below
     return any(isinstance(item, (dict, list, tuple)) for item in level)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a Python object is a number that JSON can hold and that can be written out."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return value.bit_length() <= MAX_BITS
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def is_multiple(value: Any, factor: Any) -> bool:
+    """Whether a number is a multiple of another, as decimals, the way they are written: 19.01 is one of 0.01."""
+    if isinstance(value, int) and isinstance(factor, int):
+        return not value % factor
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return (Fraction(repr(value)) / Fraction(repr(factor))).denominator == 1
+
+
+def shown(value: Any, width: int) -> str:
+    """The repr of a value, cut to `width` characters; an object whose repr fails is named by its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # an integer beyond sys.set_int_max_str_digits, or an object of its own mind
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_FILL = 10_000
 """`max_fill`: the parts of a value that a default or a zero value may have; a larger one is not filled in."""
-MAX_FILLED = 1_000_000
+MAX_FILLED = 10_000
 """`max_filled`: the parts that defaults and zero values may add in one cast; what is beyond stays absent."""
 
 _INFINITE: Any = object()
@@ -23,16 +23,28 @@ _INFINITE: Any = object()
 class Fill:
     """The value of a missing property: its default, or the zero value that being required asks for."""
 
-    __slots__ = ("casting", "default", "invents", "known", "looped", "schemas", "size", "value")
+    __slots__ = (
+        "casting",
+        "default",
+        "invents",
+        "known",
+        "looped",
+        "required",
+        "schemas",
+        "size",
+        "value",
+        "weight",
+    )
 
-    def __init__(self, casting: Casting, schemas: list[Body], *, zero: bool) -> None:
+    def __init__(self, casting: Casting, schemas: list[Body], *, zero: bool, required: bool) -> None:
         members, _ = casting.flatten(schemas)
         self.casting = casting
         self.schemas = schemas
         self.invents = zero
+        self.required = required
         self.known = False
         self.looped = False
-        self.size = 0
+        self.size = self.weight = 0
         self.value: Any = ABSENT
         self.default = next((member["default"] for member in members if "default" in member), ABSENT)
 
@@ -40,8 +52,8 @@ class Fill:
         value = self.value if self.known else self.template()
         if value is ABSENT:
             return
-        if isinstance(value, (dict, list)):
-            call.filled += self.size
+        if self.weight:
+            call.filled += self.weight
             if call.filled > MAX_FILLED:
                 return
             value = _copied(value)
@@ -75,14 +87,21 @@ class Fill:
             if self.looped or self.size > MAX_FILL:
                 value = ABSENT
             self.value = value
+            # A default that is no container adds no more than the schema has properties.
+            self.weight = self.size if self.invents or isinstance(value, (dict, list)) else 0
             self.known = True
             return value
 
     def _zero(self) -> Any:
-        return self.casting.zeros.of(self.schemas)
+        value = self.casting.zeros.of(self.schemas)
+        # Cast, as it would be when the result is cast again.
+        return value if value is ABSENT else self.casting.node(self.schemas)(_copied(value), Call())
 
     def _default(self) -> Any:
-        return self.casting.node(self.schemas)(_copied(self.default), Call())
+        value = self.casting.node(self.schemas)(_copied(self.default), Call())
+        # Where nothing has to be there, nothing is better than a default that is not of its own schema.
+        valid = self.required or all(self.casting.checks.of(schema)(value) for schema in self.schemas)
+        return value if valid else ABSENT
 
 
 def _copied(value: Any) -> Any:

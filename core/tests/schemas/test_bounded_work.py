@@ -1,0 +1,145 @@
+"""What a call costs is bounded, however large or hostile a schema, a pattern or a value is."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from operad.schemas import from_schema
+from operad.schemas.limits import DEFAULT, Limits
+
+
+def test_a_string_beyond_the_bound_is_not_run_through_its_pattern() -> None:
+    schemas: list[Any] = [
+        {"pattern": "^a{0,4096}a*[bc]$"},
+        {"patternProperties": {"^a{0,4096}a*[bc]$": {}}},
+        {"propertyNames": {"pattern": "^a{0,4096}a*[bc]$"}},
+    ]
+    for schema in schemas:
+        compiled = from_schema(schema)
+        for value in ("a" * 5_000, {"a" * 5_000: 1}):
+            assert compiled.errors(value) == []
+
+
+def test_many_strings_draw_on_one_budget_and_it_is_said_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"pattern": "[a-z]*[0-9]"}})
+    assert not compiled.is_valid(["a" * 1500])
+    assert compiled.is_valid(["a" * 1500 + "1", "a" * 1500 + "1", "a" * 1500]), (
+        "beyond the budget, so not looked at"
+    )
+    assert compiled.warnings == ()
+    assert "max_pattern_steps" in caplog.text
+
+
+def test_a_budget_is_the_calls_own_and_the_next_one_has_it_whole() -> None:
+    compiled = from_schema({"items": {"pattern": "[a-z]*[0-9]"}})
+    for _ in range(5):
+        assert compiled.is_valid(["a" * 1500 + "1", "a" * 1500]), "beyond the budget from the second string on"
+        assert not compiled.is_valid(["a" * 1000])
+
+
+def test_ordinary_lists_of_strings_are_checked_to_the_last() -> None:
+    patterns = {
+        "https?://.+": "https://example.com/" + "x" * 100,
+        "^[^@]+@[a-z.]{1,60}$": "somebody.with.a.name@example.com",
+        r"^(acct|cus)_[A-Za-z0-9]+$": "cus_" + "A1b2" * 10,
+        r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$": "2024-01-02T03:04:05.678+00:00",
+    }
+    for pattern, good in patterns.items():
+        compiled = from_schema({"items": {"pattern": pattern}})
+        assert compiled.warnings == ()
+        assert compiled.is_valid([good] * 10_000)
+        assert not compiled.is_valid([good] * 9_999 + ["\n"])
+
+
+def zeros_that_double(levels: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {f"d{levels}": {"type": "integer"}}
+    for level in range(levels):
+        below = {"$ref": f"#/$defs/d{level + 1}"}
+        defs[f"d{level}"] = {"type": "object", "properties": {"a": below, "b": below}, "required": ["a", "b"]}
+    return {"items": {"$ref": "#/$defs/d0"}, "$defs": defs}
+
+
+def test_zero_values_end_at_their_bound_and_one_error_says_so() -> None:
+    compiled = from_schema(zeros_that_double(12))
+    value: list[Any] = [{} for _ in range(130)]
+    assert len(repr(compiled.cast(value))) < 20 * DEFAULT.max_filled
+    first = compiled.mismatches(value)[0]
+    assert (first.keyword, first.path) == ("max_filled", "$")
+    assert (
+        first.message == "expected at most 10000 missing parts (max_filled), got more at $: the rest stays absent"
+    )
+
+
+def test_defaults_that_are_scalars_are_filled_in_however_many() -> None:
+    schema = {"items": {"properties": {name: {"default": 0} for name in "abcdefghij"}}}
+    assert from_schema(schema).cast([{}] * 3_000)[-1] == dict.fromkeys("abcdefghij", 0)
+
+
+def test_errors_are_found_without_a_walk_through_what_is_valid() -> None:
+    row = {"type": "object", "properties": {name: {"type": "integer"} for name in "abcdefghij"}}
+    compiled = from_schema({"items": {"items": row}})
+    rows: list[list[dict[str, Any]]] = [[dict.fromkeys("abcdefghij", 1)] * 100 for _ in range(100)]
+    rows[99] = [*rows[99][:99], {"a": 1, "j": "x"}]
+    assert [error.path for error in compiled.errors(rows)] == ["$[99][99].j"]
+
+
+def test_a_search_for_errors_ends_with_what_it_has() -> None:
+    wide = {
+        "anyOf": [{"allOf": [{"type": "object", "minProperties": i + j} for j in range(40)]} for i in range(2, 60)]
+    }
+    compiled = from_schema({"items": {"items": wide}})
+    value = [[{"a": 1}] * 60] * 60
+    assert compiled.errors(value)
+
+
+def test_integers_of_any_size_are_numbers() -> None:
+    huge = 10**400
+    for key in ("maximum", "exclusiveMaximum", "multipleOf"):
+        compiled = from_schema({"type": "integer", key: huge})
+        assert compiled.is_valid(0)
+        assert compiled.warnings == ()
+        assert not compiled.is_valid(huge + 1 if key != "exclusiveMaximum" else huge)
+        assert compiled.errors(huge + 1)[0].keyword == key
+    assert from_schema({"minimum": huge}).is_valid(huge)
+    assert not from_schema({"minimum": huge}).is_valid(1e308)
+    assert from_schema({"minLength": huge}).is_valid("x") is False
+    assert from_schema({"required": ["a"], "properties": {"a": {"type": "integer", "minimum": huge}}}).cast(
+        {}
+    ) == {"a": huge}
+    assert from_schema({"const": huge, "default": huge}).bundled() == {"const": huge, "default": huge}
+
+
+def test_an_integer_that_python_would_not_write_out_is_ignored_and_said() -> None:
+    endless = 10**5_000
+    compiled = from_schema({"maximum": endless, "enum": [endless], "default": endless})
+    assert compiled.is_valid(endless * 2)
+    assert compiled.cast(1) == 1
+    assert compiled.errors(1) == []
+    assert len(compiled.warnings) == 3
+    assert from_schema({"type": "string"}).errors(endless)[0].got == "int"
+    assert from_schema({"maximum": 3}).errors(endless) != []
+
+
+def test_a_lone_surrogate_in_a_name_does_not_fail_the_bundle() -> None:
+    definitions = {"\ud800": {"type": "integer"}, "?": {"type": "string"}}
+    schema = {"items": {"$ref": "#/$defs/\ud800"}, "not": {"$ref": "#/$defs/?"}, "$defs": definitions}
+    bundled = from_schema(schema).bundled()
+    assert isinstance(bundled, dict)
+    assert "\ud800" not in repr(bundled)
+    assert from_schema(bundled).is_valid([1])
+    assert not from_schema(bundled).is_valid(["x"])
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "5", None])
+def test_a_bound_that_is_no_count_is_refused_by_name(bad: Any) -> None:
+    with pytest.raises(ValueError, match="max_filled: expected a whole number of at least 1"):
+        Limits(max_filled=bad)
+
+
+def test_warnings_are_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"pattern": "[b-z]*[0-9]"}})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            compiled.is_valid(["b" * 4000] * 3)
+    assert caplog.text.count("max_pattern_steps") == 1
