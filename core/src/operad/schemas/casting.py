@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from operad.schemas.checking import Check, Checks
-from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, identity, node_types
+from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, identity, is_fragile, node_types
 from operad.schemas.nodes import Body, ref_name
 from operad.schemas.patterns import Pattern
 from operad.schemas.scalars import EXACT, scalar_cast
@@ -79,9 +79,7 @@ class Casting:
 
     def _faithful(self, members: Members, cast: Caster) -> Caster:
         """`cast`, but a container that is valid and would not be once cast stays as it is."""
-        fragile = any(not _FRAGILE.isdisjoint(member) or _lists_containers(member) for member in members)
-        closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
-        if not fragile and not closed:
+        if not is_fragile(members):
             return cast
         checks: list[Check] = []
 
@@ -158,16 +156,6 @@ class Casting:
     def pattern(self, source: str) -> Pattern:
         """A pattern of the normal form."""
         return self.checks.patterns[source]
-
-
-_FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueItems", "dependentRequired",
-            "dependentSchemas", "propertyNames", "oneOf"}  # fmt: skip
-"""What can be true of a value and false of its cast."""
-_CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
-
-
-def _lists_containers(member: dict[str, Any]) -> bool:
-    return any(isinstance(value, CONTAINER) for value in [member.get("const"), *member.get("enum", ())])
 
 
 class _Lazy:

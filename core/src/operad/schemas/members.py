@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from operad.schemas.values import equal
+from operad.schemas.values import CONTAINER, equal
 
 ABSENT: Any = object()
 """In the place of a value: there is none."""
@@ -90,3 +90,20 @@ def allowed_values(members: Members) -> list[Any] | None:
                     given if values is None else [one for one in values if any(equal(one, two) for two in given)]
                 )
     return values
+
+
+_FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueItems", "dependentRequired",
+            "dependentSchemas", "propertyNames", "oneOf"}  # fmt: skip
+"""What can be true of a value and false of its cast."""
+_CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
+
+
+def _lists_containers(member: dict[str, Any]) -> bool:
+    return any(isinstance(value, CONTAINER) for value in [member.get("const"), *member.get("enum", ())])
+
+
+def is_fragile(members: Members) -> bool:
+    """Whether a container can be valid by a node, and its cast not."""
+    fragile = any(not _FRAGILE.isdisjoint(member) or _lists_containers(member) for member in members)
+    closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
+    return fragile or closed
