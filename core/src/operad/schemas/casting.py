@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from operad.schemas.checking import Check, Checks
-from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, identity, is_fragile, node_types
+from operad.schemas.members import (
+    ABSENT,
+    Call,
+    Caster,
+    Members,
+    allowed_values,
+    further_items,
+    identity,
+    is_fragile,
+    node_types,
+    position_schemas,
+)
 from operad.schemas.nodes import Body, ref_name
 from operad.schemas.patterns import Pattern
 from operad.schemas.scalars import EXACT, scalar_cast
@@ -386,7 +397,7 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
 def _items(casting: Casting, members: Members) -> Caster | None:
     """The cast of an array; None when the node says nothing about arrays."""
     length = max((len(member.get("prefixItems", ())) for member in members), default=0)
-    rests = _rests(members, length)
+    rests = further_items(members, length)
     if not length and not rests:
         return _copy_array if any("type" in member for member in members) else None
     limit = min((start for start, schema in rests if schema is False), default=None)
@@ -398,9 +409,9 @@ def _items(casting: Casting, members: Members) -> Caster | None:
         further[0].put = lambda real: further.__setitem__(0, real)
     if not length:
         return _all_items(further, exact, closed=limit is not None)
-    positions = [casting.lazy(_position(members, index)) for index in range(length)]
+    positions = [casting.lazy(position_schemas(members, index)) for index in range(length)]
     least = min(max(member.get("minItems", 0) for member in members), length)
-    fills = [casting.position_fill(_position(members, index)) for index in range(least)]
+    fills = [casting.position_fill(position_schemas(members, index)) for index in range(least)]
 
     def cast(value: Any, call: Call) -> Any:
         out = []
@@ -431,26 +442,3 @@ def _all_items(further: list[Caster], exact: frozenset[type], *, closed: bool) -
 
 def _unless_true(casting: Casting, schemas: list[Body]) -> Caster:
     return identity if all(schema is True for schema in schemas) else casting.lazy(schemas)
-
-
-def _rests(members: Members, length: int) -> list[tuple[int, Body]]:
-    """For each member that says something about further elements: from which one on, and its schema."""
-    rests: list[tuple[int, Body]] = [
-        (len(member.get("prefixItems", ())), member["items"]) for member in members if "items" in member
-    ]
-    if rests:
-        return rests
-    if any("contains" in member for member in members):
-        return []  # it marks what it matches as evaluated, so `false` would not mean every further element
-    return [(length, member["unevaluatedItems"]) for member in members if "unevaluatedItems" in member]
-
-
-def _position(members: Members, index: int) -> list[Body]:
-    schemas: list[Body] = []
-    for member in members:
-        prefix = member.get("prefixItems", ())
-        if index < len(prefix):
-            schemas.append(prefix[index])
-        elif "items" in member:
-            schemas.append(member["items"])
-    return schemas

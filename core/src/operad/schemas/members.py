@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from operad.schemas.nodes import Body
 from operad.schemas.values import CONTAINER, equal
 
 ABSENT: Any = object()
@@ -107,3 +108,26 @@ def is_fragile(members: Members) -> bool:
     fragile = any(not _FRAGILE.isdisjoint(member) or _lists_containers(member) for member in members)
     closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
     return fragile or closed
+
+
+def further_items(members: Members, length: int) -> list[tuple[int, Body]]:
+    """For each member that says something about further elements: from which one on, and its schema."""
+    rests: list[tuple[int, Body]] = [
+        (len(member.get("prefixItems", ())), member["items"]) for member in members if "items" in member
+    ]
+    if rests:
+        return rests
+    if any("contains" in member for member in members):
+        return []  # it marks what it matches as evaluated, so `false` would not mean every further element
+    return [(length, member["unevaluatedItems"]) for member in members if "unevaluatedItems" in member]
+
+
+def position_schemas(members: Members, index: int) -> list[Body]:
+    schemas: list[Body] = []
+    for member in members:
+        prefix = member.get("prefixItems", ())
+        if index < len(prefix):
+            schemas.append(prefix[index])
+        elif "items" in member:
+            schemas.append(member["items"])
+    return schemas
