@@ -29,6 +29,7 @@ from operad.wire import json_safe
 
 if TYPE_CHECKING:
     from operad import protocol
+    from operad.calls.reports import Reports, printable
     from operad.config.options import check_options, client_tls
     from operad.context import CallClient
     from operad.names import safe_names
@@ -58,6 +59,7 @@ __all__ = [
     "ProtocolError",
     "RateLimits",
     "Registration",
+    "Reports",
     "RetryPolicy",
     "Server",
     "SharedDefinitions",
@@ -77,6 +79,7 @@ __all__ = [
     "lazy_schema",
     "mask_error",
     "may_list",
+    "printable",
     "protocol",
     "retry_after",
     "safe_names",
@@ -85,6 +88,8 @@ __all__ = [
 
 # What finding plugins does without: the codec imports msgspec, options ssl.
 _LATER = {
+    "Reports": "calls.reports",
+    "printable": "calls.reports",
     "CallClient": "context",
     "ProtocolError": "protocol",
     "RateLimits": "retries",

@@ -19,9 +19,8 @@ from aiohttp import WSMsgType, web
 from operad import Identity
 from operad.auth import Authenticator as CredentialsAuthenticator
 from operad.auth import Credentials
-from operad.plugin import CallError, ProtocolError
+from operad.plugin import CallError, ProtocolError, Reports
 from operad_websocket._frames import read, value, write
-from operad_websocket._reports import Reports
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
 """``authenticate(request)``: who connects; ``None`` refuses the connection."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from operad.plugin import ErrorCode, Event, ProtocolError, protocol
+from operad.plugin import Event, ProtocolError
 
 Payload = dict[str, msgspec.Raw]
 
@@ -82,21 +82,3 @@ def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
 def write_event(event: Event) -> bytes:
     """The JSON of an event that this process made of checked parts."""
     return _encoder.encode(event)
-
-
-def unreadable(data: bytes | str, error: Exception) -> list[tuple[bool, Event]]:
-    """What to do about an event that came through a hub and cannot be read here, if its request can be.
-
-    Answers events, each with whether it goes back to the hub; else it is for whoever waits here.
-    """
-    try:
-        frame = read(data)
-    except ProtocolError:
-        return []
-    request_id = string(frame.payload.get("requestId"))
-    if request_id is None or not frame.type.startswith("call."):
-        return []
-    failed = protocol.error_event(request_id, ErrorCode.SERIALIZATION_ERROR, f"the event cannot be read: {error}")
-    if frame.type == protocol.REQUESTED:
-        return [(True, failed)]
-    return [(True, {"type": protocol.ABORTED, "id": "", "payload": {"requestId": request_id}}), (False, failed)]

@@ -20,9 +20,10 @@ from operad.plugin import (
     encode,
     protocol,
 )
-from operad_websocket._frames import Frame, raw, read, unreadable
+from operad_websocket._desk import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER
+from operad_websocket._frames import Frame, raw, read
 from operad_websocket._peers import Peer
-from operad_websocket._switch import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER, Switch
+from operad_websocket._switch import Switch
 from operad_websocket.config import capabilities
 
 logger = logging.getLogger("operad.websocket")
@@ -145,11 +146,11 @@ class HubLink:
             event = protocol.decode(data)
         except protocol.ProtocolError as error:
             logger.warning("a peer of the hub sent what cannot be read: %s", error)
-            for back, event in unreadable(data, error):
-                if back:
-                    self._loop.call_soon(self._switch.route, self._peer, read(encode(event)))
+            if (found := protocol.unreadable(data, error)) is not None:
+                if found.is_request:
+                    self._loop.call_soon(self._switch.route, self._peer, read(encode(found.event)))
                 else:
-                    self._loop.call_soon(self._on_event, event, _FROM_HUB)
+                    self._loop.call_soon(self._on_event, found.event, _FROM_HUB)
             return
         if event["type"] in (REGISTERED, TOPICS, ERROR):
             self._answer = event

@@ -9,9 +9,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from operad.plugin import Event, TransportError
-from operad_websocket._reports import printable
-from operad_websocket._switch import REGISTER, REGISTERED, UNREGISTER
+from operad.plugin import Event, TransportError, printable
+from operad_websocket._desk import REGISTER, REGISTERED, UNREGISTER
 
 logger = logging.getLogger("operad.websocket")
 

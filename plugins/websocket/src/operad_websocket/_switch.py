@@ -6,17 +6,20 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-from operad.plugin import CallError, ErrorCode, PayloadTooLargeError, protocol
-from operad_websocket._addresses import SHARED, Addresses, Authorize
+from operad.plugin import (
+    CallError,
+    ErrorCode,
+    PayloadTooLargeError,
+    printable,
+    protocol,
+)
+from operad_websocket._addresses import Addresses, Authorize
+from operad_websocket._desk import Desk
 from operad_websocket._frames import Frame, Payload, raw, string, value, write, write_event
 from operad_websocket._peers import Peer, Route
-from operad_websocket._reports import Reports, printable
 from operad_websocket.config import Limits
-
-REGISTER, REGISTERED, UNREGISTER = "link.register", protocol.REGISTERED, "link.unregister"
-TOPICS, ERROR = "link.topics", "link.error"
 
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
@@ -24,8 +27,6 @@ _DEFAULT = 30_000
 """Milliseconds that a single call without a timeout of its own may take."""
 _LONGEST = 1e10
 """Milliseconds: a longer timeout means no timeout to any clock."""
-_REASONS = 1_000
-"""How many refused addresses one answer names, with the reason of each."""
 _DISCOVER = "operad.discover"
 """The one operation that a request to everybody may run."""
 
@@ -44,12 +45,14 @@ class Switch:
     def __init__(self, limits: Limits | None = None, authorize: Authorize | None = None) -> None:
         self.limits = limits or Limits()
         self.peers: set[Peer] = set()
-        self.reports = Reports()
         self.draining = False
         """Whether no request is taken any more."""
         self.routed = 0
         """How many requests were handed over."""
         self._addresses = Addresses(self.limits, authorize)
+        self._desk = Desk(self._addresses, self.limits)
+        self.reports = self._desk.reports
+        self._deliver, self._refuse = self._desk.deliver, self._desk.refuse
         self._links: dict[str, int] = {}
         self._under_way: dict[str, int] = {}
         self._routers: dict[str, Callable[[Peer, Frame], None]] = {
@@ -59,9 +62,7 @@ class Switch:
             protocol.COMPLETED: self._on_response,
             protocol.ABORTED: self._on_abort,
             protocol.CREDIT: self._on_credit,
-            REGISTER: self._on_register,
-            UNREGISTER: self._on_unregister,
-            TOPICS: self._on_topics,
+            **self._desk.routers,
         }
 
     @property
@@ -173,7 +174,9 @@ class Switch:
     def _on_bad_request(self, peer: Peer, frame: Frame, request_id: str | None, operation_id: str | None) -> None:
         if not _is_id(request_id):
             reason = f"requestId: expected a string of 1 to {protocol.MAX_ID_LENGTH} characters"
-            self._object(peer, ErrorCode.VALIDATION_ERROR, f"a call.requested without a usable id; {reason}")
+            self._desk.object_to(
+                peer, ErrorCode.VALIDATION_ERROR, f"a call.requested without a usable id; {reason}"
+            )
             return
         if operation_id is None:
             why = "operationId: expected a string"
@@ -342,66 +345,11 @@ class Switch:
         for handler in tuple(route.handlers):
             route.forget(handler, False)
 
-    # --- addresses -------------------------------------------------------------------------------
-
-    def _on_register(self, peer: Peer, frame: Frame) -> None:
-        topics = self._topics_of(peer, frame)
-        if topics is None:
-            return
-        accepted, refused = self._addresses.add(peer, topics)
-        if alarming := [topic for topic in refused if topic not in SHARED]:
-            first = alarming[0]
-            more = f", and {len(alarming) - 1} more" if len(alarming) > 1 else ""
-            self._refuse(peer, f"to serve {first!r}{more}: {refused[first]}")
-        answer: dict[str, Any] = {"topics": accepted, "refused": []}
-        for topic, reason in refused.items():
-            if len(answer["refused"]) == _REASONS:
-                break
-            answer["refused"].append({"topic": printable(topic), "reason": reason})
-        self._deliver(peer, write(REGISTERED, answer, frame.id))
-
-    def _on_unregister(self, peer: Peer, frame: Frame) -> None:
-        topics = self._topics_of(peer, frame)
-        if topics is not None:
-            self._addresses.remove(peer, topics)
-            self._deliver(peer, write(REGISTERED, {"topics": [], "refused": []}, frame.id))
-
-    def _on_topics(self, peer: Peer, frame: Frame) -> None:
-        """Which of some addresses an instance has registered: listings are believed of those alone."""
-        topics, instance = self._topics_of(peer, frame), value(frame.payload, "instance")
-        if topics is None or not isinstance(instance, str):
-            return
-        answer = {"instance": instance, "topics": self._addresses.served_by(instance, topics)}
-        self._deliver(peer, write(TOPICS, answer, frame.id))
-
-    def _topics_of(self, peer: Peer, frame: Frame) -> list[str] | None:
-        """The addresses that a frame names, or ``None``: it was refused."""
-        topics = value(frame.payload, "topics")
-        if not isinstance(topics, list):
-            self._object(peer, ErrorCode.VALIDATION_ERROR, f"{frame.type}: topics: expected a list", frame.id)
-            return None
-        if len(topics) > self.limits.topics:
-            message = f"{frame.type} with {len(topics)} addresses; a connection has at most {self.limits.topics}"
-            self._object(peer, ErrorCode.OVERLOADED, message, frame.id)
-            return None
-        return [topic for topic in topics if isinstance(topic, str)]
-
     # --- parts -----------------------------------------------------------------------------------
-
-    def _deliver(self, peer: Peer, data: bytes) -> None:
-        try:
-            peer.deliver(data)
-        except PayloadTooLargeError as error:
-            self.reports.warn(peer.account, f"{peer.name} did not get a frame: {error}")
-
-    def _object(self, peer: Peer, code: str, message: str, frame_id: Any = "") -> None:
-        """Refuse a frame that is of no request, and tell who sent it."""
-        self._refuse(peer, message)
-        self._deliver(peer, write(ERROR, {"code": str(code), "message": message}, frame_id))
 
     def on_unreadable(self, peer: Peer, data: bytes | str, error: Exception) -> None:
         """A message that is no frame."""
-        self._object(peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are no frame: {error}")
+        self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are no frame: {error}")
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
         """A request that leaves no room for what the hub adds to it."""
@@ -410,9 +358,6 @@ class Switch:
         request_id = string(frame.payload.get("requestId"))
         if _is_id(request_id) and request_id not in peer.calls:
             self._deliver(peer, _error(request_id, CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)))
-
-    def _refuse(self, peer: Peer, what: str) -> None:
-        self.reports.refuse(peer.account, f"refused from {peer.name}: {what}")
 
 
 def _readdress(route: Route, payload: Payload) -> None:

@@ -22,16 +22,15 @@ from operad.plugin import (
     PayloadTooLargeError,
     TransportError,
     encode,
+    printable,
     protocol,
 )
 from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked, Unshared
+from operad_websocket._desk import ERROR, REGISTERED, TOPICS
 from operad_websocket._direct import ENDS, taking
-from operad_websocket._frames import unreadable
 from operad_websocket._local import Registration, delivery_of
 from operad_websocket._registering import Registering
-from operad_websocket._reports import printable
-from operad_websocket._switch import ERROR, REGISTERED, TOPICS
 from operad_websocket.config import WebSocketConfig, shown
 
 logger = logging.getLogger("operad.websocket")
@@ -41,6 +40,8 @@ _ENDS = frozenset({protocol.RESPONDED, protocol.ERROR, protocol.COMPLETED, proto
 _DELIVERY = Delivery()
 _ACKNOWLEDGED = 10.0
 """Seconds within which a hub answers a frame that is for itself."""
+_MAX_ANSWERING = 100
+"""Answers to what cannot be read that wait for the socket; more are left out."""
 _AT_ONCE = 5_000
 """Addresses in one frame."""
 
@@ -231,14 +232,20 @@ class SpokeLink:
     def _on_unreadable(self, data: bytes | str, error: Exception) -> None:
         """Say so to whoever waits for it: the hub passes on what it has not looked into."""
         logger.warning("%s sent what cannot be read: %s", self._where, error)
-        for back, event in unreadable(data, error):
-            self._note(event)
-            if not back:
-                self._tell(event)
-            elif self._socket is not None and not self._socket.closed:
-                answering = asyncio.create_task(self._write_quietly(protocol.encode_checked(event)))
-                self._answering.add(answering)
-                answering.add_done_callback(self._answering.discard)
+        found = protocol.unreadable(data, error)
+        if found is None:
+            return
+        if not found.is_request:
+            self._tell(found.event)
+        self._note(found.event)
+        back = found.event
+        if not found.is_request:
+            payload = {"requestId": found.event["payload"]["requestId"]}
+            back = {"type": protocol.ABORTED, "id": "", "payload": payload}
+        if self._socket is not None and len(self._answering) < _MAX_ANSWERING:
+            answering = asyncio.create_task(self._write_quietly(protocol.encode_checked(back)))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
 
     async def _write_quietly(self, data: bytes) -> None:
         with contextlib.suppress(TransportError):

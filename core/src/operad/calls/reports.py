@@ -1,11 +1,9 @@
-"""What a hub logs of its peers: sparingly, and nothing that could pass for a line of its own."""
+"""What a transport logs of its peers: sparingly, and nothing that could pass for a line of its own."""
 
 from __future__ import annotations
 
 import logging
 import time
-
-logger = logging.getLogger("operad.websocket")
 
 _LONGEST = 200
 _BURST, _A_SECOND = 20, 1.0
@@ -46,9 +44,14 @@ class _Allowance:
 
 
 class Reports:
-    """Warnings about peers, so many and no more; what is left out is counted, and told with the next one."""
+    """Warnings about peers, so many and no more; what is left out is counted, and told with the next one.
 
-    def __init__(self) -> None:
+    Args:
+        logger: where they go.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
         self.count = 0
         """How many frames and connections were refused, logged or not."""
         self._all = _Allowance(_ALL_BURST, _ALL_A_SECOND)
@@ -77,4 +80,4 @@ class Reports:
             return
         more = f" (and {allowance.kept} more like it)" if allowance.kept else ""
         allowance.kept = 0
-        logger.warning("%s%s", printable(line, 2 * _LONGEST), more)
+        self._logger.warning("%s%s", printable(line, 2 * _LONGEST), more)
