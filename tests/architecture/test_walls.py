@@ -109,7 +109,7 @@ def _is_module(path: Path, node: ast.ImportFrom, alias: ast.alias) -> bool:
 
 FOREIGN = {
     "_loop", "_transport", "_get_running_loop", "_MEIPASS", "_parser", "_constants",
-    "_buffer", "_protocol", "_data_received_cb", "_reader", "_payload_parser",
+    "_buffer", "_protocol", "_data_received_cb", "_reader", "_payload_parser", "_connection",
 }  # fmt: skip
 """Private names of others that have no public way: each use says so where it stands."""
 

@@ -15,7 +15,7 @@ PROJECTS = {
     name: file["project"] for name, file in ALL.items() if "operad" in file["project"].get("entry-points", {})
 }
 CONTRIBUTES = {
-    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"]},
+    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
     "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_finished"]},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from operad_mcp.client import MCPClientLoader, MCPClientWrapper, close_mcp_client, create_mcp_client, from_mcp
     from operad_mcp.config import MCPAuth, MCPClientConfig, MCPProgress, load_mcp_servers
     from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
+    from operad_mcp.serving import MCPServeConfig, MCPServing, to_mcp
 
 # Imported when first used: whoever has this plugin installed imports this package, most for its entry point alone.
 _MODULES = {
@@ -34,6 +35,8 @@ _MODULES = {
     "MCPClientWrapper": "client",
     "MCPProgress": "config",
     "MCPResponseMeta": "envelopes",
+    "MCPServeConfig": "serving",
+    "MCPServing": "serving",
     "ResourceContent": "_blocks",
     "ResourceLinkContent": "_blocks",
     "TextContent": "_blocks",
@@ -43,6 +46,7 @@ _MODULES = {
     "load_mcp_servers": "config",
     "map_mcp_content_blocks": "_blocks",
     "mcp_envelope": "envelopes",
+    "to_mcp": "serving",
 }
 
 __all__ = [
@@ -56,6 +60,8 @@ __all__ = [
     "MCPClientWrapper",
     "MCPProgress",
     "MCPResponseMeta",
+    "MCPServeConfig",
+    "MCPServing",
     "ResourceContent",
     "ResourceLinkContent",
     "TextContent",
@@ -65,6 +71,7 @@ __all__ = [
     "load_mcp_servers",
     "map_mcp_content_blocks",
     "mcp_envelope",
+    "to_mcp",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operad.plugin import EnvelopeKind, Source, hookimpl
+from operad.plugin import EnvelopeKind, Server, Source, hookimpl
 
 
 @hookimpl
@@ -19,3 +19,11 @@ def operad_sources() -> list[Source]:
     from operad_mcp.source import MCPSourceConfig, load
 
     return [Source("mcp", load, MCPSourceConfig, "An MCP server, or a file of them.")]
+
+
+@hookimpl
+def operad_servers() -> list[Server]:
+    """The server ``mcp``."""
+    from operad_mcp.serving import MCPServeConfig, app, serve
+
+    return [Server("mcp", serve, MCPServeConfig, app, "/mcp")]

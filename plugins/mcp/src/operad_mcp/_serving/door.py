@@ -1,0 +1,176 @@
+"""What all requests of a served registry go through: who calls, what is there, and how an operation is run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad.plugin import mask_error
+from operad_mcp._serving.asking import HandshakeClient, StatelessClient
+from operad_mcp._serving.forms import ToolForm, tool_form
+from operad_mcp._serving.kinds import Json, Listing, listing_of
+from operad_mcp._serving.options import MCPServeConfig
+
+logger = logging.getLogger("operad.mcp")
+
+R = TypeVar("R")
+PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
+CALLER = "operad.caller"
+"""The key of the ASGI scope that holds who calls."""
+
+
+def is_handshake(ctx: Any) -> bool:
+    """Whether a request is one of the revisions before 2026-07-28."""
+    return ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
+
+
+class Door:
+    """A registry, as its MCP clients see it.
+
+    Args:
+        registry: what is served.
+        config: how.
+    """
+
+    def __init__(self, registry: OperationRegistry, config: MCPServeConfig) -> None:
+        self.registry = registry
+        self.config = config
+        self._specs: Any = None
+        self._listing: Listing | None = None
+        self._forms: dict[tuple[str, bool], tuple[OperationSpec, ToolForm | None]] = {}
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    @property
+    def listing(self) -> Listing:
+        """The operations as they are now."""
+        specs = self.registry.specs()
+        if self._listing is None or specs is not self._specs:
+            self._specs, self._listing = specs, listing_of(specs, self.config.names)
+            tools = self._listing.tools
+            if len(self._forms) > 4 * len(tools):  # of operations that went
+                self._forms.clear()
+        return self._listing
+
+    @property
+    def searches(self) -> bool:
+        """Whether clients see three tools to search, describe and call operations, instead of one for each."""
+        wanted = self.config.tools
+        return wanted == "search" or (wanted is None and len(self.listing.tools) > self.config.search_above)
+
+    def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
+        """An operation as a tool; ``None`` for one that the protocol's models refuse, which is logged once."""
+        known = self._forms.get((name, handshake))
+        if known is not None and known[0] is spec:
+            return known[1]
+        made = self._checked(tool_form(name, spec, handshake=handshake), handshake)
+        self._forms[name, handshake] = spec, made
+        return made
+
+    def _checked(self, form: ToolForm, handshake: bool) -> ToolForm | None:
+        """One tool that the SDK refuses would cost the whole listing: its trimmings go first, then the tool."""
+        for trimmings in ((), ("icons", "annotations", "title"), ("outputSchema",)):
+            for key in trimmings:
+                form.tool.pop(key, None)
+            try:
+                listed = fitting("tools/list", {"tools": [form.tool]}, handshake=handshake)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+            else:
+                if trimmings:
+                    logger.warning("the tool %r is listed without all of its words: %s", form.spec.id, reason)
+                form.tool.update(listed["tools"][0])
+                return form
+        logger.warning("the tool %r is left out: %s", form.spec.id, reason)
+        return None
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def caller(self, ctx: Any) -> Identity | None:
+        """Who calls: over HTTP who the credentials say, else who the configuration says."""
+        request = ctx.request
+        if request is None:
+            return self.config.caller
+        found: Identity | None = request.scope.get(CALLER)
+        return found
+
+    async def run(
+        self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
+    ) -> R | Json:
+        """Run ``call`` for a request: with its caller, its client, and the time that it may take.
+
+        Returns:
+            What ``call`` answers; or, with revision 2026-07-28, the result that asks the client something.
+
+        Raises:
+            CallError: as ``call`` does.
+            MCPError: the client lacks a capability that the handler needs.
+        """
+        timeout = self.config.timeout
+        deadline = None if timeout is None else (time.time() + timeout) * 1000
+        client = HandshakeClient(ctx, level) if is_handshake(ctx) else StatelessClient(ctx)
+        context = OperationContext(None, None, self.caller(ctx), deadline, client=client)
+        try:
+            # A client that can be asked nothing needs no second task: its questions fail at once.
+            if isinstance(client, StatelessClient) and client.capabilities:
+                return await _until_asked(client, call(context))
+            with self._polled(ctx):
+                return await call(context)
+        except CallError as error:
+            if error is client.missing and isinstance(client, StatelessClient):
+                code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
+                raise MCPError(code, error.message, {"requiredCapabilities": client.required}) from error
+            raise
+
+    @contextmanager
+    def _polled(self, ctx: Any) -> Iterator[None]:
+        """Close the stream of a long call, where clients are to come back for the result."""
+        after, close = self.config.poll_after, ctx.close_sse_stream
+        if after is None or close is None:
+            yield
+            return
+        tasks: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(after, lambda: tasks.append(loop.create_task(close())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def masked(self, error: CallError, operation_id: str) -> CallError:
+        """What of an error leaves this process."""
+        spec = self.registry.get_spec(operation_id)
+        declared = () if spec is None else [definition.code for definition in spec.error_schemas]
+        return mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
+
+
+def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
+    """A listing as the protocol's models make it. Raises pydantic's `ValidationError`."""
+    version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
+    return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
+
+
+async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:
+    running = asyncio.ensure_future(call)
+    waiting = asyncio.ensure_future(client.waiting.wait())
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await asyncio.sleep(0)  # questions that are asked together are asked in one turn
+        return running.result() if running.done() else client.result()
+    finally:
+        running.cancel()
+        waiting.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)

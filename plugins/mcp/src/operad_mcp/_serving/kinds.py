@@ -1,0 +1,142 @@
+"""What an operation is to an MCP client: a tool, a resource, a resource template or a prompt. Needs no SDK.
+
+An operation says so in ``metadata["mcp"]``, as those do that came from an MCP server: ``{"kind": "resource",
+"uri": …}``, ``{"kind": "resourceTemplate", "uriTemplate": …}``, ``{"kind": "prompt"}``; without one it is a tool.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from operad import Identity, OperationSpec
+from operad.plugin import may_list, safe_names
+
+Json = dict[str, Any]
+Naming = Literal["id", "name"]
+
+_PASSED_ON = ("resources.list", "resources.read", "resources.subscribe", "prompts.list", "prompts.get")
+
+
+def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
+    """What the operation says of itself as a part of MCP; empty if nothing."""
+    found = spec.metadata.get("mcp")
+    return found if isinstance(found, Mapping) else {}
+
+
+@attrs.frozen(eq=False)
+class Upstream:
+    """The operations by which an MCP server behind the registry lists and reads its resources."""
+
+    list: OperationSpec
+    read: OperationSpec
+    subscribe: OperationSpec | None
+
+
+@attrs.frozen(eq=False)
+class Listing:
+    """The operations of a registry at one moment, each under the name that it has for clients."""
+
+    tools: Mapping[str, OperationSpec]
+    prompts: Mapping[str, OperationSpec]
+    resources: Mapping[str, OperationSpec]
+    """By URI."""
+    templates: Mapping[str, OperationSpec]
+    """By URI template."""
+    upstreams: Sequence[Upstream]
+    names: Mapping[str, str]
+    """Of tools and prompts, by id."""
+    guarded: bool
+    """Whether any operation requires something of its caller."""
+    sorted_tools: Sequence[str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "sorted_tools", sorted(self.tools))
+
+    @property
+    def states(self) -> dict[str, dict[str, int]]:
+        """What tells whether a list changed: the specs behind each name, by list."""
+        return {
+            "tools": {name: id(spec) for name, spec in self.tools.items()},
+            "prompts": {name: id(spec) for name, spec in self.prompts.items()},
+            "resources": {
+                **{uri: id(spec) for uri, spec in (*self.resources.items(), *self.templates.items())},
+                **{upstream.list.id: id(upstream.list) for upstream in self.upstreams},
+            },
+        }
+
+    def page(
+        self, after: str | None, size: int, identity: Identity | None
+    ) -> tuple[list[tuple[str, OperationSpec]], str | None]:
+        """The tools that ``identity`` may call, behind the name ``after``; and the last name if more follow."""
+        start = 0 if after is None else bisect_right(self.sorted_tools, after)
+        found: list[tuple[str, OperationSpec]] = []
+        for name in self.sorted_tools[start:]:
+            spec = self.tools[name]
+            if may_list(spec.access_control, identity):
+                if len(found) == size:
+                    return found, found[-1][0]
+                found.append((name, spec))
+        return found, None
+
+
+def listing_of(specs: Sequence[OperationSpec], naming: Naming) -> Listing:
+    """Sort the operations by what they are, and name them."""
+    by_kind: dict[str, list[OperationSpec]] = {}
+    for spec in specs:
+        by_kind.setdefault(_kind(spec), []).append(spec)
+    tools, tool_names = _named(by_kind.get("tool", ()), naming)
+    prompts, prompt_names = _named(by_kind.get("prompt", ()), naming)
+    return Listing(
+        tools,
+        prompts,
+        _by(by_kind.get("resource", ()), lambda spec: mcp_metadata(spec)["uri"]),
+        _by(by_kind.get("resourceTemplate", ()), lambda spec: mcp_metadata(spec)["uriTemplate"]),
+        list(_upstreams(by_kind)),
+        {**tool_names, **prompt_names},
+        any(not spec.access_control.is_open for spec in specs),
+    )
+
+
+def _kind(spec: OperationSpec) -> str:
+    metadata = mcp_metadata(spec)
+    kind = metadata.get("kind")
+    needed = {"resource": "uri", "resourceTemplate": "uriTemplate"}.get(str(kind))
+    if needed is not None:
+        return str(kind) if isinstance(metadata.get(needed), str) else "tool"
+    return kind if kind == "prompt" or kind in _PASSED_ON else "tool"
+
+
+def _named(specs: Sequence[OperationSpec], naming: Naming) -> tuple[dict[str, OperationSpec], dict[str, str]]:
+    by_id = {spec.id: spec for spec in specs}
+    names = safe_names({spec.id: _wanted_name(spec, naming) for spec in specs})
+    return {name: by_id[id] for name, id in names.items()}, {id: name for name, id in names.items()}
+
+
+def _wanted_name(spec: OperationSpec, naming: Naming) -> str:
+    name = spec.name
+    if name.startswith("prompts.get.") and isinstance(mcp_metadata(spec).get("name"), str):
+        name = mcp_metadata(spec)["name"]  # what it was called where it came from
+    return name if naming == "name" else f"{spec.namespace}.{name}"
+
+
+def _by(specs: Sequence[OperationSpec], key: Callable[[OperationSpec], str]) -> dict[str, OperationSpec]:
+    found: dict[str, OperationSpec] = {}
+    for spec in specs:
+        found.setdefault(key(spec), spec)
+    return found
+
+
+def _upstreams(by_kind: Mapping[str, Sequence[OperationSpec]]) -> Iterator[Upstream]:
+    """The listings, each with what reads and watches what it lists: of the same prefix."""
+    reads, watches = (
+        {spec.id.removesuffix(kind): spec for spec in by_kind.get(kind, ())}
+        for kind in ("resources.read", "resources.subscribe")
+    )
+    for spec in by_kind.get("resources.list", ()):
+        prefix = spec.id.removesuffix("resources.list")
+        if prefix in reads:
+            yield Upstream(spec, reads[prefix], watches.get(prefix))

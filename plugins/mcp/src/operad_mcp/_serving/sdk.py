@@ -1,0 +1,129 @@
+"""The SDK's low-level server, with a registry behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+from operad_mcp._serving.changes import Changes, connection_of
+from operad_mcp._serving.door import Door, is_handshake
+from operad_mcp._serving.kinds import Json
+from operad_mcp._serving.prompts import Prompts
+from operad_mcp._serving.resources import Resources
+from operad_mcp._serving.tools import Tools
+
+
+class _Server(Server[Any]):
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Over HTTP nobody says that lists change, and so clients of the handshake generation were not told."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(True, True, True), *args, **kwargs
+        )
+
+
+class Served:
+    """The handlers of a served registry. One of it feeds any number of servers of the SDK.
+
+    Args:
+        door: what is served.
+        complete: see `Prompts`.
+    """
+
+    def __init__(self, door: Door, complete: Any = None) -> None:
+        self.door = door
+        self.changes = Changes(door)
+        self.tools = Tools(door, log_level)
+        self.resources = Resources(door)
+        self.prompts = Prompts(door, complete)
+        key = door.config.state_key
+        self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
+
+    def server(self) -> Server[Any]:
+        """A server of the SDK."""
+        config = self.door.config
+        server: Server[Any] = _Server(
+            config.name,
+            version=config.version,
+            title=config.title,
+            instructions=config.instructions or self._instructions(),
+            lifespan=self._lifespan,
+            get_tool_input_schema=self.tools.input_schema,
+            on_subscriptions_listen=self.changes.listen,
+        )
+        for method, params, handler in self._handlers():
+            server.add_request_handler(method, params, _complete(handler))
+        server.middleware.append(self._remember)
+        security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
+        server.middleware.append(RequestStateBoundary(security, default_audience=config.name))
+        return server
+
+    def _handlers(self) -> list[tuple[str, type[Any], Any]]:
+        return [
+            ("tools/list", types.PaginatedRequestParams, self.tools.listed),
+            ("tools/call", types.CallToolRequestParams, self.tools.call),
+            ("resources/list", types.PaginatedRequestParams, self.resources.listed),
+            ("resources/templates/list", types.PaginatedRequestParams, self.resources.templates),
+            ("resources/read", types.ReadResourceRequestParams, self.resources.read),
+            ("resources/subscribe", types.SubscribeRequestParams, self._subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe),
+            ("prompts/list", types.PaginatedRequestParams, self.prompts.listed),
+            ("prompts/get", types.GetPromptRequestParams, self.prompts.get),
+            ("completion/complete", types.CompleteRequestParams, self.prompts.complete),
+            ("logging/setLevel", types.SetLevelRequestParams, _set_level),
+        ]
+
+    def _instructions(self) -> str | None:
+        if not self.door.searches:
+            return None
+        return "Find operations with search, learn what one takes with describe, and use it with call."
+
+    @asynccontextmanager
+    async def _lifespan(self, server: Server[Any]) -> AsyncIterator[Json]:
+        async with self.changes.following():
+            yield {}
+
+    async def _remember(self, ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "initialize":
+            self.changes.joined(ctx)
+        return await call_next(ctx)
+
+    def _principal(self, ctx: Any) -> str | None:
+        caller = self.door.caller(ctx)
+        return None if caller is None else caller.id
+
+    async def _subscribe(self, ctx: Any, params: Any) -> Json:
+        self.changes.watch(ctx, str(params.uri))
+        return {}
+
+    async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
+        self.changes.unwatch(ctx, str(params.uri))
+        return {}
+
+
+def _complete(handler: Any) -> Any:
+    """``handler``, whose results say that they are complete unless they say another thing (since 2026-07-28)."""
+
+    async def handle(ctx: Any, params: Any) -> Json:
+        result: Json = await handler(ctx, params)
+        return result if is_handshake(ctx) else {"resultType": "complete", **result}
+
+    return handle
+
+
+async def _set_level(ctx: Any, params: Any) -> Json:
+    connection_of(ctx).state["operad.level"] = params.level
+    return {}
+
+
+def log_level(ctx: Any) -> str:
+    """The lowest level of logs that a session wants."""
+    level: str = connection_of(ctx).state.get("operad.level", "debug")
+    return level

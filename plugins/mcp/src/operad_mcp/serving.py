@@ -1,0 +1,138 @@
+"""A registry as an MCP server: over HTTP (ASGI), on standard streams, or in memory.
+
+The SDK is imported when something is served, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from operad import OperationRegistry, OperationSpec
+from operad_mcp._serving.options import MCPServeConfig
+
+if TYPE_CHECKING:
+    from operad.auth import AnyAuthenticator, Authenticator
+    from operad.plugin import ASGIApplication
+    from operad_mcp._serving.sdk import Served
+
+__all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
+
+Complete = Callable[[OperationSpec, str, str], "Sequence[str] | Awaitable[Sequence[str] | None] | None"]
+"""``complete(spec, argument, value)``: the values that a prompt's or template's argument may have, or ``None``."""
+
+
+def to_mcp(
+    registry: OperationRegistry,
+    *,
+    authenticate: AnyAuthenticator | None = None,
+    complete: Complete | None = None,
+    **options: Any,
+) -> MCPServing:
+    """Serve a registry as an MCP server.
+
+    Args:
+        registry: what is served; clients hear of its changes.
+        authenticate: who calls over HTTP; without it, everybody is nobody.
+        complete: values for arguments of prompts and resource templates, beside those that a schema enumerates.
+        options: the fields of `MCPServeConfig`.
+
+    Raises:
+        ConfigError: an option is unknown or cannot be used.
+    """
+    from operad.plugin import check_options
+
+    config = check_options(options, MCPServeConfig, where="to_mcp")
+    return MCPServing(registry, config, authenticate=authenticate, complete=complete)
+
+
+class MCPServing:
+    """A registry on its way to MCP clients. Made by `to_mcp`."""
+
+    def __init__(
+        self,
+        registry: OperationRegistry,
+        config: MCPServeConfig,
+        *,
+        authenticate: AnyAuthenticator | None = None,
+        complete: Complete | None = None,
+    ) -> None:
+        self.config = config
+        self._registry = registry
+        self._complete = complete
+        self._authenticate: Authenticator | None = None
+        if authenticate is not None:
+            from operad.auth import as_authenticator
+
+            self._authenticate = as_authenticator(authenticate)
+
+    @cached_property
+    def _served(self) -> Served:
+        from operad_mcp._serving.door import Door
+        from operad_mcp._serving.sdk import Served
+
+        return Served(Door(self._registry, self.config), self._complete)
+
+    def asgi(self, path: str = "/mcp") -> ASGIApplication:
+        """An ASGI 3 application for streamable HTTP, both generations of the protocol.
+
+        It answers at its own root and at ``path``, so that it can be mounted or be the whole of an address.
+        """
+        from operad_mcp._serving.http import MCPApplication
+
+        return MCPApplication(self._served, self._authenticate, path)
+
+    def server(self) -> Any:
+        """A low-level server of the SDK, for its in-memory clients."""
+        return self._served.server()
+
+    async def stdio(self) -> None:
+        """Serve on standard streams until stdin ends; what handlers print goes to stderr meanwhile."""
+        from operad_mcp._serving.stdio import serve_stdio
+
+        await serve_stdio(self._served)
+
+    async def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it changed."""
+        await self._served.changes.updated(uri)
+
+    def well_known_routes(self) -> list[Any]:
+        """Starlette routes with the metadata of the protected resource, for a host that mounts the application.
+
+        Clients look for them at the root of the address (RFC 9728, 3.1), where what is mounted cannot answer.
+        """
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route
+
+        document, url = self.config.resource_metadata, self.config.metadata_url
+        if document is None or url is None:
+            return []
+
+        async def metadata(request: Any) -> JSONResponse:
+            return JSONResponse(document, headers={"access-control-allow-origin": "*"})
+
+        return [Route(urlsplit(url).path, metadata, methods=["GET"])]
+
+
+async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
+    """Serve on standard streams, or over HTTP at ``config.listen``, until cancelled or until stdin ends."""
+    serving = MCPServing(registry, config)
+    if config.listen is None:
+        await serving.stdio()
+        return
+    import asyncio
+
+    import uvicorn
+
+    host, _, port = config.listen.rpartition(":")
+    server = uvicorn.Server(
+        uvicorn.Config(serving.asgi(), host.strip("[]") or "127.0.0.1", int(port), log_level="warning")
+    )
+    await asyncio.shield(server.serve())
+
+
+def app(registry: OperationRegistry, config: MCPServeConfig) -> ASGIApplication:
+    """The application of a shared address; who calls is in what its composition admits."""
+    return MCPServing(registry, config).asgi()

@@ -1,0 +1,543 @@
+"""A registry served as an MCP server, in memory, to the SDK's own client, in both generations of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import pytest
+from mcp import Client, MCPError
+
+from operad import (
+    AccessControl,
+    CallError,
+    ConfigError,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    ResponseEnvelope,
+    load_plugins,
+    operation,
+)
+from operad_mcp import MCPServing, to_mcp
+
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+GUARD = AccessControl(required_scopes=("write",))
+
+
+@operation(namespace="m", type="query", title="Add")
+async def add(a: int, b: int) -> int:
+    """The sum."""
+    return a + b
+
+
+@operation(namespace="m", idempotent=True)
+async def pair(left: str, right: str | None = None) -> dict[str, str | None]:
+    """Both."""
+    return {"left": left, "right": right}
+
+
+@operation(namespace="m", type="query")
+async def maybe(there: bool) -> int | None:
+    """A number or nothing."""
+    return 1 if there else None
+
+
+@operation(namespace="m", access_control=GUARD)
+async def guarded() -> str:
+    """For writers."""
+    return "written"
+
+
+@operation(namespace="m")
+async def count(to: int) -> AsyncIterator[int]:
+    """Numbers."""
+    for number in range(to):
+        yield number
+
+
+def registry(*extra: Any) -> OperationRegistry:
+    made = OperationRegistry(load_plugins(only=["mcp"]))
+    for one in (add, pair, maybe, guarded, count, *extra):
+        made.register(one)
+    return made
+
+
+def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> None:
+    """Register an operation that answers what it is given here, or raises it."""
+
+    async def handler(input: Any, context: OperationContext) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return await answer(input, context) if callable(answer) else answer
+
+    made.register(OperationSpec(namespace="m", name=name, **spec), handler)
+
+
+def client(served: MCPServing | OperationRegistry, mode: str = "2026-07-28", **options: Any) -> Client:
+    serving = served if isinstance(served, MCPServing) else to_mcp(served)
+    return Client(serving.server(), mode=mode, **options)
+
+
+# --- listing -----------------------------------------------------------------------------------------
+
+
+@MODES
+async def test_operations_are_tools_with_safe_names_schemas_and_hints_of_their_type(mode: str) -> None:
+    async with client(registry(), mode) as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+    assert sorted(tools) == ["m_add", "m_count", "m_maybe", "m_pair"]
+    added = tools["m_add"]
+    assert (added.title, added.description, added.meta) == (
+        "Add",
+        "The sum.",
+        {"operad/id": "m.add", **({"operad/wrapped": True} if mode == "legacy" else {})},
+    )
+    assert added.input_schema["required"] == ["a", "b"]
+    assert added.annotations.read_only_hint is True
+    assert tools["m_pair"].annotations.idempotent_hint is True
+    assert tools["m_pair"].annotations.read_only_hint is False
+
+
+async def test_every_tool_has_a_description_and_an_object_as_its_input() -> None:
+    made = OperationRegistry()
+    schemas: list[Any] = [None, True, {"type": ["object", "null"]}, {"anyOf": [{"required": ["a"]}]}]
+    for number, schema in enumerate(schemas):
+        raw(made, f"n{number}", "x", input_schema=schema)
+
+    async def echo(input: Any, context: OperationContext) -> Any:
+        return input
+
+    definitions = {"$defs": {"N": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/N"}}
+    raw(made, "list", echo, input_schema=definitions)
+    async with client(made) as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        called = await session.call_tool("m_list", {"input": [1, 2]})
+        refused = await session.call_tool("m_list", {"input": ["x"]})
+    assert len(tools) == 5
+    assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools.values())
+    assert called.structured_content == [1, 2]
+    assert refused.is_error
+
+
+async def test_a_long_name_is_cut_with_a_hash_and_still_leads_to_its_operation() -> None:
+    made = OperationRegistry()
+    for name in ("x" * 70, "x" * 71, "a.b", "a/b"):
+        raw(made, name, name)
+    async with client(made) as session:
+        tools = (await session.list_tools()).tools
+        assert all(len(tool.name) <= 50 for tool in tools)
+        for tool in tools:
+            answer = await session.call_tool(tool.name, {})
+            assert f"m.{answer.content[0].text}" == tool.meta["operad/id"]
+
+
+async def test_names_may_leave_the_namespace_out() -> None:
+    async with client(to_mcp(registry(), names="name")) as session:
+        assert "add" in [tool.name for tool in (await session.list_tools()).tools]
+
+
+@MODES
+async def test_a_listing_has_pages_and_a_cursor_that_nobody_gave_is_refused(mode: str) -> None:
+    made = OperationRegistry()
+    for number in range(25):
+        raw(made, f"n{number:02}", number)
+    async with client(to_mcp(made, page_size=10), mode) as session:
+        names, cursor = [], None
+        for _ in range(3):
+            page = await session.list_tools(cursor=cursor)
+            names += [tool.name for tool in page.tools]
+            cursor = page.next_cursor
+        assert cursor is None
+        assert names == sorted(names)
+        assert len(names) == 25
+        with pytest.raises(MCPError, match="cursor"):
+            await session.list_tools(cursor="7")
+
+
+async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    made = registry()
+    raw(
+        made, "odd", "x", metadata={"mcp": {"kind": "tool", "icons": [{"no": "src"}]}, "annotations": {"title": 7}}
+    )
+    async with client(made) as session:
+        odd = next(tool for tool in (await session.list_tools()).tools if tool.name == "m_odd")
+    assert odd.icons is None
+    assert "without all of its words" in caplog.text
+
+
+# --- calling -----------------------------------------------------------------------------------------
+
+
+@MODES
+async def test_data_are_structured_and_text_and_wrapped_where_a_client_knows_objects_only(mode: str) -> None:
+    async with client(registry(), mode) as session:
+        number = await session.call_tool("m_add", {"a": 2, "b": 3})
+        both = await session.call_tool("m_pair", {"left": "l"})
+        none = await session.call_tool("m_maybe", {"there": False})
+    assert number.structured_content == ({"result": 5} if mode == "legacy" else 5)
+    assert number.content[0].text == "5"
+    assert both.structured_content == {"left": "l", "right": None}
+    assert none.structured_content == {"result": None}
+    assert not any(answer.is_error for answer in (number, both, none))
+
+
+class Broken(Exception):
+    pass
+
+
+@MODES
+async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_is_masked(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = registry()
+    raw(made, "domain", CallError("SOLD_OUT", "no more", {"left": 0}))
+    raw(made, "broken", Broken("password=hunter2"))
+    async with client(made, mode) as session:
+        invalid = await session.call_tool("m_add", {"a": "x"})
+        domain = await session.call_tool("m_domain", {})
+        broken = await session.call_tool("m_broken", {})
+        denied = await session.call_tool("m_guarded", {})
+        with pytest.raises(MCPError, match="Unknown tool") as unknown:
+            await session.call_tool("m_nothing", {})
+    assert unknown.value.code == -32602
+    assert [answer.structured_content["error"]["code"] for answer in (invalid, domain, broken, denied)] == [
+        "VALIDATION_ERROR",
+        "SOLD_OUT",
+        "EXECUTION_ERROR",
+        "ACCESS_DENIED",
+    ]
+    assert all(answer.is_error for answer in (invalid, domain, broken, denied))
+    assert domain.structured_content["error"]["details"] == {"left": 0}
+    assert "hunter2" not in broken.model_dump_json()
+    assert "hunter2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "data", [float("nan"), {1, 2}, {"a": object()}, {7: "x"}, "half \ud800 pair", {"\ud800": 1}]
+)
+@MODES
+async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode: str, data: Any) -> None:
+    made = registry()
+    raw(made, "odd", data)
+    async with client(made, mode) as session:
+        answer = await session.call_tool("m_odd", {})
+        assert answer.structured_content["error"]["code"] == "SERIALIZATION_ERROR"
+        assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
+
+
+@MODES
+async def test_data_of_any_depth_and_size_arrive(mode: str) -> None:
+    made = registry()
+    deep: Any = 0
+    for _ in range(300):
+        deep = [deep]
+    raw(made, "deep", {"deep": deep})
+    raw(made, "large", {"text": "é" * 1_000_000})
+    async with client(made, mode) as session:
+        assert (await session.call_tool("m_deep", {})).content[0].text.count("[") == 300
+        assert len((await session.call_tool("m_large", {})).structured_content["text"]) == 1_000_000
+
+
+@attrs.frozen
+class Picture:
+    source = "picture"
+    content_type: str
+
+
+@pytest.mark.parametrize(
+    ("mime", "kind"), [("image/png", "image"), ("audio/wav; q=1", "audio"), ("application/pdf", "resource")]
+)
+async def test_bytes_are_a_block_of_their_media_type(mime: str, kind: str) -> None:
+    made = registry()
+    raw(made, "bytes", ResponseEnvelope(b"\x00\xff", Picture(mime)))
+    async with client(made) as session:
+        block = (await session.call_tool("m_bytes", {})).content[0]
+    assert block.type == kind
+    assert base64.b64decode(block.resource.blob if kind == "resource" else block.data) == b"\x00\xff"
+
+
+@MODES
+async def test_a_result_that_breaks_its_own_schema_reaches_the_client_with_a_word_about_it(mode: str) -> None:
+    made = OperationRegistry(on_mismatch="ignore")
+    raw(made, "odd", {"n": "many"}, output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+    async with client(made, mode) as session:
+        await session.list_tools()
+        answer = await session.call_tool("m_odd", {})
+    assert answer.is_error
+    assert "does not match" in answer.content[0].text
+    assert answer.content[1].text == '{"n":"many"}'
+
+
+@MODES
+async def test_a_subscription_is_progress_and_then_all_of_its_items(mode: str) -> None:
+    seen: list[tuple[float, str | None]] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+
+    async with client(to_mcp(registry(), stream_items=3), mode) as session:
+        whole = await session.call_tool("m_count", {"to": 2}, progress_callback=progress)
+        cut = await session.call_tool("m_count", {"to": 100})
+    assert whole.structured_content == {"items": [0, 1], "truncated": False}
+    assert seen == [(1, "0"), (2, "1")]
+    assert cut.structured_content == {"items": [0, 1, 2], "truncated": True}
+
+
+async def test_a_subscription_without_an_end_is_left_when_its_time_is_over() -> None:
+    closed = asyncio.Event()
+
+    async def ticks(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    made = OperationRegistry()
+    made.register(OperationSpec(namespace="m", name="ticks", type="subscription"), ticks)
+    async with client(to_mcp(made, stream_timeout=0.05)) as session:
+        answer = await session.call_tool("m_ticks", {})
+    assert answer.structured_content == {"items": [1], "truncated": True}
+    assert closed.is_set()
+
+
+@MODES
+async def test_who_cancels_a_call_cancels_its_handler_and_what_that_calls(mode: str) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def inner(input: Any, context: OperationContext) -> Any:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return (await context.env.m.inner()).data
+
+    made = registry()
+    raw(made, "inner", inner)
+    raw(made, "outer", outer)
+    async with client(made, mode) as session:
+        call = asyncio.ensure_future(session.call_tool("m_outer", {}))
+        await started.wait()
+        call.cancel()
+        async with asyncio.timeout(5):
+            await ended.wait()
+        await asyncio.gather(call, return_exceptions=True)
+        assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
+
+
+@MODES
+async def test_a_call_that_takes_too_long_ends_in_a_timeout(mode: str) -> None:
+    async def forever(input: Any, context: OperationContext) -> Any:
+        await asyncio.Event().wait()
+
+    made = registry()
+    raw(made, "forever", forever)
+    async with client(to_mcp(made, timeout=0.05), mode) as session:
+        answer = await session.call_tool("m_forever", {})
+    assert answer.structured_content["error"]["code"] == "TIMEOUT"
+
+
+# --- who calls ---------------------------------------------------------------------------------------
+
+
+@MODES
+async def test_without_its_scope_an_operation_is_not_listed_and_with_it_it_is_called(mode: str) -> None:
+    async with client(to_mcp(registry(), identity={"id": "me", "scopes": ["write"]}), mode) as session:
+        assert "m_guarded" in [tool.name for tool in (await session.list_tools()).tools]
+        assert (await session.call_tool("m_guarded", {})).content[0].text == "written"
+    async with client(to_mcp(registry(), identity={"id": "you"}), mode) as session:
+        assert "m_guarded" not in [tool.name for tool in (await session.list_tools()).tools]
+        assert (await session.call_tool("m_guarded", {})).is_error
+
+
+# --- search ------------------------------------------------------------------------------------------
+
+
+async def test_many_operations_are_searched_described_and_called_by_three_tools() -> None:
+    async with client(to_mcp(registry(), tools="search")) as session:
+        assert [tool.name for tool in (await session.list_tools()).tools] == ["search", "describe", "call"]
+        found = await session.call_tool("search", {"query": "the sum", "limit": 1})
+        assert [one["id"] for one in found.structured_content["operations"]] == ["m.add"]
+        told = await session.call_tool("describe", {"id": "m.add"})
+        assert told.structured_content["inputSchema"]["required"] == ["a", "b"]
+        called = await session.call_tool("call", {"id": "m.add", "input": {"a": 2, "b": 3}})
+        assert called.structured_content == 5
+        stream = await session.call_tool("call", {"id": "m.count", "input": {"to": 1}})
+        assert stream.structured_content == {"items": [0], "truncated": False}
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await session.call_tool("m_add", {"a": 1, "b": 2})
+
+
+async def test_search_shows_and_calls_nothing_that_the_caller_may_not_call() -> None:
+    async with client(to_mcp(registry(), tools="search")) as session:
+        found = await session.call_tool("search", {"query": "for writers"})
+        assert "m.guarded" not in [one["id"] for one in found.structured_content["operations"]]
+        for tool, arguments in (("describe", {"id": "m.guarded"}), ("describe", {"id": "m.nothing"})):
+            answer = await session.call_tool(tool, arguments)
+            assert answer.structured_content["error"]["code"] == "OPERATION_NOT_FOUND"
+        denied = await session.call_tool("call", {"id": "m.guarded"})
+        assert denied.structured_content["error"]["code"] == "ACCESS_DENIED"
+        for arguments in ({}, {"query": 7}, {"query": "x", "limit": 0}):
+            answer = await session.call_tool("search", arguments)
+            assert answer.structured_content["error"]["code"] == "VALIDATION_ERROR"
+
+
+async def test_above_a_hundred_operations_search_is_what_clients_see() -> None:
+    made = OperationRegistry()
+    for number in range(101):
+        raw(made, f"n{number}", number)
+    async with client(made) as session:
+        assert len((await session.list_tools()).tools) == 3
+    async with client(to_mcp(made, tools="all", page_size=200)) as session:
+        assert len((await session.list_tools()).tools) == 101
+
+
+# --- the client --------------------------------------------------------------------------------------
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+async def greet(input: Any, context: OperationContext) -> Any:
+    answer = await context.elicit("Who are you?", NAME)
+    again = await context.elicit("And your friend?", NAME)
+    return [answer["content"]["name"], again["content"]["name"]]
+
+
+@MODES
+async def test_a_handler_asks_the_user_in_either_generation(mode: str) -> None:
+    from mcp_types import ElicitResult
+
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> Any:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"name": f"N{len(asked)}"})
+
+    made = registry()
+    raw(made, "greet", greet)
+    async with client(made, mode, elicitation_callback=elicit) as session:
+        answer = await session.call_tool("m_greet", {})
+    assert answer.content[0].text == '["N1","N2"]'
+    assert asked == ["Who are you?", "And your friend?"]
+
+
+@MODES
+async def test_a_handler_learns_that_its_client_cannot_be_asked(mode: str) -> None:
+    async def careful(input: Any, context: OperationContext) -> Any:
+        try:
+            return await greet(input, context)
+        except CallError as error:
+            return f"nobody: {error.details['requiredCapabilities']}"
+
+    made = registry()
+    raw(made, "greet", greet)
+    raw(made, "careful", careful)
+    async with client(made, mode) as session:
+        assert (await session.call_tool("m_careful", {})).content[0].text == "nobody: {'elicitation': {}}"
+        if mode == "legacy":
+            assert (await session.call_tool("m_greet", {})).is_error
+        else:
+            with pytest.raises(MCPError) as raised:
+                await session.call_tool("m_greet", {})
+            assert (raised.value.code, raised.value.data) == (
+                -32021,
+                {"requiredCapabilities": {"elicitation": {}}},
+            )
+
+
+@MODES
+async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
+    from mcp_types import LoggingMessageNotificationParams
+
+    heard: list[Any] = []
+
+    async def log(params: LoggingMessageNotificationParams) -> None:
+        heard.append((params.level, params.data, params.logger))
+
+    async def talk(input: Any, context: OperationContext) -> Any:
+        await context.log("debug", "quiet")
+        await context.log("error", {"a": 1}, "me")
+
+    made = registry()
+    raw(made, "talk", talk)
+    async with client(made, mode, logging_callback=log) as session:
+        if mode == "legacy":
+            await session.session.send_request(*_set_level("warning"))
+            await session.call_tool("m_talk", {})
+            await asyncio.sleep(0)
+            assert heard == [("error", {"a": 1}, "me")]
+        else:
+            await session.call_tool("m_talk", {})
+            assert heard == []
+
+
+def _set_level(level: str) -> tuple[Any, Any]:
+    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
+
+    return SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult  # type: ignore[arg-type]
+
+
+# --- changes -----------------------------------------------------------------------------------------
+
+
+async def test_a_session_of_the_handshake_generation_hears_that_tools_changed() -> None:
+    heard = asyncio.Event()
+
+    async def message(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            heard.set()
+
+    made = registry()
+    async with client(made, "legacy", message_handler=message) as session:
+        assert session.server_capabilities.tools.list_changed
+        raw(made, "late", "here")
+        async with asyncio.timeout(5):
+            await heard.wait()
+        assert "m_late" in [tool.name for tool in (await session.list_tools()).tools]
+
+
+async def test_a_listener_of_2026_hears_of_tools_and_of_the_resource_that_it_watches() -> None:
+    made = registry()
+    serving = to_mcp(made)
+    async with (
+        client(serving) as session,
+        session.listen(tools_list_changed=True, resource_subscriptions=["test://x"]) as events,
+    ):
+        raw(made, "late", "here")
+        async with asyncio.timeout(5):
+            first = await anext(aiter(events))
+            await serving.resource_updated("test://other")
+            await serving.resource_updated("test://x")
+            second = await anext(aiter(events))
+    assert "ToolsListChanged" in repr(first)
+    assert "test://x" in repr(second)
+
+
+# --- options -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tool": "all"}, "tools"),
+        ({"tools": "some"}, "tools"),
+        ({"resource_url": "https://x/mcp"}, "authorization_servers"),
+        ({"state_key": "short"}, "32 bytes"),
+        ({"poll_after": 1.0}, "resumable"),
+        ({"identity": {"scopes": []}}, "identity"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_refused_with_words(options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        to_mcp(OperationRegistry(), **options)
+
+
+def test_the_key_of_a_state_is_in_no_repr() -> None:
+    assert "secret" not in repr(to_mcp(OperationRegistry(), state_key="secret" * 10).config)
