@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 from typing import Any, ClassVar
 
 import attrs
 import pytest
 
 from operad import CallError, EnvelopeKind, OperationRegistry, OperationSpec, ResponseEnvelope, local_envelope
+from operad.envelopes import EnvelopeKinds
+from operad.registry.pipeline import ResultPipeline
+from operad.schemas import from_schema
 from operad.testing import make_plugin, plugins_of
 
 INTEGER = {"type": "integer"}
@@ -134,3 +139,100 @@ def test_an_unknown_switch_is_refused(switch: dict[str, Any]) -> None:
 async def test_a_local_envelope_made_by_the_handler_passes() -> None:
     given = local_envelope(1, "elsewhere.op")
     assert (await result_of(given)).meta.operation_id == "elsewhere.op"
+
+
+def made_by(schema: dict[str, Any], result: Any, **options: Any) -> ResponseEnvelope[Any]:
+    spec = OperationSpec(name="op", namespace="t", output_schema=schema)
+    return ResultPipeline(EnvelopeKinds(), **options).apply(result, spec)
+
+
+THING = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "tag": {"type": "string", "default": "x"}},
+    "required": ["id"],
+}
+
+
+def test_an_envelope_tells_what_its_data_were_cast_from() -> None:
+    answer = {"id": "7", "extra": 1}
+    made = made_by(THING, answer)
+    assert made.data == {"id": 7, "tag": "x"}
+    assert made.received is answer
+    inner = ResponseEnvelope(answer, made.meta)
+    assert made_by(THING, inner).received is answer
+    assert inner.received is answer
+    assert made_by({}, answer).received is answer
+
+
+def test_what_was_received_is_no_part_of_the_envelopes_value() -> None:
+    made = made_by(THING, {"id": "7"})
+    plain = ResponseEnvelope(made.data, made.meta)
+    assert (made, hash(repr(made)), made.to_wire()) == (plain, hash(repr(plain)), plain.to_wire())
+    for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), attrs.evolve(made)):
+        assert copied == made
+        assert copied.received == made.data
+
+
+def test_keep_converts_and_fills_in_defaults_but_drops_and_invents_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = {
+        **THING,
+        "required": ["id", "name"],
+        "properties": {**THING["properties"], "name": {"type": "string"}},
+    }
+    made = made_by(schema, {"id": "7", "extra": [1]}, normalize="keep")
+    assert made.data == {"id": 7, "tag": "x", "extra": [1]}
+    assert "expected the property 'name', got none at $" in caplog.text
+    closed = {"type": "array", "prefixItems": [{"type": "integer"}], "items": False}
+    assert made_by(closed, ["1", "2"], normalize="keep").data == [1, "2"]
+    never = {"properties": {"a": False}, "additionalProperties": False}
+    assert made_by(never, {"a": 1, "b": 2}, normalize="keep").data == {"a": 1, "b": 2}
+
+
+def test_the_longest_pattern_says_how_an_operation_is_normalised() -> None:
+    rule = {"*": "off", "t.*": "keep", "t.other": "cast"}
+    assert made_by(THING, {"id": "7", "extra": 1}, normalize=rule).data == {"id": 7, "extra": 1, "tag": "x"}
+    assert made_by(THING, {"id": 7, "extra": 1}, normalize={"x.*": "off"}).data == {"id": 7, "tag": "x"}
+    with pytest.raises(ValueError, match="'normalize' must be in"):
+        made_by(THING, {}, normalize={"*": "warn"})
+
+
+def test_the_first_drop_and_the_first_invention_of_an_operation_are_logged_with_their_paths(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "operad")
+    finish = ResultPipeline(EnvelopeKinds(), on_mismatch="ignore").finisher(
+        OperationSpec(name="op", namespace="t", output_schema={"type": "array", "items": THING})
+    )
+    finish([{"id": 1}])
+    assert caplog.text == ""
+    finish([{"id": 1}, {"id": 2, "secret": 3}])
+    finish([{"id": 1, "secret": 3}])
+    assert caplog.text.count('"t.op" drops $[1].secret') == caplog.text.count("drops") == 1
+    finish([{}])
+    finish([{}, {}])
+    assert caplog.text.count("fills in $[0].id, $[0].tag") == caplog.text.count("fills in") == 1
+    assert "3" not in caplog.messages[0], "paths, not values"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "dropped"),
+    [
+        ({"type": "object", "properties": {"a": {}, "b": {"default": 1}}}, {"a": 1, "z": 2}, True),
+        ({"type": "object", "properties": {"a": {}, "b": {"default": 1}}}, {"a": 1}, False),
+        ({"type": "object", "properties": {"a": False, "b": {}}}, {"a": 1}, True),
+        ({"properties": {"a": False}, "additionalProperties": True}, {"a": 1, "b": 2}, True),
+        ({"properties": {"a": {}}, "patternProperties": {"^x": {}}}, {"x": 1, "y": 2}, True),
+        ({"properties": {"a": {}}, "patternProperties": {"^x": {}}}, {"x": 1, "a": 2}, False),
+        ({"items": False}, [1], True),
+        ({"items": False}, [], False),
+        ({"prefixItems": [{}], "items": False}, [1, 2], True),
+        ({"prefixItems": [{}]}, [1, 2], False),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 1.0, False),
+        ({"enum": [{"a": 1}], "properties": {"b": {}}}, {"a": 1}, False),
+    ],
+)
+def test_a_cast_knows_whether_it_dropped_anything(schema: Any, value: Any, dropped: bool) -> None:
+    assert from_schema(schema).tracer()(value)[2] is dropped
+    assert from_schema(schema).tracer(keeps=True)(value)[2] is False

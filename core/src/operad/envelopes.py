@@ -22,6 +22,7 @@ from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
 
 logger = logging.getLogger("operad")
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 WIRE_SOURCES = ("local", "http", "mcp")
@@ -37,8 +38,16 @@ def _read_only(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(fields))
 
 
+class _Received:
+    """A slot that attrs does not know, so that neither the constructor nor equality, copies and pickles do."""
+
+    __slots__ = ("_received",)
+
+    _received: Any
+
+
 @attrs.frozen(init=False)
-class ResponseEnvelope(Generic[T_co]):
+class ResponseEnvelope(_Received, Generic[T_co]):
     """The answer of a call.
 
     Args:
@@ -54,6 +63,17 @@ class ResponseEnvelope(Generic[T_co]):
         _set_data(self, data)
         _set_meta(self, meta)
 
+    @property
+    def received(self) -> Any:
+        """What the handler answered, before its data were cast to the output schema: the same object, not a copy.
+
+        `data` where nothing was cast here, as for an envelope that came from another process.
+        """
+        try:
+            return self._received
+        except AttributeError:
+            return self.data
+
     def to_wire(self) -> dict[str, Any]:
         """The JSON form ``{"data": …, "meta": {"source": …, …}}``."""
         meta = meta_to_wire(self.meta)
@@ -66,6 +86,13 @@ class ResponseEnvelope(Generic[T_co]):
 
 _set_data: Callable[[Any, Any], None] = ResponseEnvelope.__dict__["data"].__set__
 _set_meta: Callable[[Any, Any], None] = ResponseEnvelope.__dict__["meta"].__set__
+_set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__set__
+
+
+def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvelope[T]:
+    """The same envelope, just made, which now tells what its data were cast from."""
+    _set_received(envelope, received)
+    return envelope
 
 
 @attrs.frozen(init=False)

@@ -31,7 +31,7 @@ class PluginOptions:
 class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
-    normalize: Literal["cast", "off"] = "cast"
+    normalize: Literal["cast", "keep", "off"] | dict[str, Literal["cast", "keep", "off"]] = "cast"
     on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
 

@@ -200,8 +200,12 @@ def _union(converter: Converter, hint: Any) -> Structure:
                 continue
             try:
                 return converter.structure(value, member)
-            except Exception as error:  # noqa: BLE001  # the next member may take it
+            except Exception as error:  # the next member may take it
                 errors.append(error)
+                if (_is_literal(member) and isinstance(value, str)) or (
+                    _is_mapping(member) and isinstance(value, Mapping)
+                ):
+                    raise
         tables = [m for m in members if attrs.has(get_origin(m) or m)]
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
             # One member can be meant: its complaint says more than that none fits.

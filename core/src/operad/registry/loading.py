@@ -14,7 +14,7 @@ from operad.errors import ConfigError, OperadError, SourceError
 from operad.operations import Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
-from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
+from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.sources import Login, SourceContext, SourceSession
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SourceOptions:
 
     namespace: str | None = None
     access: Any = None
-    normalize: Normalize | None = None
+    normalize: NormalizeRule | None = None
     on_mismatch: OnMismatch | None = None
     trusted: bool = False
 

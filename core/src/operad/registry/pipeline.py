@@ -8,23 +8,35 @@ nobody here declares.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
 
 import attrs
 
-from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope
+from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
 from operad.schemas.schema import SchemaError
 
 logger = logging.getLogger("operad")
 
-Normalize = Literal["cast", "off"]
-"""Whether data are cast to the output schema."""
+Normalize = Literal["cast", "keep", "off"]
+"""Whether data are cast to the output schema; ``keep`` converts and fills in declared defaults, but drops nothing
+and invents nothing."""
+NormalizeRule = Normalize | Mapping[str, Normalize]
+"""One word for all operations, or words by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
 OnMismatch = Literal["warn", "raise", "ignore"]
 """What happens when data do not match the output schema."""
+
+
+def _rule(value: NormalizeRule) -> NormalizeRule:
+    """A rule that may be used; raises `ValueError` for an unknown word."""
+    for word in [value] if isinstance(value, str) else value.values():
+        if word not in get_args(Normalize):
+            raise ValueError(f"'normalize' must be in ('cast', 'keep', 'off') (got {word!r})")
+    return value if isinstance(value, str) else dict(value)
 
 
 @attrs.frozen
@@ -32,10 +44,17 @@ class ResultPipeline:
     """The four steps, with the switches of a registry or of one source."""
 
     kinds: EnvelopeKinds
-    normalize: Normalize = attrs.field(default="cast", validator=attrs.validators.in_(("cast", "off")))
+    normalize: NormalizeRule = attrs.field(default="cast", converter=_rule)
     on_mismatch: OnMismatch = attrs.field(
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
+
+    def normalize_of(self, operation_id: str) -> Normalize:
+        """How the data of an operation are normalised: the longest pattern that fits its id decides."""
+        if isinstance(self.normalize, str):
+            return self.normalize
+        fitting = [pattern for pattern in self.normalize if fnmatch.fnmatchcase(operation_id, pattern)]
+        return self.normalize[max(fitting, key=len)] if fitting else "cast"
 
     def apply(self, result: Any, spec: OperationSpec) -> ResponseEnvelope[Any]:
         """The envelope of one result; see `finisher`."""
@@ -54,18 +73,23 @@ class ResultPipeline:
             if isinstance(result, ResponseEnvelope):
                 if passes(result) or normalize is None:
                     return result
-                data = normalize(result.data)
-                return result if data is result.data else ResponseEnvelope(data, result.meta)
-            return local_envelope(result if normalize is None else normalize(result), operation_id)
+                received = result.data
+                data = normalize(received)
+                return result if data is received else with_received(ResponseEnvelope(data, result.meta), received)
+            if normalize is None:
+                return local_envelope(result, operation_id)
+            data = normalize(result)
+            envelope = local_envelope(data, operation_id)
+            return envelope if data is result else with_received(envelope, result)
 
         return finish
 
     def _normalizer(self, spec: OperationSpec) -> Callable[[Any], Any] | None:
         """Steps 3 and 4 for data; ``None`` where there is nothing to do."""
-        schema = spec.output_schema
-        if schema.is_unknown or (self.normalize == "off" and self.on_mismatch == "ignore"):
+        schema, word = spec.output_schema, self.normalize_of(spec.id)
+        if schema.is_unknown or (word == "off" and self.on_mismatch == "ignore"):
             return None
-        if self.normalize == "off":
+        if word == "off":
             is_valid = schema.validator
 
             def validate(data: Any) -> Any:
@@ -74,13 +98,17 @@ class ResultPipeline:
                 return data
 
             return validate
-        cast = schema.normalizer
+        cast = schema.tracer(keeps=word == "keep")
+        wants = schema.errors if word == "keep" else None
         ignores = self.on_mismatch == "ignore"
+        untold = {"dropped", "filled"}
 
         def normalize(data: Any) -> Any:
-            made, clean = cast(data)
+            made, clean, dropped, invented = cast(data)
+            if (dropped or invented) and untold:
+                _tell(spec, data, made, untold, {"dropped": dropped, "filled": invented})
             if not (clean or ignores):
-                self._mismatch(spec, schema.mismatches(data))
+                self._mismatch(spec, schema.mismatches(data) if wants is None else wants(made))
             return made
 
         return normalize
@@ -97,3 +125,14 @@ class ResultPipeline:
             }
             raise CallError(ErrorCode.EXECUTION_ERROR, message, details)
         logger.warning("%s", message, extra={"operation_id": spec.id, "paths": [e.path for e in errors]})
+
+
+def _tell(spec: OperationSpec, before: Any, after: Any, untold: set[str], seen: Mapping[str, bool]) -> None:
+    """Log the first thing that was dropped of an operation's results, and the first that was invented."""
+    for action in [one for one, happened in seen.items() if happened and one in untold]:
+        paths = [change.path for change in spec.output_schema.changes(before, after) if change.action == action]
+        if paths:
+            untold.discard(action)
+            what = "drops" if action == "dropped" else "fills in"
+            text = 'the cast to the output schema of "%s" %s %s (said once; `received` of the envelope has it all)'
+            logger.info(text, spec.id, what, ", ".join(paths[:5]) + (", …" if len(paths) > 5 else ""))

@@ -24,7 +24,7 @@ from operad.registry.deadline import earlier
 from operad.registry.entry import Entry
 from operad.registry.execution import Execution
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
-from operad.registry.pipeline import Normalize, OnMismatch, ResultPipeline
+from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
 
@@ -48,7 +48,9 @@ class OperationRegistry:
 
     Args:
         plugins: what `load_plugins` found; without it the registry knows local operations only.
-        normalize: ``"cast"`` makes results fit the output schema where that loses nothing; ``"off"`` does not.
+        normalize: ``"cast"`` makes results fit the output schema where that loses nothing; ``"keep"`` only
+            converts and fills in declared defaults, it drops and invents nothing; ``"off"`` does neither. Or a
+            mapping of patterns of ids to these words; the longest pattern that fits decides.
         on_mismatch: what happens when a result does not match the output schema: ``"warn"`` logs it,
             ``"raise"`` makes the call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
@@ -58,7 +60,7 @@ class OperationRegistry:
         self,
         plugins: Plugins | None = None,
         *,
-        normalize: Normalize = "cast",
+        normalize: NormalizeRule = "cast",
         on_mismatch: OnMismatch = "warn",
         max_threads: int = 32,
     ) -> None:
@@ -323,7 +325,7 @@ class OperationRegistry:
         *,
         namespace: str | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
-        normalize: Normalize | None = None,
+        normalize: NormalizeRule | None = None,
         on_mismatch: OnMismatch | None = None,
         trusted: bool = False,
         **config: Any,

@@ -8,7 +8,7 @@ normal form when first needed: one per *node*, the conjunction of a schema, its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from operad.schemas.checking import Check, Checks
@@ -25,19 +25,20 @@ from operad.schemas.members import (
     position_schemas,
 )
 from operad.schemas.nodes import Body, ref_name
+from operad.schemas.objects import Row, closed_object, conditions, copy_object, open_object
 from operad.schemas.patterns import Pattern
 from operad.schemas.scalars import EXACT, scalar_cast
 from operad.schemas.unions import Union
 from operad.schemas.values import ARRAY, CONTAINER
 from operad.schemas.zeros import Fill, Zeros
 
-_Row = tuple[str, frozenset[type], Caster, Fill | None]
-
 
 class Casting:
-    """The casts of a document's schemas, each made when first needed."""
+    """The casts of a document's schemas, each made when first needed. One that `keeps` converts and fills in
+    declared defaults; it drops nothing and invents nothing."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, checks: Checks, *, keeps: bool = False) -> None:
+        self.keeps = keeps
         self.bodies = checks.bodies
         self.checks = checks
         self.lock = threading.RLock()
@@ -103,7 +104,7 @@ class Casting:
         def keep(value: Any, call: Call) -> Any:
             if not isinstance(value, CONTAINER):
                 return cast(value, call)
-            mark = len(call.invented or ())
+            mark = call.mark()
             out = cast(value, call)
             if not is_valid(out) and is_valid(value):
                 call.forget(mark)
@@ -158,7 +159,8 @@ class Casting:
     def position_fill(self, schemas: list[Body]) -> Fill:
         """What is filled in where a position of an array is missing."""
         members, _ = self.flatten(schemas)
-        return self.fill(schemas, zero=not any("default" in member for member in members), required=True)
+        zero = not any("default" in member for member in members)
+        return self.fill(schemas, zero=zero, required=True)
 
     def shape(self, members: Members) -> ObjectShape:
         """What a node says about objects."""
@@ -228,7 +230,7 @@ class ObjectShape:
         self.kept |= self.required
         self.rows = [row for name in self.properties if (row := self._row(name)) is not None]
 
-    def _row(self, name: str) -> _Row | None:
+    def _row(self, name: str) -> Row | None:
         schemas = self.properties[name]
         members, impossible = self.casting.flatten(schemas)
         if impossible:
@@ -236,7 +238,7 @@ class ObjectShape:
         fill = None
         if any("default" in member for member in members):
             fill = self.casting.fill(schemas, zero=False, required=name in self.required)
-        elif name in self.required:
+        elif name in self.required and not self.casting.keeps:
             fill = self.casting.fill(schemas, zero=True, required=True)
         exact, cast = _leaf(members)
         return name, exact, cast or self.casting.lazy(schemas), fill
@@ -245,7 +247,7 @@ class ObjectShape:
         """What is declared under a condition: kept, because the condition is not evaluated."""
         names: set[str] = set()
         patterns: list[Pattern] = []
-        stack: list[Body] = [body for member in members for body in _conditions(member, names)]
+        stack: list[Body] = [body for member in members for body in conditions(member, names)]
         seen: set[int] = set()
         while stack:
             flat, _ = self.casting.flatten([stack.pop()])
@@ -254,7 +256,7 @@ class ObjectShape:
                     seen.add(id(member))
                     names.update(member.get("properties", ()), member.get("required", ()))
                     patterns.extend(map(self.casting.pattern, member.get("patternProperties", ())))
-                    stack.extend(_conditions(member, names))
+                    stack.extend(conditions(member, names))
                     for key in ("anyOf", "oneOf"):
                         stack.extend(member.get(key, ()))
         return names, patterns
@@ -262,14 +264,17 @@ class ObjectShape:
     def caster(self, types: list[str] | None) -> Caster | None:
         """The cast of an object; None when the node says nothing about objects."""
         if not self.says:
-            return None if types is None else _copy_object
+            return None if types is None else copy_object
         rows = self._patchable()
         extras = self._extras()
         if extras is None:
-            return _closed_object(rows)
-        return _open_object(rows, frozenset(self.properties), extras)
+            return closed_object(rows)
+        # A property whose schema is `false` has no row.
+        declared = {row[0] for row in rows} if self.casting.keeps else self.properties
+        hidden = frozenset(self.properties.keys() - {row[0] for row in rows})
+        return open_object(rows, frozenset(declared), hidden, extras)
 
-    def _patchable(self) -> list[_Row]:
+    def _patchable(self) -> list[Row]:
         rows = list(self.rows)
         for position, (name, exact, cast, fill) in enumerate(rows):
             if isinstance(cast, _Lazy):
@@ -289,16 +294,18 @@ class ObjectShape:
         rest = None
         if self.rest:
             rest = identity if all(schema is True for schema in self.rest) else self.casting.lazy(self.rest)
-        if not (patterns or kept or kept_patterns or keep_all or rest):
-            return None
         casting = self.casting
+        if casting.keeps:
+            keep_all = True
+        elif not (patterns or kept or kept_patterns or keep_all or rest):
+            return None
 
         def extra(name: Any, value: Any, call: Call) -> Any:
             if isinstance(name, str):
                 matching = [schema for pattern, schema in patterns if pattern.matches(name)]
                 if matching:
                     if False in matching:
-                        return ABSENT
+                        return value if casting.keeps else ABSENT
                     with casting.lock:
                         cast = casting.node(matching)
                     return cast(value, call)
@@ -311,54 +318,6 @@ class ObjectShape:
             return ABSENT
 
         return extra
-
-
-def _conditions(member: dict[str, Any], names: set[str]) -> Iterator[Body]:
-    for key in ("if", "then", "else"):
-        if key in member:
-            yield member[key]
-    yield from member.get("dependentSchemas", {}).values()
-    names.update(member.get("dependentSchemas", ()))
-    for name, needed in member.get("dependentRequired", {}).items():
-        names.add(name)
-        names.update(needed)
-
-
-def _copy_object(value: Any, _call: Call) -> Any:
-    return dict(value) if isinstance(value, dict) else value
-
-
-def _closed_object(rows: list[_Row]) -> Caster:
-    def cast(value: Any, call: Call) -> Any:
-        if value.__class__ is not dict and not isinstance(value, dict):
-            return value
-        out: dict[Any, Any] = {}
-        for name, exact, cast_one, fill in rows:
-            if name in value:
-                item = value[name]
-                out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None:
-                fill(out, name, call)
-        return out
-
-    return cast
-
-
-def _open_object(rows: list[_Row], declared: frozenset[str], extra: Callable[[Any, Any, Call], Any]) -> Caster:
-    known = _closed_object(rows)
-
-    def cast(value: Any, call: Call) -> Any:
-        if not isinstance(value, dict):
-            return value
-        out = known(value, call)
-        for name, item in value.items():
-            if name not in declared:
-                kept = extra(name, item, call)
-                if kept is not ABSENT:
-                    out[name] = kept
-        return out
-
-    return cast
 
 
 _NONE: frozenset[type] = frozenset()
@@ -400,7 +359,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
     rests = further_items(members, length)
     if not length and not rests:
         return _copy_array if any("type" in member for member in members) else None
-    limit = min((start for start, schema in rests if schema is False), default=None)
+    limit = min((start for start, schema in rests if schema is False and not casting.keeps), default=None)
     schemas: list[Body] = [schema for _, schema in rests if schema is not False]
     inner, impossible = casting.flatten(schemas)
     exact, scalar = (_NONE, None) if impossible else _leaf(inner)
@@ -414,6 +373,8 @@ def _items(casting: Casting, members: Members) -> Caster | None:
     fills = [casting.position_fill(position_schemas(members, index)) for index in range(least)]
 
     def cast(value: Any, call: Call) -> Any:
+        if limit is not None and len(value) > limit:
+            call.dropped = True
         out = []
         rest = further[0]
         for index, item in enumerate(value[:limit]):
@@ -434,8 +395,11 @@ def _copy_array(value: Any, _call: Call) -> Any:
 
 def _all_items(further: list[Caster], exact: frozenset[type], *, closed: bool) -> Caster:
     def cast(value: Any, call: Call) -> Any:
+        if closed:
+            call.dropped = call.dropped or bool(value)
+            return []
         rest = further[0]
-        return [] if closed else [item if item.__class__ in exact else rest(item, call) for item in value]
+        return [item if item.__class__ in exact else rest(item, call) for item in value]
 
     return cast
 

@@ -37,12 +37,17 @@ def closure_of(store: Store, raw: Any, pointer: str, *, detached: bool) -> Closu
     return replace(nothing, warnings=(f"{reason}: the schema is unknown",))
 
 
+Traced = tuple[Any, bool, bool, bool]
+"""A cast value; whether nothing about it is worth a warning, whether anything was dropped, or invented."""
+
+
 class Compiled:
     """The check and the cast of one schema with all that it reaches."""
 
     __slots__ = (
         "_cast",
         "_checks",
+        "_counts",
         "_root",
         "_said_exhausted",
         "caster",
@@ -57,6 +62,7 @@ class Compiled:
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
+        self._counts = any(not pattern.is_cheap for pattern in closure.patterns.values())
         self._said_exhausted = False
         self.errors: Callable[[Any], list[SchemaError]] = self._errors
         self.mismatches: Callable[[Any], list[SchemaError]] = self._mismatches
@@ -72,7 +78,7 @@ class Compiled:
             self._cast = self._checks.remembering(self._cast)
         self.validator = self._validator(closure)
         self.caster, self.normalizer = self._callables()
-        if any(not pattern.is_cheap for pattern in closure.patterns.values()):
+        if self._counts:
             self.validator, self.caster = self._counted(self.validator), self._counted(self.caster)
             self.normalizer = self._counted(self.normalizer)
             self.errors, self.mismatches = self._counted(self.errors), self._counted(self.mismatches)
@@ -120,7 +126,7 @@ class Compiled:
     def _callables(self) -> tuple[Callable[[Any], Any], Callable[[Any], tuple[Any, bool]]]:
         if self.is_unknown:
             return (lambda value: value), (lambda value: (value, True))
-        inner, check, recursive = self._cast, self.validator, self.is_recursive
+        inner, recursive = self._cast, self.is_recursive
 
         def cast(value: Any) -> Any:
             if recursive and is_deeper(value, MAX_DATA_DEPTH):
@@ -132,17 +138,39 @@ class Compiled:
                 logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
                 return value
 
+        traced = self.tracer()
+
         def normalize(value: Any) -> tuple[Any, bool]:
+            return traced(value)[:2]
+
+        return cast, normalize
+
+    def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
+        """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
+        if self.is_unknown:
+            return lambda value: (value, True, False, False)
+        check, recursive, inner = self.validator, self.is_recursive, self._cast
+        if keeps:
+            casting = _casting(self.closure.store, keeps=True)
+            with casting.lock:
+                inner = casting.node([self._root])
+            if not self.closure.store.heavy.isdisjoint(self.closure.names):
+                inner = self._checks.remembering(inner)
+
+        def trace(value: Any) -> Traced:
             if recursive and is_deeper(value, MAX_DATA_DEPTH):
-                return cast(value), False
+                logger.warning("a value is beyond max_data_depth = %d: it is not cast", MAX_DATA_DEPTH)
+                return value, False, False, False
             call = Call()
             try:
                 out = inner(value, call)
-            except Exception:  # noqa: BLE001  # see above
-                return cast(value), False
-            return out, check(out) and call.invented is None
+            except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
+                logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
+                return value, False, False, False
+            invented = call.invented is not None
+            return out, not invented and check(out), call.dropped, invented
 
-        return cast, normalize
+        return self._counted(trace) if self._counts else trace
 
     def _errors(self, value: Any) -> list[SchemaError]:
         """What is wrong with a value."""
@@ -183,10 +211,12 @@ def _bounded(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: not is_deeper(value, MAX_DATA_DEPTH) and check(value)
 
 
-def _casting(store: Store) -> Casting:
+def _casting(store: Store, *, keeps: bool = False) -> Casting:
     """The checks and casts of a document, shared by all of its schemas."""
     with store.lock:
-        if store.casting is None:
-            store.casting = Casting(Checks(store.bodies, store.heavy, store.patterns))
-        casting: Casting = store.casting
+        if store.checks is None:
+            store.checks = Checks(store.bodies, store.heavy, store.patterns)
+        if keeps not in store.castings:
+            store.castings[keeps] = Casting(store.checks, keeps=keeps)
+        casting: Casting = store.castings[keeps]
         return casting

@@ -16,21 +16,29 @@ Members = tuple[dict[str, Any], ...]
 
 
 class Call:
-    """What one cast keeps: the zero values it invented, as (container, key), and its budget."""
+    """What one cast keeps: the zero values it invented, as (container, key), whether it dropped anything, and
+    its budgets."""
 
     invented: list[tuple[Any, Any]] | None = None
+    dropped = False
     recasts = 0
     filled = 0
 
-    def forget(self, mark: int) -> None:
-        """Drop what was noted since `mark`: the containers are no part of the result."""
+    def mark(self) -> tuple[int, bool]:
+        """Where the notes are, for `forget` and `moved`."""
+        return len(self.invented or ()), self.dropped
+
+    def forget(self, mark: tuple[int, bool]) -> None:
+        """Drop what was noted since `mark`: it is about no part of the result."""
+        self.dropped = mark[1]
         if self.invented is not None:
-            del self.invented[mark:]
+            del self.invented[mark[0] :]
             self.invented = self.invented or None
 
-    def moved(self, mark: int, before: Any, after: Any) -> None:
+    def moved(self, mark: tuple[int, bool], before: Any, after: Any) -> None:
         """Note the places of `before` as those of `after`, which was cast from it; what was dropped has none."""
-        if self.invented is None or len(self.invented) <= mark:
+        start = mark[0]
+        if self.invented is None or len(self.invented) <= start:
             return
         twins: dict[int, Any] = {}
         stack = [(before, after)]
@@ -41,8 +49,8 @@ class Call:
                 stack.extend((item, new[key]) for key, item in old.items() if key in new)
             elif isinstance(old, list) and isinstance(new, list):
                 stack.extend(zip(old, new))  # noqa: B905  # what was cut off has no twin
-        places = [(twins.get(id(container), container), key) for container, key in self.invented[mark:]]
-        self.invented[mark:] = [(container, key) for container, key in places if has(container, key)]
+        places = [(twins.get(id(container), container), key) for container, key in self.invented[start:]]
+        self.invented[start:] = [(container, key) for container, key in places if has(container, key)]
         self.invented = self.invented or None
 
 

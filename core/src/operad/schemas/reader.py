@@ -116,7 +116,8 @@ class Store:
         self.heavy: set[str] = set()
         self.recursive: set[str] = set()
         self.warned: set[str] = set()
-        self.casting: Any = None
+        self.castings: dict[bool, Any] = {}
+        self.checks: Any = None
         self._definitions: dict[str, Definition] = {}
         self._names: dict[Any, str] = {}
 

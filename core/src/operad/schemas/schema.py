@@ -110,6 +110,14 @@ class Schema:
         """The compiled cast and check in one: the cast value, and whether nothing about it is worth a warning."""
         return (self._compiled or self._compile()).normalizer
 
+    def tracer(self, *, keeps: bool = False) -> Callable[[Any], tuple[Any, bool, bool, bool]]:
+        """The compiled `normalizer` that also says what the cast did: (value, clean, dropped, invented).
+
+        With `keeps`, the cast converts and fills in declared defaults; it drops nothing and invents nothing.
+        `cast_report` says, for a value of which something was dropped or invented, what and where.
+        """
+        return (self._compiled or self._compile()).tracer(keeps=keeps)
+
     def is_valid(self, value: Any) -> bool:
         """Whether `value` is valid."""
         return (self._compiled or self._compile()).validator(value)
@@ -132,10 +140,15 @@ class Schema:
 
     def cast_report(self, value: Any) -> tuple[Any, list[Change]]:
         """`cast(value)`, and what it dropped, filled in and converted."""
+        result = self.cast(value)
+        return result, self.changes(value, result)
+
+    @staticmethod
+    def changes(before: Any, after: Any) -> list[Change]:
+        """What a cast of `before` that made `after` dropped, filled in and converted."""
         from operad.schemas.explaining import changes
 
-        result = self.cast(value)
-        return result, changes(value, result)
+        return changes(before, after)
 
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
         """A self-contained copy in JSON Schema 2020-12 with its annotations, what it refers to in `$defs`.

@@ -43,7 +43,7 @@ class Union:
         chosen, out = self.choose(value, call)
         if chosen is None:
             return value
-        mark = len(call.invented or ())
+        mark = call.mark()
         if out is ABSENT:
             out = self.branch(chosen)(value, call)
         tried = {chosen}
@@ -84,7 +84,7 @@ class Union:
         return ranked[0], ABSENT
 
     def _try(self, value: Any, call: Call) -> tuple[int | None, Any]:
-        mark = len(call.invented or ())
+        mark = call.mark()
         for index in range(len(self.branches)):
             if self.branches[index] is False:
                 continue

@@ -78,7 +78,7 @@ class Fill:
                 return ABSENT
             busy.append(self)
             try:
-                value = self._zero() if self.invents else self._default()
+                value = self._default() if not self.invents else ABSENT if self.casting.keeps else self._zero()
             except RecursionError:
                 value = ABSENT
             finally:
