@@ -1,0 +1,400 @@
+"""A served registry over HTTP and on standard streams: who is let in, what is mounted where, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+
+from operad import AccessControl, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad.auth import Credentials
+from operad.plugin import Admission
+from operad_mcp import to_mcp
+
+TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}
+RESOURCE = {"resource_url": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"]}
+
+
+async def authenticate(credentials: Credentials) -> Identity | None:
+    return TOKENS.get(credentials.bearer or "")
+
+
+def registry() -> OperationRegistry:
+    made = OperationRegistry()
+
+    async def who(input: Any, context: OperationContext) -> Any:
+        return None if context.identity is None else context.identity.id
+
+    guard = AccessControl(required_scopes=("write",), required_scopes_any=("admin", "root"))
+    made.register(OperationSpec(namespace="m", name="who"), who)
+    made.register(OperationSpec(namespace="m", name="write", access_control=guard), who)
+    uri = {"mcp": {"kind": "resource", "uri": "test://secret"}}
+    made.register(OperationSpec(namespace="m", name="secret", access_control=guard, metadata=uri), who)
+    return made
+
+
+def message(method: str, **params: Any) -> dict[str, Any]:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+
+
+async def post(app: Any, body: Any, token: str | None = None, path: str = "/mcp", **headers: str) -> Any:
+    sent = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "host": "127.0.0.1",
+        **({"mcp-method": body["method"]} if isinstance(body, dict) else {}),
+        **({"mcp-name": body["params"]["name"]} if isinstance(body, dict) and "name" in body["params"] else {}),
+        **({"mcp-name": body["params"]["uri"]} if isinstance(body, dict) and "uri" in body["params"] else {}),
+        **({} if token is None else {"authorization": f"Bearer {token}"}),
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        return await client.post(path, json=body, headers=sent)
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return message("tools/call", name=tool, arguments=arguments)
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
+        serving = asyncio.ensure_future(server.serve([listener]))
+        try:
+            while not server.started:
+                await asyncio.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@asynccontextmanager
+async def application(**options: Any) -> AsyncIterator[Any]:
+    app: Any = to_mcp(registry(), **{"authenticate": authenticate, **options}).asgi()
+    try:
+        yield app
+    finally:
+        await app.aclose()
+
+
+# --- who is let in -------------------------------------------------------------------------------------
+
+
+async def test_a_token_says_who_calls_and_without_one_the_caller_is_nobody() -> None:
+    async with application() as app:
+        for token, name in ((None, "null"), ("r", "reader"), ("w", "writer")):
+            answer = await post(app, call("m_who"), token)
+            assert answer.json()["result"]["content"][0]["text"] == name
+
+
+async def test_a_token_that_stands_for_nobody_is_401_whatever_is_asked() -> None:
+    async with application() as app:
+        answer = await post(app, call("m_who"), "wrong")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+
+
+@pytest.mark.parametrize(
+    "asked", [call("m_write"), message("resources/read", uri="test://secret")], ids=["tool", "resource"]
+)
+async def test_a_guarded_operation_is_401_for_nobody_and_403_with_all_of_its_scopes_for_others(asked: Any) -> None:
+    async with application(**RESOURCE, anonymous=True) as app:
+        nobody, reader, writer = [await post(app, asked, token) for token in (None, "r", "w")]
+    where = 'resource_metadata="https://gw.example/.well-known/oauth-protected-resource/gw/mcp"'
+    assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, f"Bearer {where}")
+    assert reader.status_code == 403
+    assert reader.headers["www-authenticate"] == (
+        f'Bearer error="insufficient_scope", scope="write admin root", {where}'
+    )
+    assert writer.status_code == 200
+    assert "error" not in writer.json()
+
+
+async def test_search_mode_answers_403_for_what_its_call_is_to_call() -> None:
+    async with application(tools="search") as app:
+        answer = await post(app, call("call", id="m.write"), "r")
+        listed = await post(app, call("search", query="write"), "r")
+    assert answer.status_code == 403
+    assert "m.write" not in listed.text
+
+
+async def test_where_an_authorization_server_is_named_every_request_needs_a_token() -> None:
+    async with application(**RESOURCE) as app:
+        assert (await post(app, message("tools/list"))).status_code == 401
+        assert (await post(app, message("tools/list"), "r")).status_code == 200
+
+
+async def test_a_resource_in_nobodys_listing_is_in_its_readers() -> None:
+    async with application() as app:
+        seen = [
+            (await post(app, message("resources/list"), token)).json()["result"]["resources"]
+            for token in ("r", "w")
+        ]
+    assert [len(resources) for resources in seen] == [0, 1]
+
+
+async def test_every_list_and_reading_is_private_to_its_caller() -> None:
+    async with application() as app:
+        for asked in (
+            message("tools/list"), message("resources/list"), message("prompts/list"),
+            message("resources/templates/list"), message("resources/read", uri="test://secret"),
+        ):  # fmt: skip
+            result = (await post(app, asked, "w")).json()["result"]
+            assert (result["cacheScope"], result["ttlMs"]) == ("private", 0)
+
+
+async def test_the_session_of_one_caller_is_no_session_for_another() -> None:
+    async with application() as app, listening(app) as url:
+
+        async def tools(token: str, session: str | None = None) -> Any:
+            headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+            if session is not None:
+                headers["mcp-session-id"] = session
+            body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            if session is None:
+                info = {"name": "c", "version": "1"}
+                params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+                body = {**body, "method": "initialize", "params": params}
+            async with httpx2.AsyncClient() as client:
+                return await client.post(f"{url}/mcp", json=body, headers=headers)
+
+        opened = await tools("w")
+        session = opened.headers["mcp-session-id"]
+        assert (await tools("w", session)).status_code == 200
+        assert (await tools("r", session)).status_code == 404
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers: dict[str, str]) -> None:
+    async with application() as app:
+        assert (await post(app, call("m_who"), "w", **headers)).status_code in (403, 421)
+    async with application(allowed_hosts=["evil.example"], allowed_origins=["https://evil.example"]) as app:
+        assert (await post(app, call("m_who"), "w", **headers)).status_code == 200
+
+
+async def test_what_a_composition_of_servers_has_let_in_is_not_asked_again() -> None:
+    async def front(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "operad": Admission(Identity("front", {"write", "root"}))}, receive, send)
+
+    async with application() as app:
+        answer = await post(front, call("m_write"), host="gw.example")
+        assert answer.json()["result"]["content"][0]["text"] == "front"
+
+        async def refused(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "operad": Admission(is_refused=True)}, receive, send)
+
+        assert (await post(refused, call("m_who"))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "body", [[], "x", {"method": "tools/call", "params": {}}, {"method": "tools/call", "params": []}]
+)
+async def test_what_is_no_request_is_a_client_error(body: Any) -> None:
+    async with application() as app:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+            assert 400 <= (await client.post("/mcp", json=body, headers=headers)).status_code < 500
+
+
+async def test_a_body_above_the_limit_is_413() -> None:
+    async with application(max_body=1_000) as app:
+        assert (await post(app, call("m_who", text="x" * 2_000), "w")).status_code == 413
+
+
+# --- where it stands -----------------------------------------------------------------------------------
+
+
+async def test_the_metadata_of_the_resource_are_where_rfc_9728_has_them() -> None:
+    serving = to_mcp(registry(), **RESOURCE, scopes_supported=["write"], title="Gateway")
+    expected = {
+        "resource": "https://gw.example/gw/mcp",
+        "authorization_servers": ["https://as.example"],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Gateway",
+        "scopes_supported": ["write"],
+    }
+    host = Starlette(routes=[*serving.well_known_routes(), Mount("/gw", serving.asgi())])
+    for app in (host, serving.asgi()):
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="https://gw.example") as client:
+            answer = await client.get("/.well-known/oauth-protected-resource/gw/mcp")
+            assert answer.json() == expected
+
+
+@pytest.mark.parametrize(
+    ("routes", "path"),
+    [
+        (lambda app: [Route("/mcp", app)], "/mcp"),
+        (lambda app: [Mount("/", app)], "/mcp"),
+        (lambda app: [Mount("/gw", app)], "/gw/mcp"),
+        (lambda app: [Mount("/gw", app)], "/gw/"),
+    ],
+)
+async def test_it_answers_where_it_is_mounted_without_redirect_and_without_a_lifespan(
+    routes: Any, path: str
+) -> None:
+    async with application() as app:
+        host = Starlette(routes=routes(app))
+        assert (await post(host, call("m_who"), path=path)).status_code == 200
+        assert (await post(host, call("m_who"), path=path)).status_code == 200
+        assert (await post(app, call("m_who"), path="/elsewhere")).status_code == 404
+
+
+async def test_an_application_is_started_again_after_it_ended() -> None:
+    async with application() as app:
+        for _ in range(2):
+            async with listening(app) as url, Client(f"{url}/mcp") as session:
+                assert len((await session.list_tools()).tools) == 1
+
+
+async def test_a_drain_lets_calls_finish_and_takes_no_new_ones() -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+    made = registry()
+
+    async def slow(input: Any, context: OperationContext) -> Any:
+        started.set()
+        await go.wait()
+        return "done"
+
+    made.register(OperationSpec(namespace="m", name="slow"), slow)
+    app: Any = to_mcp(made).asgi()
+    running = asyncio.ensure_future(post(app, call("m_slow")))
+    await started.wait()
+    drain = asyncio.ensure_future(app.drain(5))
+    await asyncio.sleep(0)
+    assert (await post(app, call("m_who"))).status_code == 503
+    go.set()
+    assert (await running).json()["result"]["content"][0]["text"] == "done"
+    await drain
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_sdks_client_lists_calls_and_hears_progress_over_http(mode: str) -> None:
+    made, heard = registry(), []
+
+    async def steps(input: Any, context: OperationContext) -> Any:
+        for step in (1, 1, 2):  # what does not grow is not reported
+            await context.progress(step, 2)
+        return "done"
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total))
+
+    made.register(OperationSpec(namespace="m", name="steps"), steps)
+    app: Any = to_mcp(made).asgi()
+    async with listening(app) as url, Client(streamable_http_client(f"{url}/mcp"), mode=mode) as session:
+        answer = await session.call_tool("m_steps", {}, progress_callback=progress)
+    assert answer.content[0].text == "done"
+    assert heard == [(1, 2), (2, 2)]
+
+
+async def test_a_client_that_leaves_cancels_its_call() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+    made = registry()
+
+    async def forever(input: Any, context: OperationContext) -> Any:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    made.register(OperationSpec(namespace="m", name="forever"), forever)
+    app: Any = to_mcp(made).asgi()
+    async with listening(app) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        body = json.dumps(call("m_forever")).encode()
+        lines = [
+            "POST /mcp HTTP/1.1", f"host: {host}:{port}", "content-type: application/json", f"content-length: {len(body)}",
+            "accept: application/json, text/event-stream", "mcp-protocol-version: 2026-07-28",
+            "mcp-method: tools/call", "mcp-name: m_forever",
+        ]  # fmt: skip
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        await started.wait()
+        writer.close()
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+# --- standard streams ----------------------------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, os, subprocess, sys
+from operad import OperationRegistry, OperationSpec
+from operad_mcp import to_mcp
+
+registry = OperationRegistry()
+
+async def loud(input, context):
+    print("printed by the handler")
+    os.write(1, b"written to the descriptor")
+    subprocess.run([sys.executable, "-c", "print('by a child')"])
+    return [input, sys.stdin.read()]
+
+registry.register(OperationSpec(namespace="m", name="loud"), loud)
+asyncio.run(to_mcp(registry).stdio())
+"""
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_on_standard_streams_nothing_but_the_protocol_is_written(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(PROGRAM)
+    errors = tmp_path / "errors"
+    with errors.open("w") as file:
+        from mcp.client.stdio import stdio_client
+
+        parameters = StdioServerParameters(
+            command=sys.executable, args=[str(tmp_path / "serve.py")], env=dict(os.environ)
+        )
+        async with Client(stdio_client(parameters, errlog=file), mode=mode) as session:
+            answer = await session.call_tool("m_loud", {"a": 1})
+    assert answer.content[0].text == '[{"a":1},""]'
+    for said in ("printed by the handler", "written to the descriptor", "by a child"):
+        assert said in errors.read_text()
+
+
+async def test_the_end_of_stdin_ends_the_server_and_so_does_a_cancellation(tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(PROGRAM)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(tmp_path / "serve.py"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate(b"not json\n")
+    assert process.returncode == 0
+    for line in output.splitlines():
+        assert json.loads(line)["jsonrpc"] == "2.0"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(tmp_path / "serve.py"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(message("server/discover")).encode() + b"\n")
+    assert json.loads(await process.stdout.readline())["result"]["supportedVersions"] == ["2026-07-28"]
+    process.send_signal(2)  # stdin stays open
+    async with asyncio.timeout(5):
+        await process.wait()
+    process.stdin.close()
