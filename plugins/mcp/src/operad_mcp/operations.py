@@ -24,6 +24,7 @@ from operad_mcp._connection import Connection
 from operad_mcp._live import Live
 from operad_mcp._schemas import object_schema
 from operad_mcp._templates import expand, variables
+from operad_mcp._wrapped import inner_schema, own_name, unwrapped
 from operad_mcp.config import MCPClientConfig, MCPProgress
 from operad_mcp.envelopes import mcp_envelope
 
@@ -164,18 +165,18 @@ class Offer:
 
     def _tool(self, tool: Json) -> AnyOperation | None:
         name = tool["name"]
-        own = _nested(tool, "_meta", "operad/id")  # an operad behind it: its operation is called what it is there
         if _nested(tool, "execution", "taskSupport") == "required":
             self._logger.warning("the tool %r runs as a task only, which is not supported: left out", name)
             return None
-        output = tool.get("outputSchema")
+        inner = inner_schema(tool)
+        output = tool.get("outputSchema") if inner is None else inner
         output_schema = from_schema(output) if isinstance(output, (dict, bool)) else None
         found = tool.get("annotations")
         annotations = found if isinstance(found, dict) else {}
         read_only = self._config.trust_annotations and annotations.get("readOnlyHint") is True
         return self._operation(
-            own if isinstance(own, str) and own else name,
-            self._tool_handler(name, output_schema, safe=read_only),
+            own_name(tool),
+            self._tool_handler(name, output_schema, safe=read_only, wraps=inner is not None),
             type=OperationType.QUERY if read_only else OperationType.MUTATION,
             idempotent=self._config.trust_annotations and annotations.get("idempotentHint") is True,
             title=_text(tool.get("title")) or _text(annotations.get("title")),
@@ -185,7 +186,9 @@ class Offer:
             metadata=_metadata("tool", tool),
         )
 
-    def _tool_handler(self, name: str, output_schema: Schema | None, *, safe: bool) -> Callable[..., Any]:
+    def _tool_handler(
+        self, name: str, output_schema: Schema | None, *, safe: bool, wraps: bool
+    ) -> Callable[..., Any]:
         connection, config = self._connection, self._config
         operation_id = f"{self._namespace}.{self._prefix}{_safe(name)}"
 
@@ -197,6 +200,7 @@ class Offer:
                 timeout=_timeout(config, context),
                 progress=_progress(config, operation_id, context),
             )
+            raw = unwrapped(raw) if wraps else raw
             return tool_envelope(raw, live, output_schema if config.parse_json_text else None)
 
         return call_tool
@@ -434,7 +438,7 @@ def _fixed_kind(kind: str) -> Json:
 def _metadata(kind: str, item: Json) -> Json:
     """What a listing says of an item beyond what a spec has fields for; hints, not to be trusted."""
     dropped = ("inputSchema", "outputSchema", "description", "title")
-    metadata: Json = {"mcp": {"kind": kind, **{key: value for key, value in item.items() if key not in dropped}}}
+    metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}
     if isinstance(item.get("annotations"), dict):
         metadata["annotations"] = item["annotations"]
     return metadata

@@ -1,0 +1,242 @@
+"""What is served is loaded again: operations, resources and prompts come back as what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.server.lowlevel import Server
+
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
+from operad_mcp import to_mcp
+
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@operation(namespace="m", type="query")
+async def names(of: list[str], limit: int | None = None) -> list[str]:
+    """Names."""
+    return of[:limit]
+
+
+@operation(namespace="m")
+async def nothing() -> None:
+    """Nothing."""
+
+
+def local() -> OperationRegistry:
+    made = OperationRegistry(load_plugins(only=["mcp"]))
+
+    async def fail(input: Any, context: OperationContext) -> Any:
+        raise CallError("SOLD_OUT", "no more", {"left": 0})
+
+    recursive = {
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+        "$ref": "#/$defs/Node",
+    }
+
+    async def echo(input: Any, context: OperationContext) -> Any:
+        return input
+
+    made.register(names)
+    made.register(nothing)
+    made.register(OperationSpec(namespace="m", name="a/b.c-" + "x" * 60, input_schema=recursive), echo)
+    made.register(OperationSpec(namespace="m", name="fail"), fail)
+    return made
+
+
+@MODES
+async def test_a_served_registry_loads_with_the_same_ids_schemas_and_data(mode: str) -> None:
+    inner = local()
+    async with OperationRegistry(load_plugins(only=["mcp"])) as outer:
+        await outer.load("mcp", namespace="n", server=to_mcp(inner).server(), mode=mode)
+        assert [spec.id.removeprefix("n.") for spec in outer.specs()] == [spec.id for spec in inner.specs()]
+        for spec in inner.specs():
+            loaded = outer.get_spec(f"n.{spec.id}")
+            assert loaded is not None
+            assert loaded.description == (spec.description or f"The operation {spec.id}.")
+            for value in ({}, {"of": ["a"]}, {"of": 1}, {"next": {"next": 3}}, {"next": {"next": {}}}):
+                assert loaded.input_schema.is_valid(value) == spec.input_schema.is_valid(value)
+        assert (await outer.execute("n.m.names", {"of": ["a", "b"], "limit": 1})).data == ["a"]
+        assert (await outer.execute("n.m.nothing", {})).data is None
+        failed = await outer.execute("n.m.fail", {})
+        assert failed.meta.is_error
+        assert failed.meta.structured_content["error"] == {
+            "code": "SOLD_OUT", "message": "no more", "details": {"left": 0}
+        }  # fmt: skip
+
+
+# --- what another MCP server offers --------------------------------------------------------------------
+
+BLOCKS: list[Any] = [
+    types.TextContent(type="text", text="hi", annotations=types.Annotations(audience=["user"], priority=0.5)),
+    types.ImageContent(type="image", data="AAAA", mime_type="image/png"),
+    types.ResourceLink(type="resource_link", uri="file:///x", name="x"),
+]
+
+
+def foreign(uri: str = "foreign://note", text: str = "a note") -> Server[Any]:
+    """A server of the SDK with one of everything."""
+    tool = types.Tool(
+        name="draw",
+        title="Draw",
+        description="Draws.",
+        input_schema={"type": "object", "properties": {"what": {"type": "string"}}},
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        icons=[types.Icon(src="https://x/icon.png")],
+        _meta={"vendor/x": 1},
+    )
+
+    async def list_tools(ctx: Any, params: Any) -> Any:
+        return types.ListToolsResult(tools=[tool], ttl_ms=0, cache_scope="private")
+
+    async def call_tool(ctx: Any, params: Any) -> Any:
+        await ctx.session.report_progress(1, 2, "drawing")
+        fails = (params.arguments or {}).get("what") == "nothing"
+        return types.CallToolResult(content=BLOCKS, is_error=fails, _meta={"vendor/y": [1]})
+
+    async def list_resources(ctx: Any, params: Any) -> Any:
+        found = [types.Resource(uri=uri, name="note", mime_type="text/plain")]
+        return types.ListResourcesResult(resources=found, ttl_ms=0, cache_scope="private")
+
+    async def list_templates(ctx: Any, params: Any) -> Any:
+        found = [types.ResourceTemplate(uri_template=f"{uri}/{{id}}", name="notes")]
+        return types.ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
+
+    async def read(ctx: Any, params: Any) -> Any:
+        if not str(params.uri).startswith(uri):
+            raise types_error(params.uri)
+        contents = [types.TextResourceContents(uri=str(params.uri), text=text, mime_type="text/plain")]
+        return types.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
+
+    async def list_prompts(ctx: Any, params: Any) -> Any:
+        arguments = [types.PromptArgument(name="who", required=True)]
+        found = [types.Prompt(name="greet", description="Greets.", arguments=arguments)]
+        return types.ListPromptsResult(prompts=found, ttl_ms=0, cache_scope="private")
+
+    async def get_prompt(ctx: Any, params: Any) -> Any:
+        message = types.PromptMessage(role="assistant", content=BLOCKS[1])
+        return types.GetPromptResult(description=params.arguments["who"], messages=[message])
+
+    return Server(
+        "foreign", version="1", on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
+        on_list_resource_templates=list_templates, on_read_resource=read, on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )  # fmt: skip
+
+
+def types_error(uri: Any) -> Exception:
+    from mcp import MCPError
+
+    return MCPError(-32602, "Resource not found", {"uri": str(uri)})
+
+
+@MODES
+async def test_tools_of_another_server_pass_through_as_what_they_were(mode: str) -> None:
+    heard: list[Any] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry, Client(foreign(), mode=mode) as direct:
+        await registry.load("mcp", namespace="f", server=foreign(), mode=mode)
+        async with Client(to_mcp(registry).server(), mode=mode) as served:
+            (ours,), (theirs,) = (await served.list_tools()).tools, (await direct.list_tools()).tools
+            assert ours.name == "f_draw"
+            assert ours.meta == {"vendor/x": 1, "operad/id": "f.draw"}
+            same = ("title", "description", "input_schema", "output_schema", "annotations", "icons")
+            assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+            for arguments in ({}, {"what": "nothing"}):
+                answer = await served.call_tool("f_draw", arguments, progress_callback=progress)
+                expected = await direct.call_tool("draw", arguments)
+                assert answer.content == expected.content
+                assert answer.is_error == expected.is_error
+                assert (answer.meta or {})["vendor/y"] == [1]
+    assert heard == [(1, 2, "drawing")] * 2
+
+
+@MODES
+async def test_resources_templates_and_prompts_of_several_servers_pass_through(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="f", server=foreign(), mode=mode)
+        await registry.load("mcp", namespace="g", server=foreign("other://", "another"), mode=mode)
+        async with Client(to_mcp(registry).server(), mode=mode) as served:
+            assert [tool.name for tool in (await served.list_tools()).tools] == ["f_draw", "g_draw"]
+            # Read before they are listed: who has it is found out.
+            for uri, text in (
+                ("other://", "another"),
+                ("foreign://note", "a note"),
+                ("foreign://note/7", "a note"),
+            ):
+                (content,) = (await served.read_resource(uri)).contents
+                assert (content.uri, content.text, content.mime_type) == (uri, text, "text/plain")
+            listed = (await served.list_resources()).resources
+            assert [(item.uri, item.name) for item in listed] == [("foreign://note", "note"), ("other://", "note")]
+            templates = (await served.list_resource_templates()).resource_templates
+            assert [item.uri_template for item in templates] == ["foreign://note/{id}", "other:///{id}"]
+            with pytest.raises(Exception, match="Resource not found"):
+                await served.read_resource("nobodys://x")
+            (prompt, _) = (await served.list_prompts()).prompts
+            assert (prompt.name, prompt.description) == ("f_greet", "Greets.")
+            assert [(one.name, one.required) for one in prompt.arguments] == [("who", True)]
+            got = await served.get_prompt("f_greet", {"who": "you"})
+            assert (got.description, got.messages[0].role, got.messages[0].content) == (
+                "you",
+                "assistant",
+                BLOCKS[1],
+            )
+
+
+async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="f", server=foreign())
+
+        async def broken(input: Any, context: OperationContext) -> Any:
+            raise CallError("UNAVAILABLE", "gone")
+
+        for kind in ("resources.list", "resources.read"):
+            registry.register(OperationSpec(namespace="b", name=kind, metadata={"mcp": {"kind": kind}}), broken)
+        async with Client(to_mcp(registry).server()) as served:
+            assert [item.uri for item in (await served.list_resources()).resources] == ["foreign://note"]
+            await asyncio.sleep(0)
+
+
+async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema() -> None:
+    registry = OperationRegistry()
+
+    async def ask(input: Any, context: OperationContext) -> Any:
+        return f"{input!r}"
+
+    properties = {"count": {"type": "integer"}, "mood": {"type": "string", "enum": ["glad", "grim", "sad"]}}
+    schema = {"type": "object", "properties": properties, "required": ["count"]}
+    metadata = {"mcp": {"kind": "prompt"}}
+    registry.register(OperationSpec(namespace="m", name="ask", input_schema=schema, metadata=metadata), ask)
+    template = {"mcp": {"kind": "resourceTemplate", "uriTemplate": "x://{city}"}}
+    registry.register(OperationSpec(namespace="m", name="city", metadata=template), ask)
+
+    def complete(spec: OperationSpec, argument: str, value: str) -> list[str] | None:
+        return ["Paris", "Prague", "Rome"] if (spec.name, argument) == ("city", "city") else None
+
+    async with Client(to_mcp(registry, complete=complete).server()) as served:
+        got = await served.get_prompt("m_ask", {"count": "3", "mood": "glad"})
+        assert got.messages[0].content.text == "{'count': 3, 'mood': 'glad'}"
+        with pytest.raises(Exception, match="expected integer"):
+            await served.get_prompt("m_ask", {"count": "many"})
+        prompt = types.PromptReference(name="m_ask")
+        moods = await served.complete(prompt, {"name": "mood", "value": "g"})
+        assert moods.completion.values == ["glad", "grim"]
+        place = types.ResourceTemplateReference(uri="x://{city}")
+        assert (await served.complete(place, {"name": "city", "value": "P"})).completion.values == [
+            "Paris",
+            "Prague",
+        ]
+        assert (
+            await served.complete(types.PromptReference(name="no"), {"name": "x", "value": ""})
+        ).completion.values == []
