@@ -13,7 +13,7 @@ import pytest
 
 PROMISED = {
     "operad": """
-        AccessControl CallError CallEventMap CallHandler ConfigError EnvelopeKind ErrorCode ErrorDefinition Identity
+        AccessControl CallError CallEventMap CallHandler ConfigError Conversions EnvelopeKind ErrorCode ErrorDefinition Identity
         InProcessTransport LocalResponseMeta OpaqueMeta OperadError Operation OperationContext OperationEnv OperationRegistry
         OperationSpec OperationType PendingRequestMap PluginError PluginRecord Plugins RegistrationError
         ResponseEnvelope Schema SchemaError SourceError Subscription build_env check_access from_remote from_schema

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SourceError,
     )
     from operad.failures import map_error
+    from operad.functions.conversions import Conversions
     from operad.functions.decorator import operation
     from operad.hookspecs import hookimpl
     from operad.operations import ErrorDefinition, Operation, OperationSpec, OperationType
@@ -50,6 +51,7 @@ __all__ = [
     "CallEventMap",
     "CallHandler",
     "ConfigError",
+    "Conversions",
     "EnvelopeKind",
     "ErrorCode",
     "ErrorDefinition",
@@ -122,6 +124,7 @@ _HOMES = {
     "Operation": "operad.operations",
     "OperationSpec": "operad.operations",
     "OperationType": "operad.operations",
+    "Conversions": "operad.functions.conversions",
     "operation": "operad.functions.decorator",
     "PluginRecord": "operad.plugins.record",
     "Plugins": "operad.plugins.manager",

@@ -286,9 +286,37 @@ def _spec_schema() -> Schema:
     return _spec_schema_cache[0]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
+class Method:
+    """What an operation knows that was written in a class body."""
+
+    owner: str
+    """The class's qualified name."""
+    descriptor: Any
+    """What binds it: the function, or a classmethod."""
+    rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
+    """Makes the operation of the bound method."""
+
+    @property
+    def of_class(self) -> bool:
+        """Whether it is bound to the class, and not to an instance."""
+        return isinstance(self.descriptor, classmethod)
+
+
+_LOOKS = (
+    "__name__", "__qualname__", "__module__", "__doc__", "__annotations__",
+    "__code__", "__defaults__", "__kwdefaults__", "__globals__",
+)  # fmt: skip
+"""What makes a function known as one to `inspect`, `help` and FastAPI."""
+
+
+@attrs.frozen(eq=False, slots=False)
 class Operation(Generic[P, R]):
-    """A spec and its handler. What `operation` makes of a function; calling it calls the function."""
+    """A spec and its handler. What `operation` makes of a function; calling it calls the function.
+
+    It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries
+    take it for one. In a class body it is a method: that of an instance is an operation, ready to be registered.
+    """
 
     spec: OperationSpec
     handler: Handler | None
@@ -300,6 +328,19 @@ class Operation(Generic[P, R]):
     adapt: Callable[[Any], Any] | None = None
     """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
     input is checked; it changes nothing in place, and leaves what it does not know as it is."""
+    method: Method | None = attrs.field(default=None, kw_only=True, repr=False)
+    """Set where the function was written in a class: it becomes an operation when it is bound."""
+
+    def __attrs_post_init__(self) -> None:
+        function = self.function
+        if function is not None:
+            seen = {name: getattr(function, name) for name in _LOOKS if hasattr(function, name)}
+            vars(self).update(seen, __wrapped__=function)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Operation[..., R]:
+        if self.method is None or (instance is None and not self.method.of_class):
+            return self
+        return self.method.rebind(self.method.descriptor.__get__(instance, owner))
 
     @property
     def id(self) -> str:

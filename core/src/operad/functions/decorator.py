@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from operad.operations import DEFAULT_NAMESPACE, Operation, OperationType
 from operad.schemas.schema import Schema
+
+if TYPE_CHECKING:
+    from operad.functions.conversions import Conversions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +29,7 @@ def operation(
     output_schema: Schema | Mapping[str, Any] | bool | None = ...,
     description: str | None = ...,
     blocking: bool | None = ...,
+    conversions: Conversions | None = ...,
     **spec: Any,
 ) -> Callable[[Callable[P, R]], Operation[P, R]]: ...
 
@@ -41,14 +45,16 @@ def operation(
     output_schema: Schema | Mapping[str, Any] | bool | None = None,
     description: str | None = None,
     blocking: bool | None = None,
+    conversions: Conversions | None = None,
     **spec: Any,
 ) -> Operation[P, R] | Callable[[Callable[P, R]], Operation[P, R]]:
     """Make a function an operation, with schemas from its type hints.
 
     ``async def add(a: int, b: int) -> int`` is a complete operation: its input schema is an object with the
     integers ``a`` and ``b``, its output schema an integer. attrs classes, dataclasses, TypedDicts, enums,
-    literals, datetimes, UUIDs, unions and (where installed) pydantic models are structured from the validated
-    input, and results are turned back into JSON values. ``Annotated[int, "what it is"]`` describes a parameter.
+    literals, datetimes, UUIDs, paths, unions and (where installed) pydantic models are structured from the
+    validated input, and results are turned back into JSON values. ``Annotated[int, "what it is"]`` describes a
+    parameter, ``Annotated[int, Field(ge=1)]`` (pydantic, annotated_types, msgspec) bounds it.
     A parameter called ``context``, or annotated `OperationContext`, receives the context of the call. A
     function of ``(input, context)`` whose ``input`` is not annotated, or is a mapping, is taken as it is.
 
@@ -62,10 +68,12 @@ def operation(
         output_schema: instead of the inferred one.
         description: instead of the docstring.
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
+        conversions: types of the application's own, registered there.
         spec: further fields of `OperationSpec`.
 
     Raises:
-        RegistrationError: a type hint that has no JSON Schema; the message names the parameter.
+        RegistrationError: what is no function, a type hint that has no JSON Schema, a default that does not fit
+            its hint; the message names the parameter.
     """
 
     def decorate(function: Callable[P, R]) -> Operation[P, R]:
@@ -80,6 +88,7 @@ def operation(
             output_schema=output_schema,
             description=description,
             blocking=blocking,
+            conversions=conversions,
             spec=spec,
         )
         return made

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache
+from types import FunctionType, NoneType
+from typing import Any, Optional, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
-import msgspec
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, RegistrationError
-from operad.functions.hints import Structure, bare, schema_of, structurer, to_json
-from operad.operations import Operation, OperationSpec, OperationType
+from operad.functions.annotations import is_field
+from operad.functions.conversions import Conversions, Structure
+from operad.functions.kinds import bare, is_union
+from operad.functions.shapes import Shapes
+from operad.operations import Method, Operation, OperationSpec, OperationType
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.subscriptions import close
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_STREAMS = (
+_ITERATORS = (
     collections.abc.AsyncIterator,
     collections.abc.AsyncGenerator,
     collections.abc.AsyncIterable,
     collections.abc.Iterator,
     collections.abc.Generator,
-    collections.abc.Iterable,
 )
+_STREAMS = (*_ITERATORS, collections.abc.Iterable)
 _NO_HINT: Any = object()
 
 
@@ -42,39 +47,121 @@ def typed_operation(
     output_schema: Schema | Mapping[str, Any] | bool | None,
     description: str | None,
     blocking: bool | None,
+    conversions: Conversions | None,
     spec: dict[str, Any],
 ) -> Operation[P, R]:
-    """The operation of a function; see `operad.operations.operation`."""
-    name = name or function.__name__
+    """The operation of a function; see `operad.functions.decorator.operation`."""
+    descriptor: Any = function
+    if isinstance(function, (staticmethod, classmethod)):
+        function = function.__func__
+    name = name or _name(function)
     where = f'operation "{namespace}.{name}"'
-    generator = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
-    if type is None:
-        type = OperationType.SUBSCRIPTION if generator else OperationType.MUTATION
-    streams = generator or type == OperationType.SUBSCRIPTION
+    conversions = conversions or _standard()
     hints = _hints(function, where)
-    result = _Result.of(hints.get("return", _NO_HINT), streams, where, infer=output_schema is None)
+    streams = _streams(function, hints)
+    if type is None:
+        type = OperationType.SUBSCRIPTION if streams else OperationType.MUTATION
+    streams = streams or type == OperationType.SUBSCRIPTION
+    result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
     handler: Callable[..., Any]
     if _is_raw(function, hints):
         handler, inferred = function, UNKNOWN
     else:
-        arguments = _Arguments.of(function, hints, where, infer=input_schema is None)
+        arguments = _Arguments.of(function, hints, where, conversions, infer=input_schema is None)
         inferred = arguments.schema() if input_schema is None else UNKNOWN
-        handler = _handler(function, arguments, result.to_json, streams)
+        iterates = _kind(function, inspect.isgeneratorfunction) or (
+            get_origin(bare(hints.get("return"))) in (collections.abc.Iterator, collections.abc.Generator)
+        )
+        handler = _handler(function, arguments, result.to_json, streams=streams, iterates=iterates)
     made = OperationSpec(
         namespace=namespace,
         name=name,
         type=type,
         input_schema=inferred if input_schema is None else input_schema,
         output_schema=result.schema if output_schema is None else output_schema,
-        description=inspect.getdoc(function) or "" if description is None else description,
+        description=_words(function) if description is None else description,
         **spec,
     )
-    return Operation(made, handler, blocking, function)
+
+    def rebind(bound: Callable[..., Any]) -> Operation[..., Any]:
+        return typed_operation(
+            bound,
+            namespace=namespace,
+            name=name,
+            type=type,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            description=made.description,  # looked up anew it would ask the class, which asks here
+            blocking=blocking,
+            conversions=conversions,
+            spec=spec,
+        )
+
+    owner = _class_of(descriptor)
+    return Operation(
+        made, handler, blocking, function, method=None if owner is None else Method(owner, descriptor, rebind)
+    )
+
+
+_standard = cache(Conversions)
+"""The conversions of functions that name none; nobody registers anything there."""
+
+
+def _name(function: Any) -> str:
+    """The name of a function, or of the one that a partial calls."""
+    named = function
+    while isinstance(named, functools.partial):
+        named = named.func
+    if not callable(function):
+        raise RegistrationError(f"operation: expected a function, got {type(function).__name__} {function!r:.60}")
+    try:
+        return str(named.__name__)
+    except AttributeError:
+        kind = type(named).__name__
+        raise RegistrationError(
+            f"operation: an object of {kind} has no name of its own: give one, name=…"
+        ) from None
+
+
+def _class_of(descriptor: Any) -> str | None:
+    """The class in whose body a function was written; of what is bound already, or static, ``None``."""
+    if isinstance(descriptor, staticmethod) or not isinstance(descriptor, (FunctionType, classmethod)):
+        return None
+    owner, _, _ = descriptor.__qualname__.rpartition(".")
+    return None if not owner or owner.endswith("<locals>") else owner
+
+
+def _words(function: Any) -> str:
+    """The docstring of a function, or of what a partial calls; Python's own of objects are left out."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__ if not vars(type(function)).get("__doc__") else type(function)
+    return inspect.getdoc(function) or ""
+
+
+def _kind(function: Any, predicate: Callable[[Any], bool]) -> bool:
+    """Whether the function, what a partial calls, or the ``__call__`` of an object is of a kind."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return predicate(function) or (not inspect.isroutine(function) and predicate(type(function).__call__))
+
+
+def _streams(function: Any, hints: Mapping[str, Any]) -> bool:
+    """Whether it yields, or says that it answers an iterator."""
+    if _kind(function, inspect.isasyncgenfunction) or _kind(function, inspect.isgeneratorfunction):
+        return True
+    return get_origin(bare(hints.get("return"))) in _ITERATORS
 
 
 def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    described: Any = function
+    while isinstance(described, functools.partial):
+        described = described.func
+    if not inspect.isroutine(described) and not isinstance(described, type):
+        described = type(described).__call__
     try:
-        return get_type_hints(function, include_extras=True)
+        return get_type_hints(described, include_extras=True)
     except Exception as error:  # evaluating a string annotation can raise anything
         raise RegistrationError(f"{where}: its type hints cannot be read: {error}") from error
 
@@ -106,6 +193,7 @@ class _Parameter:
 class _Arguments:
     """The parameters of a typed function, and how an input object becomes its arguments."""
 
+    shapes: Shapes
     parameters: list[_Parameter] = attrs.field(factory=list)
     rest: _Parameter | None = None
     """``**kwargs``."""
@@ -113,8 +201,17 @@ class _Arguments:
     """The parameter that receives the context of the call."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any], hints: Mapping[str, Any], where: str, *, infer: bool) -> _Arguments:
-        made = cls()
+    def of(
+        cls,
+        function: Callable[..., Any],
+        hints: Mapping[str, Any],
+        where: str,
+        conversions: Conversions,
+        *,
+        infer: bool,
+    ) -> _Arguments:
+        """Those of a function. Raises `RegistrationError` for what cannot be one."""
+        made = cls(Shapes(conversions.types, closed=True))
         for parameter in inspect.signature(function).parameters.values():
             hint = hints.get(parameter.name, Any)
             at = f'{where}, parameter "{parameter.name}"'
@@ -123,11 +220,14 @@ class _Arguments:
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise RegistrationError(f"{at}: an operation's input is an object, so parameters need names")
-            schema = schema_of(hint, at) if infer else {}
-            required = parameter.default is parameter.empty
-            if not required:
-                schema = _with_default(schema, parameter.default)
-            found = _Parameter(parameter.name, schema, required, structurer(hint))
+            default = parameter.default
+            if default is None and not _takes_none(hint):
+                hint = Optional[hint]  # noqa: UP045  # a hint known at run time: `a: int = None`, as many write
+            schema = made.shapes.part(hint, at) if infer else {}
+            if default is not parameter.empty:
+                schema = made.with_default(schema, default, at)
+            structure = conversions.structurer(hint)
+            found = _Parameter(parameter.name, schema, default is parameter.empty, structure)
             if parameter.kind is parameter.VAR_KEYWORD:
                 made.rest = found
             else:
@@ -136,24 +236,28 @@ class _Arguments:
 
     def schema(self) -> Schema:
         """The JSON Schema of the input object."""
-        definitions: dict[str, Any] = {}
-        properties = {}
-        for parameter in self.parameters:
-            schema = dict(parameter.schema)
-            definitions.update(schema.pop("$defs", {}))
-            properties[parameter.name] = schema
-        extra: Any = False
-        if self.rest is not None:
-            schema = dict(self.rest.schema)
-            definitions.update(schema.pop("$defs", {}))
-            extra = schema or True
         made = {
             "type": "object",
-            "properties": properties,
+            "properties": {parameter.name: parameter.schema for parameter in self.parameters},
             "required": [parameter.name for parameter in self.parameters if parameter.required],
-            "additionalProperties": extra,
+            "additionalProperties": False if self.rest is None else self.rest.schema or True,
         }
+        definitions = self.shapes.definitions
         return from_schema({**made, "$defs": definitions} if definitions else made)
+
+    def with_default(self, schema: dict[str, Any], default: Any, at: str) -> dict[str, Any]:
+        """The schema with a default. Raises `RegistrationError` for one that does not fit the hint."""
+        if is_field(default) or type(default).__name__ in ("Field", "_CountingAttr"):
+            raise RegistrationError(
+                f"{at}: {default!r:.80} would be the value; write Annotated[<type>, {type(default).__name__}(…)] "
+                "and the default behind it"
+            )
+        whole = self.shapes.with_default(schema, default)
+        if "default" in whole:
+            checked = from_schema({**schema, "$defs": self.shapes.definitions})
+            if errors := checked.errors(whole["default"]):
+                raise RegistrationError(f"{at}: the default does not fit the hint: {errors[0].message}")
+        return whole
 
     def maker(self) -> Callable[[Any, OperationContext], dict[str, Any]]:
         """What makes the function's keyword arguments of an input and a context."""
@@ -186,13 +290,9 @@ def _structured(name: str, structure: Structure, value: Any) -> Any:
         raise CallError(ErrorCode.VALIDATION_ERROR, f"input at $.{name}: {message}", details) from error
 
 
-def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
-    try:
-        value = msgspec.to_builtins(default)
-        msgspec.json.encode(value)
-    except (TypeError, ValueError):  # a default that JSON cannot hold stays the function's own
-        return schema
-    return {**schema, "default": value}
+def _takes_none(hint: Any) -> bool:
+    hint = bare(hint)
+    return hint in (Any, object, None, NoneType) or (is_union(hint) and any(map(_takes_none, get_args(hint))))
 
 
 # --- what comes out ----------------------------------------------------------------------------------
@@ -206,33 +306,48 @@ class _Result:
     to_json: Callable[[Any], Any]
 
     @classmethod
-    def of(cls, hint: Any, streams: bool, where: str, *, infer: bool) -> _Result:
+    def of(cls, hint: Any, streams: bool, where: str, conversions: Conversions, *, infer: bool) -> _Result:
+        """That of a return hint. Raises `RegistrationError` for one without JSON Schema."""
         if streams and get_origin(hint) in _STREAMS:
             hint = get_args(hint)[0]
         core = bare(hint)
         if get_origin(core) is ResponseEnvelope:
             hint = core = get_args(core)[0]
         if core in (_NO_HINT, Any, ResponseEnvelope) or isinstance(core, TypeVar):
-            return cls(UNKNOWN, to_json)
-        schema = from_schema(schema_of(hint, f"{where}, result")) if infer else UNKNOWN
-        return cls(schema, _unchanged if core in (int, str, bool, float, type(None)) else to_json)
+            return cls(UNKNOWN, _results(conversions.types.to_json))
+        schema = UNKNOWN
+        if infer:
+            schema = from_schema(Shapes(conversions.types, closed=False).schema(hint, f"{where}, result"))
+        if core in (int, str, bool, float, type(None)):
+            return cls(schema, _unchanged)
+        return cls(schema, _results(conversions.unstructurer(hint)))
 
 
 def _unchanged(value: Any) -> Any:
     return value
 
 
+def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same for results: what is an envelope already stays one."""
+    return lambda value: value if value is None or isinstance(value, ResponseEnvelope) else to_json(value)
+
+
 # --- the handler -------------------------------------------------------------------------------------
 
 
 def _handler(
-    function: Callable[..., Any], arguments: _Arguments, to_json: Callable[[Any], Any], streams: bool
+    function: Callable[..., Any],
+    arguments: _Arguments,
+    to_json: Callable[[Any], Any],
+    *,
+    streams: bool,
+    iterates: bool,
 ) -> Callable[..., Any]:
     """The ``(input, context)`` handler around a typed function, of the function's own kind."""
     make = arguments.maker()
     if streams:
-        return _stream_handler(function, make, to_json)
-    if inspect.iscoroutinefunction(function):
+        return _stream_handler(function, make, to_json, iterates)
+    if _kind(function, inspect.iscoroutinefunction):
 
         async def handle(input: Any, context: OperationContext) -> Any:
             return to_json(await function(**make(input, context)))
@@ -249,8 +364,9 @@ def _stream_handler(
     function: Callable[..., Any],
     make: Callable[[Any, OperationContext], dict[str, Any]],
     to_json: Callable[[Any], Any],
+    iterates: bool,
 ) -> Callable[..., Any]:
-    if inspect.isgeneratorfunction(function):
+    if iterates:
 
         def handle_generator(input: Any, context: OperationContext) -> Any:
             for item in function(**make(input, context)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.errors import ConfigError
+from operad.errors import ConfigError, RegistrationError
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
@@ -178,7 +178,7 @@ class OperationRegistry:
 
     def register(
         self,
-        spec: OperationSpec | Operation[..., Any],
+        spec: OperationSpec | Operation[..., Any] | Any,
         handler: Handler | None = None,
         /,
         *,
@@ -190,7 +190,11 @@ class OperationRegistry:
             RegistrationError: the id is taken and ``replace`` is false; the message names both owners.
         """
         if isinstance(spec, Operation):
+            if spec.method is not None:
+                raise RegistrationError(_unbound(spec))
             entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline, spec.adapt)
+        elif not isinstance(spec, OperationSpec):
+            raise TypeError(_no_operation(spec))
         elif handler is None:
             raise TypeError("register takes a spec and a handler, or an operation; see register_spec")
         else:
@@ -368,6 +372,19 @@ class OperationRegistry:
         if self._configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
         return await self._sources.login(self._configuration, name, account)
+
+
+def _unbound(operation: Operation[..., Any]) -> str:
+    """What to do instead of registering a method of no instance."""
+    assert operation.method is not None
+    name = operation.function.__name__ if operation.function is not None else operation.spec.name
+    whose = operation.method.owner if operation.method.of_class else f"{operation.method.owner}(…)"
+    return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
+
+
+def _no_operation(value: Any) -> str:
+    wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"
+    return f"register takes an operation, or a spec and a handler, got {type(value).__name__}; {wrap}"
 
 
 class _Watcher:

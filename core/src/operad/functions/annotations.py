@@ -1,0 +1,112 @@
+"""What stands in ``Annotated[...]``: descriptions and bounds, as keywords of JSON Schema.
+
+Read by what an object has, not by its class, so that neither annotated_types nor pydantic need be installed:
+``Ge Gt Le Lt MultipleOf MinLen MaxLen`` and their groups (annotated_types), ``Field``, ``Query``, ``Body``
+(pydantic, FastAPI), ``msgspec.Meta``, ``typing_extensions.Doc``, and a bare string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from operad.errors import RegistrationError
+
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+_LENGTHS = {"min_length": ("minLength", "minItems", "minProperties"),
+            "max_length": ("maxLength", "maxItems", "maxProperties")}  # fmt: skip
+_WORDS = ("title", "description", "examples")
+_OF_OTHERS = frozenset({"annotated_types", "pydantic", "pydantic_core"})
+"""Whose annotations are checks: one that has no form in JSON Schema must not be lost in silence."""
+
+
+def is_field(value: Any) -> bool:
+    """Whether it is what pydantic's ``Field`` and FastAPI's ``Query`` make."""
+    return all(hasattr(value, name) for name in ("annotation", "default_factory", "metadata", "json_schema_extra"))
+
+
+def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
+    """The JSON Schema keywords of the extras of an ``Annotated``.
+
+    Raises:
+        RegistrationError: a bound or a check that JSON Schema cannot say; the message starts with ``at``.
+    """
+    found: dict[str, Any] = {}
+    words = []
+    for extra in extras:
+        if isinstance(extra, str):
+            words.append(extra)
+        elif isinstance(documentation := getattr(extra, "documentation", None), str):
+            words.append(documentation)
+        else:
+            found.update(_keywords(extra, at))
+    if words:
+        found["description"] = " ".join(words)
+    return found
+
+
+def _keywords(extra: Any, at: str) -> dict[str, Any]:
+    if isinstance(extra, msgspec.Meta):
+        names = (*_BOUNDS, *_LENGTHS, *_WORDS, "multiple_of", "pattern")
+        own = {name: value for name in names if (value := getattr(extra, name)) is not None}
+        return {**_plain(own, at), **(extra.extra_json_schema or {})}
+    if is_field(extra):
+        return _of_field(extra, at)
+    members = list(extra) if hasattr(type(extra), "__iter__") and _foreign(extra) else None
+    if members is not None:  # Interval, Len: a group of bounds
+        return keywords(members, at)
+    own = {name: value for name, value in _attributes(extra) if value is not None}
+    if not own.keys() & {*_BOUNDS, *_LENGTHS, "multiple_of", "pattern"}:
+        if _foreign(extra) and own:
+            raise RegistrationError(
+                f"{at}: {extra!r} has no form in JSON Schema, so nobody would check it; check it in the function"
+            )
+        return {}  # an annotation of somebody else, for somebody else
+    return _plain(own, at)
+
+
+def _of_field(field: Any, at: str) -> dict[str, Any]:
+    if field.alias is not None:
+        raise RegistrationError(f"{at}: alias={field.alias!r} is not used here; name the parameter so")
+    found = keywords(field.metadata, at)
+    found.update({name: value for name in _WORDS if (value := getattr(field, name, None))})
+    if isinstance(field.json_schema_extra, Mapping):
+        found.update(field.json_schema_extra)
+    return found
+
+
+def _foreign(extra: Any) -> bool:
+    return type(extra).__module__.partition(".")[0] in _OF_OTHERS
+
+
+def _attributes(extra: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a small object, wherever it keeps them."""
+    if hasattr(type(extra), "__dataclass_fields__"):
+        yield from ((name, getattr(extra, name)) for name in type(extra).__dataclass_fields__)
+    elif attrs.has(type(extra)):
+        yield from ((field.name, getattr(extra, field.name)) for field in attrs.fields(type(extra)))
+    else:
+        yield from getattr(extra, "__dict__", {}).items()
+
+
+def _plain(values: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """Bounds and words by their Python names, as keywords."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _BOUNDS or name == "multiple_of":
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise RegistrationError(
+                    f"{at}: the bound {name}={value!r} is no number, and JSON Schema has no other"
+                )
+            found[_BOUNDS.get(name, "multipleOf")] = value
+        elif name in _LENGTHS:
+            # Each applies to its own type of value alone; the one that does not fit says nothing.
+            found.update(dict.fromkeys(_LENGTHS[name], value))
+        elif name == "pattern":
+            found["pattern"] = getattr(value, "pattern", value)
+        elif name in _WORDS:
+            found[name] = list(value) if name == "examples" else value
+    return found

@@ -1,0 +1,170 @@
+"""Between JSON values and Python values: msgspec for what it knows whole, cattrs for the rest.
+
+What msgspec knows whole is quick and strict. A class with converters, validators or aliases, a pydantic model, a
+union of several classes, a type that an application registered: there cattrs calls the class itself, so that
+nothing its author wrote is passed by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+
+from operad.functions.kinds import (
+    ARRAYS,
+    LEAVES,
+    OBJECTS,
+    Registered,
+    Types,
+    bare,
+    has_class,
+    is_model,
+    is_union,
+)
+from operad.functions.unions import Union
+
+T = TypeVar("T")
+
+Structure = Callable[[Any], Any]
+
+
+class Conversions:
+    """How typed functions get Python values of JSON values and back; applications add types of their own.
+
+    ::
+
+        conversions = Conversions()
+        conversions.register(Money, schema={"type": "string"}, structure=Money.parse, unstructure=str)
+
+        @operation(conversions=conversions)
+        async def pay(amount: Money) -> Money: ...
+
+    `converter` is the cattrs converter behind it, for hooks of any kind.
+    """
+
+    def __init__(self) -> None:
+        self.types = Types()
+        self.converter = Converter(prefer_attrib_converters=True, use_alias=True)
+        converter = self.converter
+        for cls, one in self.types.registered.items():
+            self._hook(cls, one)
+        converter.register_structure_hook(int, lambda value, _: int(value))
+        converter.register_structure_hook(float, lambda value, _: float(value))
+        converter.register_structure_hook(str, lambda value, _: value)
+        converter.register_structure_hook(bool, lambda value, _: value)
+        converter.register_structure_hook_func(lambda hint: hint in LEAVES, msgspec.convert)
+        converter.register_structure_hook_func(is_model, lambda value, hint: hint.model_validate(value))
+        converter.register_structure_hook_factory(has_class, self._object)
+        converter.register_structure_hook_factory(_is_mapping, self._mapping)
+        converter.register_structure_hook_factory(_is_array, self._array)
+        converter.register_structure_hook_factory(is_union, self._union)
+        converter.register_unstructure_hook_func(lambda hint: hint in LEAVES, msgspec.to_builtins)
+        converter.register_unstructure_hook_func(
+            is_model, lambda value: value.model_dump(mode="json", by_alias=True)
+        )
+        converter.register_unstructure_hook_factory(
+            has_class, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_use_alias=True)
+        )
+
+    def register(
+        self,
+        cls: type[T],
+        *,
+        schema: Mapping[str, Any],
+        structure: Callable[[Any], T],
+        unstructure: Callable[[T], Any],
+    ) -> None:
+        """Add a type.
+
+        Args:
+            cls: the class; of its subclasses each needs a registration of its own.
+            schema: the JSON Schema of its JSON form.
+            structure: makes a value of a valid JSON value. What it raises is an invalid input.
+            unstructure: makes a JSON value of a value.
+        """
+        self.types.registered[cls] = made = Registered(schema, structure, unstructure)
+        self._hook(cls, made)
+
+    def _hook(self, cls: type[Any], one: Registered) -> None:
+        self.converter.register_structure_hook(cls, lambda value, _: one.structure(value))
+        self.converter.register_unstructure_hook(cls, one.unstructure)
+
+    def structurer(self, hint: Any) -> Structure | None:
+        """What makes a Python value of a valid JSON value; ``None`` if they are the same."""
+        hint = bare(hint)
+        if hint in (str, bool, type(None), Any, object):
+            return None
+        if self.types.is_whole(hint):
+            return partial(_convert, hint=hint)
+        return partial(self.converter.structure, cl=hint)
+
+    def unstructurer(self, hint: Any) -> Callable[[Any], Any]:
+        """What makes JSON values of results of a hint."""
+        if self.types.is_whole(bare(hint)):
+            return self.types.to_json
+        return lambda value: self.types.to_json(self.converter.unstructure(value))
+
+    # --- hooks of cattrs ---------------------------------------------------------------------------
+
+    def _object(self, cls: Any) -> Callable[[Any, Any], Any]:
+        made: Any = make_dict_structure_fn(cls, self.converter, _cattrs_use_alias=True)
+        return lambda value, _: value if isinstance(value, cls) else made(value, cls)
+
+    def _mapping(self, hint: Any) -> Callable[[Any, Any], Any]:
+        keys, values = (*get_args(hint), Any, Any)[:2]
+        structure = self.converter.structure
+        if bare(keys) in (str, Any):
+            return lambda value, _: {key: structure(item, values) for key, item in value.items()}
+
+        def make(value: Any, _: Any) -> Any:
+            named = msgspec.convert(dict.fromkeys(value), dict[keys, Any], strict=False, str_keys=True)  # type: ignore[valid-type]  # a hint
+            return {key: structure(item, values) for key, item in zip(named, value.values(), strict=True)}
+
+        return make
+
+    def _array(self, hint: Any) -> Callable[[Any, Any], Any]:
+        made = ARRAYS[get_origin(hint)]
+        (member,) = get_args(hint)
+        structure = self.converter.structure
+        return lambda value, _: made(structure(item, member) for item in value)
+
+    def _union(self, hint: Any) -> Callable[[Any, Any], Any]:
+        union = Union.of(hint, self.types, self.structurer)
+        return lambda value, _: union(value)
+
+
+def _is_mapping(hint: Any) -> bool:
+    return get_origin(hint) in OBJECTS
+
+
+def _is_array(hint: Any) -> bool:
+    return get_origin(hint) in ARRAYS
+
+
+def _convert(value: Any, *, hint: Any) -> Any:
+    try:
+        return msgspec.convert(value, hint, strict=True, str_keys=True)
+    except msgspec.ValidationError:
+        # JSON Schema takes 5.0 for an integer, and what the schema admits has to be taken.
+        integral = _integral(value)
+        if integral is value:
+            raise
+        return msgspec.convert(integral, hint, strict=True, str_keys=True)
+
+
+def _integral(value: Any) -> Any:
+    """The value with integers in place of the floats that are integral; itself where there are none."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        made = {key: _integral(item) for key, item in value.items()}
+        return made if any(made[key] is not item for key, item in value.items()) else value
+    if isinstance(value, list):
+        items = [_integral(item) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value

@@ -1,0 +1,150 @@
+"""Kinds of type hints: what holds other hints, what msgspec knows whole, and what an application registered."""
+
+from __future__ import annotations
+
+import collections.abc
+import datetime
+import decimal
+import enum
+import types
+import typing
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+LEAVES = (
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+    uuid.UUID, decimal.Decimal, bytes, bytearray,
+)  # fmt: skip
+"""Types that JSON has as strings, and msgspec reads and writes."""
+SCALARS = (str, int, float, bool, type(None))
+ARRAYS: dict[Any, type[Any]] = {
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Set: set,
+    collections.abc.Collection: list,
+    collections.abc.Iterable: list,
+}
+OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+@attrs.frozen
+class Registered:
+    """A type of an application's own: its JSON Schema, and what makes one of the other."""
+
+    schema: Mapping[str, Any]
+    structure: Callable[[Any], Any]
+    unstructure: Callable[[Any], Any]
+
+
+_PATH = Registered({"type": "string", "format": "path"}, Path, str)
+
+
+@attrs.frozen
+class Types:
+    """The types that have a JSON form: those that msgspec knows, and those that are registered here."""
+
+    registered: dict[Any, Registered] = attrs.field(factory=lambda: {Path: _PATH, PurePath: _PATH})
+
+    def to_json(self, value: Any) -> Any:
+        """The JSON value of what a typed function returns. Raises `TypeError` for what has none."""
+        return msgspec.to_builtins(value, enc_hook=self._foreign_to_json, str_keys=True)
+
+    def _foreign_to_json(self, value: Any) -> Any:
+        for cls in type(value).__mro__:
+            if cls in self.registered:
+                return self.registered[cls].unstructure(value)
+        if is_model(type(value)):
+            return dumped(value)
+        raise TypeError(f"a result has to be made of JSON values, got {type(value).__name__}")
+
+    def is_whole(self, hint: Any, seen: tuple[Any, ...] = ()) -> bool:
+        """Whether msgspec alone does all that the hint asks for."""
+        hint = bare(hint)
+        if hint in seen or hint in SCALARS or hint in LEAVES or hint is Any:
+            return True
+        if get_origin(hint) is typing.Literal:
+            return True
+        if isinstance(hint, type) and issubclass(hint, enum.Enum):
+            return {type(member.value) for member in hint} in ({str}, {int})
+        seen = (*seen, hint)
+        if has_fields(hint):
+            return _is_plain_class(hint) and all(self.is_whole(part, seen) for part in fields_of(hint).values())
+        parts = [part for part in get_args(hint) if part is not ...]
+        if is_union(hint) and (sum(map(has_fields, map(bare, parts))) > 1 or not _takes(hint)):
+            return False
+        known = (
+            is_union(hint) or hint in (list, dict, set, tuple) or get_origin(hint) in (*ARRAYS, *OBJECTS, tuple)
+        )
+        return known and all(self.is_whole(part, seen) for part in parts)
+
+
+def bare(hint: Any) -> Any:
+    """The hint without its annotations, aliases and new names."""
+    while True:
+        if get_origin(hint) in (Annotated, typing.Required, typing.NotRequired, typing.Final):
+            hint = get_args(hint)[0]
+        elif hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":
+            hint = hint.__value__
+        else:
+            return hint
+
+
+def is_model(hint: Any) -> bool:
+    """Whether it is a pydantic model, which answers for itself."""
+    return isinstance(hint, type) and hasattr(hint, "model_json_schema") and hasattr(hint, "model_validate")
+
+
+def dumped(model: Any) -> Any:
+    """The JSON value of a pydantic model's instance."""
+    return model.model_dump(mode="json", by_alias=True)
+
+
+def is_union(hint: Any) -> bool:
+    """Whether it is ``A | B``, in either spelling."""
+    return get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def fields_of(cls: Any) -> dict[str, Any]:
+    """The hints of a class's fields, annotations included. Raises what evaluating them raises."""
+    return get_type_hints(cls, include_extras=True)
+
+
+def has_class(hint: Any) -> bool:
+    """Whether it is an attrs class or a dataclass."""
+    return isinstance(hint, type) and (attrs.has(hint) or hasattr(hint, "__dataclass_fields__"))
+
+
+def has_fields(hint: Any) -> bool:
+    """Whether it is a class of named fields: of attrs, a dataclass, a TypedDict, a named tuple."""
+    return has_class(hint) or typing.is_typeddict(hint) or (isinstance(hint, type) and hasattr(hint, "_fields"))
+
+
+def _is_plain_class(cls: Any) -> bool:
+    """Whether making an instance of it is setting its fields, and nothing else."""
+    if attrs.has(cls):
+        return not hasattr(cls, "__attrs_pre_init__") and all(
+            field.init and field.alias == field.name and field.converter is None and field.validator is None
+            for field in attrs.fields(cls)
+        )
+    if hasattr(cls, "__dataclass_fields__"):
+        fields: Mapping[str, Any] = cls.__dataclass_fields__
+        return all(field.init and field._field_type.name == "_FIELD" for field in fields.values())  # not InitVar
+    return True
+
+
+def _takes(hint: Any) -> bool:
+    try:
+        msgspec.json.Decoder(hint)
+    except TypeError:
+        return False
+    return True

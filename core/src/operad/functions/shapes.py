@@ -1,0 +1,201 @@
+"""The JSON Schema of type hints: msgspec's for what stands alone, put together here for what holds other hints.
+
+(msgspec makes schemas of whole types; bounds that other libraries spell, models, registered types and classes
+whose constructor takes something else than their fields it does not see where they lie inside.)
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import typing
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+from operad.errors import RegistrationError
+from operad.functions.annotations import is_field, keywords
+from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_model, is_union
+
+_FORMATS = {"datetime": "date-time", "time": "time"}
+"""What msgspec leaves out, because it also takes times without an offset; a format says what to send."""
+_INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
+
+
+@attrs.define
+class Shapes:
+    """The schemas of the hints of one function.
+
+    Args:
+        types: the types of the application's own.
+        closed: whether classes take no other keys than their fields: so for inputs, where what is not known would
+            be lost in silence.
+    """
+
+    types: Types
+    closed: bool
+    definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    _names: dict[Any, str] = attrs.field(factory=dict)
+
+    def schema(self, hint: Any, at: str) -> dict[str, Any]:
+        """The schema of a hint, with what it refers to in ``$defs``. Raises `RegistrationError`, at ``at``."""
+        shape = self.part(hint, at)
+        return {**shape, "$defs": self.definitions} if self.definitions else shape
+
+    def part(self, hint: Any, at: str) -> dict[str, Any]:
+        """The schema of a hint inside another one."""
+        if get_origin(hint) is Annotated:
+            core, *extras = get_args(hint)
+            return {**self.part(core, at), **keywords(extras, at)}
+        hint = bare(hint)
+        if get_origin(hint) is Annotated:  # an alias of an annotated hint
+            return self.part(hint, at)
+        if hint in (Any, object):
+            return {}
+        if hint in self.types.registered:
+            return dict(self.types.registered[hint].schema)
+        if is_model(hint):
+            return self._model(hint)
+        if is_union(hint):
+            return {"anyOf": [self.part(member, at) for member in get_args(hint)]}
+        if hint in (list, dict, tuple, set, frozenset):
+            return {"type": "object" if hint is dict else "array"}
+        if get_origin(hint) in ARRAYS:
+            return {"type": "array", "items": self.part(get_args(hint)[0], at)}
+        if get_origin(hint) in OBJECTS:
+            return self._object(*get_args(hint), at=at)
+        if get_origin(hint) is tuple:
+            return self._tuple(get_args(hint), at)
+        if isinstance(hint, type) and (
+            attrs.has(hint) or hasattr(hint, "__dataclass_fields__") or typing.is_typeddict(hint)
+        ):
+            return self._class(hint, at)
+        return self._leaf(hint, at)
+
+    def _leaf(self, hint: Any, at: str) -> dict[str, Any]:
+        if isinstance(hint, type) and issubclass(hint, enum.Enum) and not self.types.is_whole(hint):
+            return {"enum": [self.types.to_json(member.value) for member in hint]}
+        try:
+            shape = msgspec.json.schema(hint)
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            raise RegistrationError(_no_schema(hint, at, error)) from error
+        self.definitions.update(shape.pop("$defs", {}))
+        if name := _FORMATS.get(getattr(hint, "__name__", "")):
+            shape.setdefault("format", name)
+        return shape
+
+    def _model(self, model: Any) -> dict[str, Any]:
+        shape = model.model_json_schema(mode="validation" if self.closed else "serialization")
+        self.definitions.update(shape.pop("$defs", {}))
+        if "$ref" in shape:  # a recursive one is a definition already
+            return {"$ref": shape["$ref"]}
+        self.definitions[model.__name__] = shape
+        return {"$ref": f"#/$defs/{model.__name__}"}
+
+    def _object(self, keys: Any, values: Any, *, at: str) -> dict[str, Any]:
+        shape = {"type": "object", "additionalProperties": self.part(values, at)}
+        if bare(keys) is int:
+            shape["propertyNames"] = _INTEGER_KEYS
+        elif bare(keys) not in (str, Any):
+            shape["propertyNames"] = self.part(keys, at)
+        return shape
+
+    def _tuple(self, members: tuple[Any, ...], at: str) -> dict[str, Any]:
+        if members[1:] == (...,):
+            return {"type": "array", "items": self.part(members[0], at)}
+        parts = [self.part(member, at) for member in members]
+        return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+
+    def _class(self, cls: Any, at: str) -> dict[str, Any]:
+        name = self._names.get(cls)
+        if name is None:
+            name = cls.__name__
+            if name in self.definitions:  # another class of that name
+                name = re.sub(r"[^A-Za-z0-9.\-_]", "_", f"{cls.__module__}.{cls.__qualname__}")
+            self._names[cls] = name
+            self.definitions[name] = {}  # the place is taken, so that a class may hold itself
+            self.definitions[name] = self._shape(cls, at)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _shape(self, cls: Any, at: str) -> dict[str, Any]:
+        properties, required = {}, []
+        try:
+            members = list(_members(cls))
+        except Exception as error:  # evaluating a string annotation can raise anything
+            raise RegistrationError(f"{at}: the type hints of {cls.__name__} cannot be read: {error}") from error
+        for name, hint, default in members:
+            properties[name] = self.part(hint, f"{at}, field {cls.__name__}.{name}")
+            if default is inspect.Parameter.empty:
+                required.append(name)
+            else:
+                properties[name] = self.with_default(properties[name], default)
+        shape: dict[str, Any] = {"title": cls.__name__, "type": "object", "properties": properties}
+        if required:
+            shape["required"] = required
+        if text := _documentation(cls):
+            shape["description"] = text
+        if self.closed:
+            shape["additionalProperties"] = False
+        return shape
+
+    def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
+        """The schema with a default; one that JSON cannot hold stays the function's own."""
+        try:
+            value = self.types.to_json(default)
+            msgspec.json.encode(value)
+        except (TypeError, ValueError):
+            return shape
+        return {**shape, "default": value}
+
+
+_LATER: Any = object()
+"""A default that is made anew for each instance, and that the schema need not say."""
+
+
+def _members(cls: Any) -> Iterable[tuple[str, Any, Any]]:
+    """The names, hints and defaults of what a JSON object holds for a class."""
+    hints = fields_of(cls)
+    if attrs.has(cls):
+        taken = get_type_hints(cls.__init__, include_extras=True) if hasattr(cls, "__init__") else hints
+        for field in attrs.fields(cls):
+            if field.init:
+                # What the constructor takes: of a field with a converter, what the converter takes.
+                hint = hints.get(field.name, Any) if field.converter is None else taken.get(field.alias, Any)
+                later = hasattr(field.default, "takes_self")  # an attrs.Factory
+                yield field.alias, hint, _default(field.default, attrs.NOTHING, later)
+    elif typing.is_typeddict(cls):
+        for name, hint in hints.items():
+            yield name, hint, inspect.Parameter.empty if name in cls.__required_keys__ else _LATER
+    else:
+        import dataclasses
+
+        for one in dataclasses.fields(cls):
+            if one.init:
+                later = one.default_factory is not dataclasses.MISSING
+                yield one.name, hints.get(one.name, Any), _default(one.default, dataclasses.MISSING, later)
+
+
+def _default(default: Any, nothing: Any, later: bool) -> Any:
+    return _LATER if later else inspect.Parameter.empty if default is nothing else default
+
+
+def _documentation(cls: Any) -> str:
+    """The docstring that somebody wrote; dataclasses write one of their own."""
+    text = inspect.cleandoc(vars(cls).get("__doc__") or "")
+    return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+def _no_schema(hint: Any, at: str, error: Exception) -> str:
+    reason = (str(error) or type(error).__name__).splitlines()[-1]
+    origin = getattr(get_origin(hint) or hint, "__name__", "")
+    if origin in ("Iterator", "Generator", "AsyncIterator", "AsyncGenerator"):
+        return f"{at}: {hint!r} is a stream, and stands for the whole result of a function only"
+    if is_field(hint):
+        return f"{at}: write Annotated[<type>, {type(hint).__name__}(…)]"
+    return (
+        f"{at}: no JSON Schema can be made of {hint!r} ({reason}); register the type (Conversions.register), "
+        "or give the schema yourself (input_schema=… or output_schema=…)"
+    )

@@ -1,0 +1,51 @@
+"""Unions of several classes: of the members that a value fits, the one that knows most of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import attrs
+
+from operad.functions.kinds import Types
+from operad.functions.shapes import Shapes
+from operad.schemas.schema import Schema, from_schema
+
+Structurer = Callable[[Any], Callable[[Any], Any] | None]
+
+
+@attrs.frozen
+class Member:
+    """A member of a union: which values are its, and what becomes of them."""
+
+    schema: Schema
+    properties: frozenset[str] | None
+    structure: Callable[[Any], Any]
+
+    @classmethod
+    def of(cls, hint: Any, types: Types, structurer: Structurer) -> Member:
+        raw = Shapes(types, closed=True).schema(hint, str(hint))
+        body = raw.get("$defs", {}).get(raw.get("$ref", "").rpartition("/")[2], raw)
+        properties = frozenset(body["properties"]) if "properties" in body else None
+        return cls(from_schema(raw), properties, structurer(hint) or (lambda value: value))
+
+
+@attrs.frozen
+class Union:
+    """Takes the member that a value is valid for; of several classes, the one that knows most of its keys."""
+
+    members: list[Member]
+
+    @classmethod
+    def of(cls, hint: Any, types: Types, structurer: Structurer) -> Union:
+        return cls([Member.of(member, types, structurer) for member in get_args(hint)])
+
+    def __call__(self, value: Any) -> Any:
+        fitting = [member for member in self.members if member.schema.is_valid(value)]
+        if not fitting:
+            raise ValueError(
+                f"expected one of the {len(self.members)} types of a union, got {type(value).__name__}"
+            )
+        if isinstance(value, dict):
+            fitting.sort(key=lambda member: len(value.keys() - (member.properties or ())))
+        return fitting[0].structure(value)

@@ -1,0 +1,456 @@
+"""Type hints as people write them: with bounds and words of other libraries, in classes, in methods and partials."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import functools
+import inspect
+import json
+import pydoc
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NewType, TypedDict, get_type_hints
+
+import annotated_types
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad import (
+    CallError,
+    Conversions,
+    ErrorCode,
+    OperationRegistry,
+    OperationType,
+    RegistrationError,
+    operation,
+)
+
+UserId = NewType("UserId", int)
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+def day(value: str | datetime.date) -> datetime.date:
+    return value if isinstance(value, datetime.date) else datetime.date.fromisoformat(value)
+
+
+@attrs.define
+class Converted:
+    when: datetime.date = attrs.field(converter=day)
+    size: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    _secret: str = ""
+
+
+@dataclasses.dataclass
+class Tree:
+    name: Annotated[str, annotated_types.MinLen(1)]
+    children: list[Tree] = dataclasses.field(default_factory=list)
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str = "x"
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+def made_of(hint: Any, **options: Any) -> tuple[Any, list[Any]]:
+    seen: list[Any] = []
+
+    async def f(a: Any) -> Any:
+        seen.append(a)
+        return a
+
+    f.__annotations__ = {"a": hint, "return": hint}
+    return operation(**options)(f), seen
+
+
+async def call(made: Any, input: Any = None) -> Any:
+    async with OperationRegistry(on_mismatch="raise") as registry:
+        registry.register(made)
+        return (await registry.execute(made.id, json.loads(json.dumps(input)))).data
+
+
+def property_of(made: Any, name: str = "a") -> Any:
+    return made.spec.input_schema.raw["properties"][name]
+
+
+# --- annotations of others ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("extra", "keywords"),
+    [
+        (annotated_types.Ge(1), {"minimum": 1}),
+        (annotated_types.Gt(1), {"exclusiveMinimum": 1}),
+        (annotated_types.Le(9), {"maximum": 9}),
+        (annotated_types.Lt(9), {"exclusiveMaximum": 9}),
+        (annotated_types.Interval(ge=1, lt=9), {"minimum": 1, "exclusiveMaximum": 9}),
+        (annotated_types.MultipleOf(3), {"multipleOf": 3}),
+        (pydantic.Field(ge=1, description="how many"), {"minimum": 1, "description": "how many"}),
+        (pydantic.Field(title="T", examples=[3]), {"title": "T", "examples": [3]}),
+        (msgspec.Meta(ge=1, description="d"), {"minimum": 1, "description": "d"}),
+        ("how many", {"description": "how many"}),
+        (object(), {}),
+    ],
+    ids=str,
+)
+def test_bounds_and_words_of_other_libraries_are_keywords_of_the_schema(
+    extra: Any, keywords: dict[str, Any]
+) -> None:
+    made, _ = made_of(Annotated[int, extra])
+    assert property_of(made) == {"type": "integer", **keywords}
+
+
+async def test_a_bound_is_checked_wherever_it_stands() -> None:
+    positive = Annotated[int, annotated_types.Ge(1)]
+    for hint, bad in [
+        (positive, 0),
+        (list[positive], [1, 0]),
+        (dict[str, positive], {"x": 0}),
+        (positive | None, 0),
+        (tuple[positive, str], [0, "a"]),
+        (Annotated[str, annotated_types.Len(2, 3)], "a"),
+        (Annotated[list[int], annotated_types.MinLen(1)], []),
+        (Annotated[str, pydantic.Field(pattern="^a")], "b"),
+        (Tree, {"name": ""}),
+        (Tree, {"name": "a", "children": [{"name": ""}]}),
+    ]:
+        made, seen = made_of(hint)
+        with pytest.raises(CallError) as caught:
+            await call(made, {"a": bad})
+        assert caught.value.code == ErrorCode.VALIDATION_ERROR, hint
+        assert not seen
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        (Annotated[int, annotated_types.Predicate(bool)], "has no form in JSON Schema, so nobody would check it"),
+        (Annotated[int, pydantic.Field(alias="b")], "alias='b' is not used here; name the parameter so"),
+        (Annotated[datetime.date, annotated_types.Ge(datetime.date(2024, 1, 1))], "is no number"),
+    ],
+    ids=str,
+)
+def test_a_check_that_json_schema_cannot_say_is_refused(hint: Any, said: str) -> None:
+    with pytest.raises(RegistrationError, match=said):
+        made_of(hint)
+
+
+# --- defaults ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "default", "said"),
+    [
+        (int, pydantic.Field(3, ge=1), r"would be the value; write Annotated\[<type>, FieldInfo"),
+        (int, dataclasses.field(default=3), r"would be the value; write Annotated\[<type>, Field"),
+        (int, "three", "the default does not fit the hint: expected integer, got str"),
+        (Annotated[int, annotated_types.Ge(5)], 3, "the default does not fit the hint"),
+    ],
+    ids=str,
+)
+def test_a_default_that_does_not_fit_its_hint_is_refused(hint: Any, default: Any, said: str) -> None:
+    def f(a: Any = default) -> None: ...
+
+    f.__annotations__ = {"a": hint}
+    with pytest.raises(RegistrationError, match=f'(?s)"local.f", parameter "a".*{said}'):
+        operation(f)
+
+
+async def test_a_default_of_none_admits_null() -> None:
+    def f(a: int = None) -> Any:  # type: ignore[assignment]  # noqa: RUF013  # as many write it
+        return a
+
+    assert await call(operation(f)) is None
+    assert await call(operation(f), {"a": None}) is None
+
+
+# --- values ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (int, 5.0, 5),
+        (list[int], [1.0, 2], [1, 2]),
+        (Tree, {"name": "a"}, Tree("a")),
+        (Tree, {"name": "a", "children": [{"name": "b"}]}, Tree("a", [Tree("b")])),
+        (dict[int, str], {"1": "x"}, {1: "x"}),
+        (dict[int, Path], {"1": "x"}, {1: Path("x")}),
+        (Path, "a/b", Path("a/b")),
+        (list[Path], ["a"], [Path("a")]),
+        (object, {"x": 1}, {"x": 1}),
+        (UserId, 3, 3),
+        (Decimal, "1.50", Decimal("1.50")),
+        (Mixed, "two", Mixed.TWO),
+        (Mixed, 1, Mixed.ONE),
+        (Pair, [1, "b"], Pair(1, "b")),
+        (Options, {"deep": True}, {"deep": True}),
+        (Converted, {"when": "2024-05-06", "secret": "s"}, Converted("2024-05-06", 1, "s")),
+        (Converted | Tree, {"name": "a"}, Tree("a")),
+        (
+            datetime.datetime | None,
+            "2024-05-06T07:08:09Z",
+            datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC),
+        ),
+        (datetime.timedelta, "PT5S", datetime.timedelta(seconds=5)),
+        (Annotated[str, "words"] | int, "a", "a"),
+    ],
+    ids=str,
+)
+async def test_a_valid_value_arrives_as_the_hint_says(hint: Any, value: Any, expected: Any) -> None:
+    made, seen = made_of(hint)
+    back = await call(made, {"a": value})
+    assert seen == [expected]
+    assert type(seen[0]) is type(expected)
+    assert made.spec.output_schema.is_valid(back)
+    assert await call(made, {"a": back}) == back
+
+
+@pytest.mark.parametrize(
+    ("hint", "bad"),
+    [
+        (dict[int, str], {"x": "a"}),
+        (Tree, {"name": "a", "nmae": "b"}),
+        (Tree, {"name": "a", "children": [{"n": 1}]}),
+    ],
+    ids=str,
+)
+async def test_keys_that_nobody_declared_are_refused_at_every_depth(hint: Any, bad: Any) -> None:
+    made, seen = made_of(hint)
+    with pytest.raises(CallError) as caught:
+        await call(made, {"a": bad})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert not seen
+
+
+async def test_converters_and_validators_of_attrs_run() -> None:
+    made, seen = made_of(Converted)
+    assert property_of(made) == {"$ref": "#/$defs/Converted"}
+    fields = made.spec.input_schema.raw["$defs"]["Converted"]["properties"]
+    assert fields["when"] == {"anyOf": [{"type": "string"}, {"type": "string", "format": "date"}]}
+    assert "secret" in fields
+    with pytest.raises(CallError, match="VALIDATION_ERROR"):
+        await call(made, {"a": {"when": "2024-05-06", "size": 0}})
+    with pytest.raises(CallError, match=r"VALIDATION_ERROR.*\$\.a"):
+        await call(made, {"a": {"when": "no date"}})
+    assert not seen
+
+
+def test_times_say_their_format() -> None:
+    for hint, name in [(datetime.datetime, "date-time"), (datetime.time, "time"), (datetime.date, "date")]:
+        made, _ = made_of(hint)
+        assert property_of(made)["format"] == name
+
+
+class Money:
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    @classmethod
+    def parse(cls, text: str) -> Money:
+        return cls(round(float(text) * 100))
+
+    def __str__(self) -> str:
+        return f"{self.cents / 100:.2f}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Money) and other.cents == self.cents
+
+    __hash__ = None  # type: ignore[assignment]  # values to compare, no keys
+
+
+async def test_an_application_registers_types_of_its_own() -> None:
+    with pytest.raises(RegistrationError, match=r"register the type \(Conversions.register\)"):
+        made_of(Money)
+    conversions = Conversions()
+    conversions.register(
+        Money, schema={"type": "string", "pattern": r"^\d+\.\d\d$"}, structure=Money.parse, unstructure=str
+    )
+    for hint, value, expected in [
+        (Money, "1.50", Money(150)),
+        (list[Money], ["1.50"], [Money(150)]),
+        (Money | None, "1.50", Money(150)),
+    ]:
+        made, seen = made_of(hint, conversions=conversions)
+        assert await call(made, {"a": value}) == value
+        assert seen == [expected]
+        with pytest.raises(CallError, match="VALIDATION_ERROR"):
+            await call(made, {"a": "a lot"})
+
+
+# --- kinds of functions ------------------------------------------------------------------------------
+
+
+class Shop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @operation(namespace="shop", type="query")
+    async def price(self, article: str) -> str:
+        """What it costs."""
+        return f"{article} at {self.name}"
+
+    @operation(namespace="shop")
+    @classmethod
+    def named(cls, name: str) -> str:
+        return f"{cls.__name__} {name}"
+
+    @operation(namespace="shop")
+    @staticmethod
+    def sum(a: int, b: int) -> int:
+        return a + b
+
+
+async def test_the_method_of_an_object_is_an_operation() -> None:
+    shop = Shop("Ada's")
+    assert await call(shop.price, {"article": "a book"}) == "a book at Ada's"
+    assert list(shop.price.spec.input_schema.raw["properties"]) == ["article"]
+    assert await shop.price("a pen") == "a pen at Ada's"  # type: ignore[call-arg, arg-type]  # bound: not for types
+    assert await call(Shop.named, {"name": "x"}) == "Shop x"
+    assert await call(Shop.sum, {"a": 1, "b": 2}) == 3
+
+
+def test_a_method_of_no_object_is_refused_with_the_mend() -> None:
+    with pytest.raises(RegistrationError, match=r"registry.register\(Shop\(…\).price\)"):
+        OperationRegistry().register(Shop.price)
+
+
+async def test_partials_and_objects_are_functions() -> None:
+    async def scale(value: int, by: int) -> int:
+        """Scale it."""
+        return value * by
+
+    class Adder:
+        async def __call__(self, a: int) -> int:
+            """Add one."""
+            return a + 1
+
+    tripled = operation(namespace="m")(functools.partial(scale, by=3))
+    assert (tripled.id, tripled.spec.description) == ("m.scale", "Scale it.")
+    assert await call(tripled, {"value": 2}) == 6
+    added = operation(namespace="m", name="inc")(Adder())
+    assert added.spec.description == "Add one."
+    assert await call(added, {"a": 1}) == 2
+    with pytest.raises(RegistrationError, match="an object of Adder has no name of its own"):
+        operation(Adder())
+    with pytest.raises(RegistrationError, match="expected a function, got int 3"):
+        operation(namespace="m")(3)  # type: ignore[call-overload]  # what is tested
+
+
+async def test_a_function_that_answers_an_iterator_is_a_subscription() -> None:
+    def plain(n: int) -> Iterator[int]:
+        return iter(range(n))
+
+    async def ticks(n: int) -> AsyncIterator[int]:
+        for i in range(n):
+            yield i
+
+    def asynchronous(n: int) -> AsyncIterator[int]:
+        return ticks(n)
+
+    for function in (plain, asynchronous):
+        made = operation(function)
+        assert made.spec.type is OperationType.SUBSCRIPTION
+        assert made.spec.output_schema.raw == {"type": "integer"}
+        async with OperationRegistry() as registry:
+            registry.register(made)
+            assert [e.data async for e in registry.subscribe(made.id, {"n": 3})] == [0, 1, 2]
+
+
+def test_a_decorated_function_still_looks_like_one() -> None:
+    @operation(namespace="m")
+    async def add(a: int, b: int = 2) -> int:
+        """Add two numbers."""
+        return a + b
+
+    assert add.__name__ == "add"  # type: ignore[attr-defined]  # of the function
+    assert add.__doc__ == "Add two numbers."
+    assert str(inspect.signature(add)) == "(a: 'int', b: 'int' = 2) -> 'int'"
+    assert inspect.iscoroutinefunction(add)
+    assert get_type_hints(add) == {"a": int, "b": int, "return": int}
+    assert "Add two numbers." in pydoc.render_doc(add)
+
+
+def test_a_plain_function_is_refused_with_the_way_to_wrap_it() -> None:
+    def f() -> None: ...
+
+    with pytest.raises(TypeError, match=r"got function; wrap it: operation\(f\)"):
+        OperationRegistry().register(f)  # type: ignore[call-overload]  # what is tested
+
+
+# --- schema and structuring agree --------------------------------------------------------------------
+
+
+LEAF_HINTS = st.sampled_from(
+    [
+        int,
+        str,
+        bool,
+        float,
+        datetime.date,
+        Path,
+        Tree,
+        Converted,
+        Pair,
+        Mixed,
+        Annotated[int, annotated_types.Ge(1)],
+    ]
+)
+HINTS = st.recursive(
+    LEAF_HINTS,
+    lambda inner: st.one_of(
+        inner.map(lambda hint: list[hint]),  # type: ignore[valid-type]  # made at run time
+        inner.map(lambda hint: dict[str, hint]),  # type: ignore[valid-type]
+        inner.map(lambda hint: hint | None),
+    ),
+    max_leaves=3,
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-3, 3),
+        st.sampled_from([1.0, 2.5]),
+        st.sampled_from(["", "two", "2024-05-06"]),
+        st.just({"name": "a"}),
+        st.just({"when": "2024-05-06"}),
+        st.just([1, "b"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["name", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(HINTS, VALUES)
+def test_what_the_schema_admits_is_structured_and_comes_back(hint: Any, value: Any) -> None:
+    made, _ = made_of(hint)
+    if not made.spec.input_schema.is_valid({"a": value}):
+        return
+    conversions = Conversions()
+    structure = conversions.structurer(hint) or (lambda same: same)
+    try:
+        structured = structure(value)
+    except ValueError:
+        assert "date" in str(hint) or "Converted" in str(
+            hint
+        )  # "two" is a string and no date: formats only annotate
+        return
+    back = conversions.unstructurer(hint)(structured)
+    assert made.spec.output_schema.is_valid(back)
+    assert structure(back) == structured
