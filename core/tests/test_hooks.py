@@ -15,11 +15,12 @@ from operad import (
     Operation,
     OperationRegistry,
     OperationSpec,
+    PluginError,
     ResponseEnvelope,
     hookimpl,
     hookspecs,
 )
-from operad.plugin import Server, Source, SourceContext, SourceSession, TransportFactory
+from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, TransportFactory
 from operad.testing import CallLog, StaticSource, make_plugin, plugins_of
 from operad.transports import Capabilities
 
@@ -34,9 +35,38 @@ def operation(name: str, handler: Any = answer, **spec: Any) -> Operation[..., A
 
 def test_every_hook_has_a_test() -> None:
     hooks = [name for name in vars(hookspecs) if name.startswith("operad_")]
-    assert len(hooks) == 11
+    assert len(hooks) == 12
     for hook in hooks:
         assert any(name.startswith(f"test_{hook}") for name in globals()), f"{hook} is not tested"
+
+
+async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> None:
+    seen: list[str] = []
+
+    async def tap(call: Any, proceed: Any) -> Any:
+        seen.append(call.spec.id)
+        return await proceed(call)
+
+    tapping = make_plugin("p", operad_interceptors=[Interceptor(tap, match="hook.o*")])
+    async with OperationRegistry(plugins_of(tapping)) as registry:
+        registry.register(operation("one"))
+        registry.register(operation("two"))
+        assert (await registry.execute("hook.one")).data == 42
+        assert (await registry.execute("hook.two")).data == 42
+    assert seen == ["hook.one"]
+
+
+@pytest.mark.parametrize("answer", [["tap"], RuntimeError("boom")])
+def test_operad_interceptors_that_fail_make_no_registry(answer: Any) -> None:
+    def operad_interceptors() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(
+        PluginError, match=r"p\.operad_interceptors (has to return Interceptors, got str|raised .*boom)"
+    ):
+        OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=operad_interceptors)))
 
 
 @attrs.frozen

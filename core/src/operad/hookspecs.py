@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from operad.envelopes import EnvelopeKind
     from operad.observers import CallOutcome, CallRecord
     from operad.operations import Operation, OperationSpec
+    from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
     from operad.sources import Server, Source
     from operad.transports import TransportFactory
@@ -43,6 +44,14 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
     """The sources that ``registry.load(name, …)`` can load from. Two plugins claiming one name conflict."""
+
+
+@hookspec
+def operad_interceptors() -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
+    """What stands around calls (`OperationRegistry.use`); asked for when a registry is made.
+
+    A plugin whose hook fails makes no registry: what it would have refused must not run.
+    """
 
 
 @hookspec(firstresult=True)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from operad.context import CallClient
     from operad.names import safe_names
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
+    from operad.registry.interceptors import InterceptedCall, Interceptor
     from operad.retries import RateLimits, RetryPolicy, retry_after
     from operad.schemas.bundling import SharedDefinitions
 
@@ -50,6 +51,8 @@ __all__ = [
     "EnvelopeKind",
     "ErrorCode",
     "Event",
+    "InterceptedCall",
+    "Interceptor",
     "Link",
     "LinkDownError",
     "NoRespondersError",
@@ -91,6 +94,8 @@ _LATER = {
     "Reports": "calls.reports",
     "printable": "calls.reports",
     "CallClient": "context",
+    "InterceptedCall": "registry.interceptors",
+    "Interceptor": "registry.interceptors",
     "ProtocolError": "protocol",
     "RateLimits": "retries",
     "RetryPolicy": "retries",

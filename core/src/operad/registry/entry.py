@@ -33,6 +33,7 @@ class Entry:
     __slots__ = (
         "adapt",
         "blocking",
+        "call_chain",
         "finish",
         "guarded",
         "handler",
@@ -41,6 +42,7 @@ class Entry:
         "owner",
         "pipeline",
         "spec",
+        "stream_chain",
         "streams",
         "validator",
     )
@@ -67,6 +69,8 @@ class Entry:
         self.guarded = False
         self.is_open = False
         self.streams = False
+        self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None = None
+        self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None = None
 
     @property
     def label(self) -> str:
@@ -85,6 +89,7 @@ class Entry:
             or _is(handler, inspect.isasyncgenfunction)
             or _is(handler, inspect.isgeneratorfunction)
         )
+        self.call_chain = self.stream_chain = None
         self.invoke = self._invoker(handler, workers)  # last: it is the mark of a prepared entry
 
     def admit(self, input: Any, call: OperationContext) -> None:

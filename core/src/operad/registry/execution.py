@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any
 
 from operad.context import Callables, OperationContext
@@ -20,6 +20,7 @@ from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
 from operad.registry.entry import Entry
+from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.workers import Workers
 from operad.subscriptions import close
@@ -37,6 +38,7 @@ class Execution:
         workers: the threads of plain ``def`` handlers.
         observers: who is told of each call.
         resolvers: implementations of ``operad_resolve_operation``.
+        contributed: the interceptors of plugins.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Execution:
         workers: Workers,
         observers: Observers,
         resolvers: tuple[Callable[..., Any], ...],
+        contributed: Iterable[Interceptor] = (),
     ) -> None:
         self._target = target
         self._catalogue = catalogue
@@ -56,6 +59,7 @@ class Execution:
         self._resolvers = resolvers
         self.observers = observers
         self.observed = bool(observers)
+        self.interceptors = Interceptors(contributed, self._unprepare)
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
         self._id_prefix = os.urandom(8).hex() + "-"
         self._next_id = itertools.count(1).__next__
@@ -95,9 +99,13 @@ class Execution:
                 input = entry.adapt(input)
             if entry.guarded:
                 entry.admit(input, call)
+            deadline = call.deadline
+            chain = entry.call_chain
+            if chain is not None:
+                outer = InterceptedCall.of(entry.spec, input, call)
+                return await (chain(outer) if deadline is None else until(deadline, chain, outer))
             invoke = entry.invoke
             assert invoke is not None
-            deadline = call.deadline
             try:
                 result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
             except CallError as error:
@@ -120,33 +128,25 @@ class Execution:
         items: AsyncIterator[Any] | None = None
         deadline = earlier(call.deadline, timeout)
         try:
-            while True:
+            try:
+                if entry is None or entry.invoke is None:
+                    entry = await self._prepared(operation_id, deadline)
+                if entry.streams:
+                    items = self._items(entry, input, call)
+            except BaseException as error:
+                if (failure := _of_call(error, operation_id, entry, deadline)) is error:
+                    raise
+                raise failure from error
+            intercepted = entry.stream_chain is not None
+            while items is not None:
                 try:
-                    if items is None:
-                        if entry is None or entry.invoke is None:
-                            entry = await self._prepared(operation_id, deadline)
-                        if not entry.streams:
-                            break
-                        if input is None:
-                            input = {}
-                        if entry.adapt is not None:
-                            input = entry.adapt(input)
-                        entry.admit(input, call)
-                        items = entry.items(input, call, self._workers)
-                    assert entry is not None
-                    try:
-                        item = await (anext(items) if deadline is None else until(deadline, anext, items))
-                    except CallError as error:
-                        if (mapped := out_of_handler(error, operation_id, entry.spec.error_schemas)) is error:
-                            raise
-                        raise mapped from error
-                    envelope = entry.finish(item)
+                    item = await (anext(items) if deadline is None else until(deadline, anext, items))
+                    envelope = item if intercepted else entry.finish(item)
                 except StopAsyncIteration:
                     return
-                except CallError:
-                    raise
                 except BaseException as error:
-                    if (failure := _failure(error, operation_id, entry, deadline)) is None:
+                    mapped = _of_call if intercepted else _of_handler
+                    if (failure := mapped(error, operation_id, entry, deadline)) is error:
                         raise
                     raise failure from error
                 yield envelope
@@ -156,6 +156,60 @@ class Execution:
                 await close(items)
         call.deadline = deadline
         yield await self.run(operation_id, input, call)
+
+    def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
+        """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
+        if input is None:
+            input = {}
+        if entry.adapt is not None:
+            input = entry.adapt(input)
+        entry.admit(input, call)
+        if entry.stream_chain is not None:
+            return entry.stream_chain(InterceptedCall.of(entry.spec, input, call))
+        return entry.items(input, call, self._workers)
+
+    # --- behind interceptors ---------------------------------------------------------------------
+
+    def _intercept(self, entry: Entry) -> None:
+        """Put the interceptors of a prepared operation around it."""
+        invoke, finish, operation_id = entry.invoke, entry.finish, entry.spec.id
+        assert invoke is not None
+
+        async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
+            call, limit = inner.context, inner.limit
+            try:
+                result = await (
+                    invoke(inner.input, call) if limit is None else until(limit, invoke, inner.input, call)
+                )
+                return finish(result)
+            except BaseException as error:
+                if (failure := _of_handler(error, operation_id, entry, call.deadline)) is error:
+                    raise
+                raise failure from error
+
+        async def stream(inner: InterceptedCall) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+            items = entry.items(inner.input, inner.context, self._workers)
+            try:
+                while True:
+                    try:
+                        envelope = finish(await anext(items))
+                    except StopAsyncIteration:
+                        return
+                    except BaseException as error:
+                        if (failure := _of_handler(error, operation_id, entry, None)) is error:
+                            raise
+                        raise failure from error
+                    yield envelope
+            finally:
+                await close(items)
+
+        entry.call_chain = self.interceptors.around_call(entry, handle)
+        entry.stream_chain = self.interceptors.around_stream(entry, stream)
+
+    def _unprepare(self) -> None:
+        """Let each operation find its interceptors anew at its next call; calls on their way keep theirs."""
+        for entry in self._entries.values():
+            entry.invoke = None
 
     async def _prepared(self, operation_id: str, deadline: float | None) -> Entry:
         """The entry of an id, ready to be called: what a first call costs."""
@@ -171,6 +225,8 @@ class Execution:
             raise operation_not_found(operation_id, f'no handler registered for operation "{operation_id}"')
         if entry.invoke is None:
             entry.prepare(entry.handler, self._workers)
+            if self.interceptors:
+                self._intercept(entry)
         return entry
 
     async def _resolve(self, operation_id: str) -> Entry:
@@ -229,6 +285,20 @@ class Execution:
                     yield envelope
             finally:
                 await stream.aclose()
+
+
+def _of_handler(error: BaseException, operation_id: str, entry: Entry, deadline: float | None) -> BaseException:
+    """What to raise for what a handler raised; the error itself where it has to pass through."""
+    if isinstance(error, CallError):
+        return out_of_handler(error, operation_id, entry.spec.error_schemas)
+    return _failure(error, operation_id, entry, deadline) or error
+
+
+def _of_call(
+    error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
+) -> BaseException:
+    """The same for what came from around the handler: a `CallError` is the call's own."""
+    return error if isinstance(error, CallError) else _failure(error, operation_id, entry, deadline) or error
 
 
 def _failure(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -23,6 +23,7 @@ from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.entry import Entry
 from operad.registry.execution import Execution
+from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.workers import Workers
@@ -74,7 +75,13 @@ class OperationRegistry:
         self._workers = Workers(max_threads)
         resolvers = plugins.implementations("operad_resolve_operation")
         self._execution = Execution(
-            self, self._catalogue, self._pipeline, self._workers, plugins.observers(), resolvers
+            self,
+            self._catalogue,
+            self._pipeline,
+            self._workers,
+            plugins.observers(),
+            resolvers,
+            contributed(plugins.implementations("operad_interceptors")),
         )
         self._watchers: set[_Watcher] = set()  # the catalogue itself holds listeners only weakly
         self._configuration: Configuration | None = None
@@ -320,6 +327,35 @@ class OperationRegistry:
         if execution.observed:
             stream = execution.watched(stream, operation_id, call)
         return Subscription(stream)
+
+    def use(
+        self,
+        interceptor: CallInterceptor | None = None,
+        *,
+        match: str | Iterable[str] = "*",
+        subscribe: StreamInterceptor | None = None,
+        order: int = 0,
+    ) -> Callable[[], None]:
+        """Put an interceptor around the calls of some operations, nested ones included.
+
+        It stands inside the observers, after access check and input validation, around handler and pipeline, and
+        runs in the call's task, under its deadline. Another input or identity is checked again.
+
+        Args:
+            interceptor: ``async def tap(call, proceed): return await proceed(call)``; ``call`` is an
+                `InterceptedCall`, the answer an envelope.
+            match: shell patterns of ids.
+            subscribe: the same for subscriptions, an asynchronous generator over ``proceed(call)``; without it
+                they pass by.
+            order: the lower, the further outside; among equals plugins before the application, then as they came.
+
+        Returns:
+            What removes it; idempotent. Calls that have begun keep it.
+
+        Raises:
+            TypeError: one is no coroutine function, or no asynchronous generator.
+        """
+        return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order))
 
     # --- sources ---------------------------------------------------------------------------------
 

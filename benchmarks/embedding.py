@@ -1,0 +1,89 @@
+"""What interceptors, views, typed calls and the synchronous face cost, in units of an awaited future.
+
+    python benchmarks/embedding.py [--batches N]
+
+All take turns in one run, and the best of many small batches counts: what is above it is somebody else's work.
+A unit is what `asyncio` takes to await a future that is done at the next turn of the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from operad import OperationRegistry, OperationSpec
+
+Call = Callable[[], Awaitable[Any]]
+
+BOUNDS = {"an interceptor that matches": 0.4, "one that does not": 0.03}
+"""At most so many units above a call without it."""
+
+
+async def best_of(calls: dict[str, Call], batches: int, size: int = 200) -> dict[str, float]:
+    """Microseconds of a call each: the best of many small batches, taken in turn."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(batches):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            for _ in range(size):
+                await call()
+            best[name] = min(best[name], (time.perf_counter() - started) / size * 1e6)
+    return best
+
+
+async def future() -> None:
+    """The unit."""
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_future()
+    loop.call_soon(waiting.set_result, None)
+    await waiting
+
+
+async def echo(input: Any, context: Any) -> Any:
+    return input
+
+
+async def tap(call: Any, proceed: Any) -> Any:
+    return await proceed(call)
+
+
+def plain() -> OperationRegistry:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="bench", name="echo"), echo)
+    return registry
+
+
+def sides() -> dict[str, Call]:
+    """What is compared, each on a registry of its own."""
+    bare, matched, unmatched = plain(), plain(), plain()
+    matched.use(tap)
+    unmatched.use(tap, match="other.*")
+    return {
+        "future": future,
+        "execute": lambda: bare.execute("bench.echo", {}),
+        "an interceptor that matches": lambda: matched.execute("bench.echo", {}),
+        "one that does not": lambda: unmatched.execute("bench.echo", {}),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=200)
+    batches = parser.parse_args().batches
+    took = asyncio.run(best_of(sides(), batches))
+    unit, base = took["future"], took["execute"]
+    print(f"an awaited future: {unit:.2f} us; execute: {base:.2f} us = {base / unit:.2f}")
+    failed = False
+    for name, bound in BOUNDS.items():
+        extra = (took[name] - base) / unit
+        failed |= extra > bound
+        print(f"{name}: {extra:+.3f} futures, at most {bound}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

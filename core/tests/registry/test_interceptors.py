@@ -1,0 +1,458 @@
+"""Interceptors stand around calls: they see, change, answer or refuse them, and open nothing that is guarded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    Identity,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    ResponseEnvelope,
+    local_envelope,
+    operation,
+)
+from operad.plugin import InterceptedCall, Interceptor
+from operad.testing import CallLog, make_plugin, plugins_of
+
+INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+ANN = Identity("ann", ["write"])
+
+
+async def echo(input: Any, context: OperationContext) -> Any:
+    return input
+
+
+async def who(input: Any, context: OperationContext) -> Any:
+    return None if context.identity is None else context.identity.id
+
+
+async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
+    for number in range(input["n"]):
+        yield number
+
+
+def registry_of(**handlers: Any) -> OperationRegistry:
+    registry = OperationRegistry()
+    for name, handler in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type="query", input_schema=INTEGER), handler)
+    return registry
+
+
+def named(name: str, log: list[str]) -> Callable[..., Any]:
+    async def tap(call: InterceptedCall, proceed: Any) -> Any:
+        log.append(f"{name} in")
+        try:
+            return await proceed(call)
+        finally:
+            log.append(f"{name} out")
+
+    return tap
+
+
+def evolving(**changes: Any) -> Callable[..., Any]:
+    async def tap(call: InterceptedCall, proceed: Any) -> Any:
+        return await proceed(call.evolve(**changes))
+
+    return tap
+
+
+async def test_they_stand_from_the_outside_in_by_order_plugins_first_then_as_they_came() -> None:
+    log: list[str] = []
+    plugin = make_plugin("p", operad_interceptors=[Interceptor(named("plugin", log))])
+    registry = OperationRegistry(plugins_of(plugin))
+    registry.register(OperationSpec(namespace="t", name="echo"), echo)
+    registry.use(named("one", log))
+    registry.use(named("two", log))
+    registry.use(named("first", log), order=-1)
+    await registry.execute("t.echo")
+    names = ["first", "plugin", "one", "two"]
+    assert log == [f"{name} in" for name in names] + [f"{name} out" for name in reversed(names)]
+
+
+async def test_patterns_choose_the_operations_and_removing_ends_it() -> None:
+    log: list[str] = []
+    registry = registry_of(echo=echo, other=who)
+    remove = registry.use(named("tap", log), match=["t.e*", "x.*"])
+    await registry.execute("t.echo", {"n": 1})
+    await registry.execute("t.other", {"n": 1})
+    assert log == ["tap in", "tap out"]
+    remove()
+    remove()
+    await registry.execute("t.echo", {"n": 1})
+    assert log == ["tap in", "tap out"]
+    registry.use(named("late", log), match="t.other")
+    await registry.execute("t.other", {"n": 1})
+    assert log[2:] == ["late in", "late out"]
+
+
+async def test_one_may_change_what_comes_and_what_goes_or_answer_itself() -> None:
+    async def double(call: InterceptedCall, proceed: Any) -> Any:
+        envelope = await proceed(call.evolve(input={"n": call.input["n"] * 2}))
+        return ResponseEnvelope([envelope.data], envelope.meta)
+
+    async def seven(call: InterceptedCall, proceed: Any) -> Any:
+        if call.input["n"] == 7:
+            return local_envelope("seven", call.spec.id)
+        return await proceed(call)
+
+    registry = registry_of(echo=echo)
+    registry.use(seven)
+    registry.use(double)
+    assert (await registry.execute("t.echo", {"n": 2})).data == [{"n": 4}]
+    assert (await registry.execute("t.echo", {"n": 7})).data == "seven"
+
+
+async def test_another_input_is_validated_again() -> None:
+    registry = registry_of(echo=echo)
+    registry.use(evolving(input={"n": "many"}))
+    with pytest.raises(CallError, match="invalid input") as caught:
+        await registry.execute("t.echo", {"n": 1})
+    assert caught.value.code == "VALIDATION_ERROR"
+
+
+async def test_another_identity_is_checked_again_and_counts() -> None:
+    registry = OperationRegistry()
+    guard = AccessControl(required_scopes=["write"])
+    registry.register(OperationSpec(namespace="t", name="guarded", access_control=guard), who)
+    registry.register(OperationSpec(namespace="t", name="open"), who)
+    remove = registry.use(evolving(identity=Identity("bob")))
+    context = OperationContext(identity=ANN)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("t.guarded", {}, context)
+    assert caught.value.code == "ACCESS_DENIED"
+    assert (await registry.execute("t.open", {}, context)).data == "bob"
+    remove()
+    registry.use(evolving(identity=ANN))
+    assert (await registry.execute("t.open", {})).data == "ann"
+    with pytest.raises(CallError, match="lacks"):  # checked before: an interceptor lends nobody an identity
+        await registry.execute("t.guarded", {})
+
+
+@pytest.mark.parametrize("way", ["evolve", "context", "in place"])
+async def test_none_can_make_a_call_trusted(way: str) -> None:
+    async def trust(call: InterceptedCall, proceed: Any) -> Any:
+        if way == "evolve":
+            call = call.evolve(trusted=True)
+        elif way == "context":
+            call = call.evolve(context=OperationContext(trusted=True), identity=Identity("root"))
+        else:
+            call.context.trusted = True
+            call.context.identity = Identity("root")
+        return await proceed(call)
+
+    registry = registry_of(echo=echo)
+    registry.use(trust)
+    with pytest.raises(CallError, match="trusted") as caught:
+        await registry.execute("t.echo", {"n": 1})
+    assert caught.value.code == "EXECUTION_ERROR"
+
+
+async def test_access_and_input_are_checked_before_any_of_them() -> None:
+    log: list[str] = []
+    registry = OperationRegistry()
+    guard = AccessControl(required_scopes=["write"])
+    spec = OperationSpec(namespace="t", name="guarded", access_control=guard, input_schema=INTEGER)
+    registry.register(spec, echo)
+    registry.use(named("tap", log))
+    for input, context in [({"n": 1}, None), ({"n": "x"}, OperationContext(trusted=True))]:
+        with pytest.raises(CallError):
+            await registry.execute("t.guarded", input, context)
+    assert log == []
+
+
+async def test_going_on_twice_is_for_what_may_run_again() -> None:
+    async def again(call: InterceptedCall, proceed: Any) -> Any:
+        await proceed(call)
+        return await proceed(call)
+
+    runs = []
+
+    async def run(input: Any, context: Any) -> Any:
+        runs.append(context)
+        return len(runs)
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="t", name="query", type="query"), run)
+    registry.register(OperationSpec(namespace="t", name="put", type="mutation", idempotent=True), run)
+    registry.register(OperationSpec(namespace="t", name="post", type="mutation"), run)
+    registry.use(again)
+    assert (await registry.execute("t.query")).data == 2
+    assert (await registry.execute("t.put")).data == 4
+    with pytest.raises(CallError, match="only queries and idempotent mutations may run again"):
+        await registry.execute("t.post")
+    assert len(runs) == 5
+
+
+async def test_they_see_call_errors_only_and_theirs_pass_as_they_are() -> None:
+    seen: list[str] = []
+
+    async def boom(input: Any, context: Any) -> Any:
+        raise KeyError("secret")
+
+    async def nested(input: Any, context: Any) -> Any:
+        return await context.env["t.absent"]({})
+
+    async def watch(call: InterceptedCall, proceed: Any) -> Any:
+        try:
+            return await proceed(call)
+        except BaseException as error:
+            seen.append(f"{type(error).__name__} {getattr(error, 'code', '')}")
+            raise
+
+    async def refuse(call: InterceptedCall, proceed: Any) -> Any:
+        if call.spec.name == "echo":
+            raise CallError("OVERLOADED", "come back later")
+        return await proceed(call)
+
+    registry = registry_of(boom=boom, nested=nested, echo=echo)
+    registry.use(refuse)
+    registry.use(watch)
+    for name, code in [("boom", "EXECUTION_ERROR"), ("nested", "EXECUTION_ERROR"), ("echo", "OVERLOADED")]:
+        with pytest.raises(CallError) as caught:
+            await registry.execute(f"t.{name}", {"n": 1})
+        assert caught.value.code == code
+    assert seen == ["CallError EXECUTION_ERROR", "CallError EXECUTION_ERROR"]
+
+
+@pytest.mark.parametrize("answer", [None, {"data": 1}, 7])
+async def test_what_is_no_envelope_is_no_answer(answer: Any) -> None:
+    async def tap(call: InterceptedCall, proceed: Any) -> Any:
+        return answer
+
+    registry = registry_of(echo=echo)
+    registry.use(tap)
+    with pytest.raises(CallError, match=f"answered {type(answer).__name__}, not a ResponseEnvelope"):
+        await registry.execute("t.echo", {"n": 1})
+
+
+async def test_what_they_raise_by_mistake_is_an_error_of_the_call() -> None:
+    async def broken(call: InterceptedCall, proceed: Any) -> Any:
+        raise ZeroDivisionError("oops")
+
+    registry = registry_of(echo=echo)
+    registry.use(broken)
+    with pytest.raises(CallError, match="oops") as caught:
+        await registry.execute("t.echo", {"n": 1})
+    assert (caught.value.code, caught.value.undeclared) == ("EXECUTION_ERROR", True)
+
+
+def test_only_what_can_be_awaited_is_taken() -> None:
+    registry = OperationRegistry()
+
+    def plain(call: Any, proceed: Any) -> Any:
+        return proceed(call)
+
+    async def coroutine(call: Any, proceed: Any) -> Any:
+        return await proceed(call)
+
+    with pytest.raises(TypeError, match="an async def"):
+        registry.use(plain)
+    with pytest.raises(TypeError, match="an async def with yield"):
+        registry.use(coroutine, subscribe=coroutine)  # type: ignore[arg-type]  # the mistake is the subject
+
+
+async def test_they_run_under_the_deadline_and_may_shorten_it_but_not_more() -> None:
+    async def slow(input: Any, context: OperationContext) -> Any:
+        await asyncio.sleep(30)
+
+    async def soon(call: InterceptedCall, proceed: Any) -> Any:
+        return await proceed(call.evolve(deadline=time.time() * 1000 + 20))
+
+    async def later(call: InterceptedCall, proceed: Any) -> Any:
+        return await proceed(call.evolve(deadline=time.time() * 1000 + 60_000))
+
+    async def waiting(call: InterceptedCall, proceed: Any) -> Any:
+        await asyncio.sleep(30)
+
+    for tap, timeout in [(soon, 30.0), (soon, None), (later, 0.02), (waiting, 0.02)]:
+        registry = registry_of(slow=slow)
+        registry.use(tap)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.slow", {"n": 1}, timeout=timeout)
+        assert caught.value.code == "TIMEOUT"
+
+
+async def test_a_cancelled_call_is_cancelled_in_its_own_task() -> None:
+    log: list[str] = []
+    tasks: list[Any] = []
+
+    async def slow(input: Any, context: OperationContext) -> Any:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(30)
+
+    registry = registry_of(slow=slow)
+    registry.use(named("tap", log))
+    call = asyncio.create_task(registry.execute("t.slow", {"n": 1}))
+    while not tasks:
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert tasks == [call]
+    assert log == ["tap in", "tap out"]
+
+
+async def test_nested_calls_pass_through_them_and_observers_see_the_outcome() -> None:
+    log: list[str] = []
+    calls = CallLog()
+
+    @operation(namespace="t")
+    async def outer(context: OperationContext) -> Any:
+        return (await context.env["t.inner"]({})).data
+
+    @operation(namespace="t")
+    async def inner() -> int:
+        return 1
+
+    async def refuse(call: InterceptedCall, proceed: Any) -> Any:
+        log.append(call.spec.id)
+        if call.spec.name == "inner":
+            raise CallError("CLOSED", "not today")
+        return await proceed(call)
+
+    registry = OperationRegistry(plugins_of(calls))
+    for item in (outer, inner):
+        registry.register(item)
+    registry.use(refuse)
+    with pytest.raises(CallError, match="not today"):
+        await registry.execute("t.outer")
+    assert log == ["t.outer", "t.inner"]
+    assert [outcome.error.code for _, outcome in calls.finished if outcome.error] == ["CLOSED", "CLOSED"]
+
+
+async def test_operations_that_a_source_changes_find_theirs_again() -> None:
+    log: list[str] = []
+    registry = registry_of(echo=echo)
+    registry.use(named("tap", log))
+    await registry.execute("t.echo", {"n": 1})
+    spec = OperationSpec(namespace="t", name="echo")
+    registry.register(spec, who, replace=True)
+    registry.register(Operation(OperationSpec(namespace="t", name="new"), who))
+    await registry.execute("t.echo")
+    await registry.execute("t.new")
+    assert log == ["tap in", "tap out"] * 3
+
+
+# --- streams ---------------------------------------------------------------------------------------------
+
+
+def streaming(handler: Any = count) -> OperationRegistry:
+    registry = OperationRegistry()
+    registry.register(
+        OperationSpec(namespace="t", name="count", type="subscription", input_schema=INTEGER), handler
+    )
+    return registry
+
+
+async def test_streams_have_interceptors_of_their_own() -> None:
+    log: list[str] = []
+
+    async def even(call: InterceptedCall, proceed: Any) -> Any:
+        async for envelope in proceed(call.evolve(input={"n": call.input["n"] + 1})):
+            if envelope.data % 2 == 0:
+                yield envelope
+
+    registry = streaming()
+    registry.use(named("call", log), subscribe=even)
+    assert [envelope.data async for envelope in registry.subscribe("t.count", {"n": 6})] == [0, 2, 4, 6]
+    assert log == []
+    assert (await registry.execute("t.count", {"n": 6})).data == 0
+    assert log == ["call in", "call out"]
+
+
+async def test_a_stream_that_is_left_closes_what_they_opened() -> None:
+    closed: list[str] = []
+
+    async def forever(input: Any, context: Any) -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.append("handler")
+
+    def tap(name: str) -> Any:
+        async def through(call: InterceptedCall, proceed: Any) -> Any:
+            try:
+                async for envelope in proceed(call):
+                    yield envelope
+            finally:
+                closed.append(name)
+
+        return through
+
+    registry = streaming(forever)
+    registry.use(subscribe=tap("outer"))
+    registry.use(subscribe=tap("inner"))
+    stream = registry.subscribe("t.count", {"n": 1})
+    assert (await anext(stream)).data == 1
+    await stream.aclose()
+    assert closed == ["outer", "inner", "handler"]
+
+
+async def test_streams_are_checked_bounded_and_answer_envelopes_too() -> None:
+    async def slow(input: Any, context: Any) -> AsyncIterator[int]:
+        yield 0
+        await asyncio.sleep(30)
+
+    async def first(registry: OperationRegistry, **options: Any) -> Any:
+        return [envelope.data async for envelope in registry.subscribe("t.count", {"n": 2}, **options)]
+
+    def through(change: Callable[[InterceptedCall], Any], items: Callable[[Any], Any] = lambda item: item) -> Any:
+        async def tap(call: InterceptedCall, proceed: Any) -> Any:
+            async for envelope in proceed(change(call)):
+                yield items(envelope)
+
+        return tap
+
+    async def again(call: InterceptedCall, proceed: Any) -> Any:
+        async for envelope in proceed(call):
+            yield envelope
+        async for envelope in proceed(call):
+            yield envelope
+
+    for handler, tap, options, code in [
+        (count, through(lambda call: call.evolve(input={"n": "x"})), {}, "VALIDATION_ERROR"),
+        (count, through(lambda call: call.evolve(trusted=True)), {}, "EXECUTION_ERROR"),
+        (count, through(lambda call: call, lambda item: item.data), {}, "EXECUTION_ERROR"),
+        (count, again, {}, "EXECUTION_ERROR"),
+        (slow, through(lambda call: call), {"timeout": 0.02}, "TIMEOUT"),
+    ]:
+        registry = streaming(handler)
+        registry.use(subscribe=tap)
+        with pytest.raises(CallError) as caught:
+            await first(registry, **options)
+        assert caught.value.code == code
+
+
+async def test_a_handlers_error_in_a_stream_is_a_call_error_for_them() -> None:
+    seen: list[str] = []
+
+    async def breaks(input: Any, context: Any) -> AsyncIterator[int]:
+        yield 0
+        raise KeyError("x")
+
+    async def watch(call: InterceptedCall, proceed: Any) -> Any:
+        try:
+            async for envelope in proceed(call):
+                yield envelope
+        except CallError as error:
+            seen.append(error.code)
+            raise CallError("BROKEN", "the stream broke") from error
+
+    registry = streaming(breaks)
+    registry.use(subscribe=watch)
+    stream = registry.subscribe("t.count", {"n": 1})
+    assert (await anext(stream)).data == 0
+    with pytest.raises(CallError, match="the stream broke") as caught:
+        await anext(stream)
+    assert (caught.value.code, seen) == ("BROKEN", ["EXECUTION_ERROR"])
