@@ -20,10 +20,10 @@ PROMISED = {
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
     """,
     "operad.auth": """
-        AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse JWTAuthenticator
-        JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError OAuthOptions OAuthToken
-        StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator authenticator authenticator_from
-        default_fetch discover
+        AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules
+        JWTAuthenticator JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError
+        OAuthOptions OAuthToken StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator
+        authenticator authenticator_from default_fetch discover is_loopback
     """,
     "operad.plugin": """
         ASGIApplication Admission CallClient CallError Capabilities ConfigError DEFAULT_NAMESPACE Delivery

@@ -16,6 +16,7 @@ from operad.auth.delegation import DelegationSigner, JWTDelegation
 from operad.auth.discovery import discover
 from operad.auth.fetching import Fetch, FetchResponse, default_fetch
 from operad.auth.grants import LoginRequired, OAuthError, OAuthToken
+from operad.auth.hosts import HostRules, is_loopback
 from operad.auth.jwts import JWTAuthenticator, JWTOptions
 from operad.auth.loopback import LoopbackListener
 from operad.auth.oauth import OAuthClient, OAuthOptions
@@ -31,6 +32,7 @@ __all__ = [
     "DelegationSigner",
     "Fetch",
     "FetchResponse",
+    "HostRules",
     "JWTAuthenticator",
     "JWTDelegation",
     "JWTOptions",
@@ -51,4 +53,5 @@ __all__ = [
     "authenticator_from",
     "default_fetch",
     "discover",
+    "is_loopback",
 ]

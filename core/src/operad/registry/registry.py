@@ -160,6 +160,14 @@ class OperationRegistry:
         """
         return {} if self._configuration is None else self._configuration.values("transport")
 
+    def configured_values(self, table: str) -> Mapping[str, Any]:
+        """A table of the configuration as written, its variables filled in; ``"serve.mcp"`` is one in another.
+
+        Raises:
+            ConfigError: a ``${VAR}`` in it is not set, or it is no table.
+        """
+        return {} if self._configuration is None else self._configuration.values(table)
+
     def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
 

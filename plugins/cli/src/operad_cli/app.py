@@ -15,20 +15,22 @@ from typing import Any, TypeVar
 
 import click
 
-from operad import ConfigError, OperationContext, OperationRegistry
+from operad import OperationContext, OperationRegistry
 from operad_cli import render
 from operad_cli.inputs import input_of
+from operad_cli.listening import address_option
 from operad_cli.login import login, logout
 from operad_cli.new_plugin import new_plugin
 from operad_cli.options import (
     Command,
     config_option,
     debug_option,
-    find_configuration,
     load_plugins_quietly,
     output_options,
     quiet_plugins,
+    require_configuration,
 )
+from operad_cli.serve import mcp_config, serve
 
 T = TypeVar("T")
 
@@ -46,12 +48,7 @@ def application() -> click.Group:
 @asynccontextmanager
 async def open_registry(config: Path | None) -> AsyncIterator[OperationRegistry]:
     """The registry of the configuration, its sources loaded; those that failed are in ``registry.failures``."""
-    path = find_configuration(config)
-    if path is None:
-        raise ConfigError(
-            "there is no operad.toml here or in a folder above; write one (the README shows how), "
-            "or name it: --config PATH"
-        )
+    path = require_configuration(config)
     with quiet_plugins():
         registry = OperationRegistry.from_config(path)
     async with registry:
@@ -236,39 +233,9 @@ def demo(keep: bool, as_json: bool) -> int:
     return run(run_demo(keep=keep, as_json=as_json))
 
 
-def _listen_address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f'expected HOST:PORT, such as 127.0.0.1:8765, got "{value}"')
-    return host.strip("[]"), int(port)
-
-
-@cli.command()
-@click.option("--transport", "url", help="Where to serve, such as ws://127.0.0.1:8765; default: [transport] url.")
-@click.option(
-    "--identity",
-    type=click.Choice(["peer", "delegate"]),
-    help="Whose word counts for who calls: the transport's (peer), or the caller's own (delegate).",
-)
-@config_option
-@debug_option
-def serve(url: str | None, identity: str | None, config: Path | None) -> int:
-    """Serve the operations to other processes.
-
-    Those of all sources, until Ctrl-C; what is under way then is finished.
-    """
-    from operad_cli import serving
-
-    async def command() -> int:
-        async with open_registry(config) as registry:
-            return await serving.serve(registry, url, identity, mask_errors="--debug" not in sys.argv)
-
-    return run(command())
-
-
 @cli.command()
 @click.option(
-    "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", callback=_listen_address
+    "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", callback=address_option
 )
 @debug_option
 def hub(listen: tuple[str, int]) -> int:
@@ -284,6 +251,8 @@ def hub(listen: tuple[str, int]) -> int:
 cli.add_command(debug_option(new_plugin))
 cli.add_command(login)
 cli.add_command(logout)
+cli.add_command(serve)
+cli.add_command(mcp_config)
 
 
 async def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:

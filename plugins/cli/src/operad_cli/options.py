@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from operad import Plugins, load_plugins
+from operad import ConfigError, Plugins, load_plugins
 
 Command = Callable[..., Any]
 
@@ -44,6 +44,17 @@ def find_configuration(path: Path | None) -> Path | None:
         if project.is_file() and "[tool.operad" in project.read_text(encoding="utf-8", errors="replace"):
             return project
     return None
+
+
+def require_configuration(config: Path | None) -> Path:
+    """The configuration to use. Raises `ConfigError` if there is none."""
+    path = find_configuration(config)
+    if path is None:
+        raise ConfigError(
+            "there is no operad.toml here or in a folder above; write one (the README shows how), "
+            "or name it: --config PATH"
+        )
+    return path
 
 
 debug_option = click.option(

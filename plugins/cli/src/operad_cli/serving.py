@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from operad import CallHandler, ConfigError, OperationRegistry, PluginError
+from operad import ConfigError, OperationRegistry, PluginError
+from operad.plugin import Transport
 from operad_cli import render
 
 
@@ -39,8 +40,8 @@ def is_same_place(one: str, other: str) -> bool:
     return (first.scheme, first.hostname, first.port) == (second.scheme, second.hostname, second.port)
 
 
-async def serve(registry: OperationRegistry, url: str | None, identity: str | None, *, mask_errors: bool) -> int:
-    """Serve the registry's operations on a transport until a signal comes, then drain."""
+def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transport, str]:
+    """The transport of a URL, or of ``[transport]``, and its URL. Raises `ConfigError` if there is none."""
     options = dict(registry.transport_options)
     configured = options.pop("url", None)
     if url is None and configured is None:
@@ -48,7 +49,7 @@ async def serve(registry: OperationRegistry, url: str | None, identity: str | No
             'no transport: name one (--transport ws://127.0.0.1:8765), or write [transport] url = "…"'
         )
     if url is None:
-        url = configured
+        url = str(configured)
     elif configured is not None and options and not is_same_place(url, configured):
         # A token that was meant for one hub must not reach another one.
         kept = ", ".join(sorted(options))
@@ -56,14 +57,7 @@ async def serve(registry: OperationRegistry, url: str | None, identity: str | No
             f"warning: [transport] is for {without_password(configured)}; its {kept} is not used", markup=False
         )
         options = {}
-    transport = registry.plugins.transport(url, **options)
-    with until_stopped() as stopped:
-        async with CallHandler(registry, transport, identity=identity, mask_errors=mask_errors) as handler:  # type: ignore[arg-type]  # click checked the choice
-            where = without_password(url)
-            render.error_console().print(f"serving {handler.serving} operations on {where}; Ctrl-C ends it")
-            await stopped.wait()
-            render.error_console().print("draining")
-    return render.report_failures(registry)
+    return registry.plugins.transport(url, **options), url
 
 
 async def hub(host: str, port: int) -> int:

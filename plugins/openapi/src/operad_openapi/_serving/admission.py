@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from operad import CallError, ErrorCode
-from operad.auth import Credentials, as_authenticator
+from operad.auth import Credentials, HostRules, as_authenticator, is_loopback
 from operad.plugin import Admission
 from operad_openapi._serving.exchange import Exchange
-from operad_openapi._serving.hosts import HostRules, is_loopback
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.problems import Problem, denied
 
@@ -30,10 +29,10 @@ class Doorkeeper:
         scope = exchange.scope
         origin = exchange.header("origin")
         if "operad" not in scope:  # a composition has not looked at it yet
-            refused = self._rules.refusal(scope, exchange.header("host"), origin)
+            refused = self._rules.refusal(scope.get("server"), exchange.header("host"), origin)
             if refused is not None:
                 raise Problem(*refused)
-        exchange.is_local = is_loopback(scope)
+        exchange.is_local = is_loopback(scope.get("server"))
         if origin is not None and self._rules.allows_origin(origin):
             exchange.add_header(b"access-control-allow-origin", origin)
             exchange.add_header(b"access-control-expose-headers", "Operad-Source, Operad-Meta, Operad-Request-Id")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from operad import Identity
+from operad import Identity
 
 _positive: Any = attrs.validators.gt(0)
 _positive_or_none: Any = attrs.validators.optional(_positive)

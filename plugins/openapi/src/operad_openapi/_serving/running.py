@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from operad import ConfigError, OperationRegistry, PluginError
+from operad.auth import is_loopback
 from operad_openapi._serving.application import DRAIN_TIMEOUT, OpenAPIApplication
 from operad_openapi._serving.options import OpenAPIServerConfig
 
@@ -54,7 +54,7 @@ async def serve(registry: OperationRegistry, config: OpenAPIServerConfig) -> Non
 @contextmanager
 def listening(host: str, port: int, *, is_guarded: bool) -> Iterator[socket.socket]:
     """A socket that is bound to an address. Raises `ConfigError`."""
-    if not is_guarded and not _is_loopback(host):
+    if not is_guarded and not is_loopback((host,)):
         raise ConfigError(
             f"{host} is reachable from other machines, and nobody is asked who calls: give an authenticator, "
             "or listen on 127.0.0.1"
@@ -75,10 +75,3 @@ def listening(host: str, port: int, *, is_guarded: bool) -> Iterator[socket.sock
         yield bound
     finally:
         bound.close()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,16 +23,16 @@ class HostRules:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def refusal(
-        self, scope: MutableMapping[str, Any], host: str | None, origin: str | None
+        self, server: Sequence[Any] | None, host: str | None, origin: str | None
     ) -> tuple[int, str] | None:
-        """The status and the reason with which a request is refused, or ``None``.
+        """The status of HTTP and the reason with which a request is refused, or ``None``.
 
         Args:
-            scope: of ASGI; its ``server`` tells the address that the request came to.
+            server: address and port that the request came to, as ASGI's ``scope["server"]`` has them.
             host: the header ``Host``.
             origin: the header ``Origin``.
         """
-        local = is_loopback(scope)
+        local = is_loopback(server)
         if not self._is_host(host, local):
             what = f'Host "{_shown(host)}" is not served here'
             return 421, f"{what}; a name that leads here has to be in allowed_hosts"
@@ -54,9 +54,8 @@ class HostRules:
         return name in self._hosts or bare in self._hosts or (local and bare in _LOOPBACK_NAMES)
 
 
-def is_loopback(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a request came to an address that only this machine reaches."""
-    server = scope.get("server")
+def is_loopback(server: Sequence[Any] | None) -> bool:
+    """Whether an address, ``(host, …)``, is one that only this machine reaches."""
     if not server:
         return False
     try:

@@ -1,0 +1,141 @@
+"""Sources that the command line names, for those who have no configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import click
+
+from operad import ConfigError, OperationRegistry
+
+_URL = re.compile(r"https?://", re.IGNORECASE)
+
+
+@attrs.frozen
+class AdHocSources:
+    """What ``--openapi``, ``--mcp-server`` and their companions name."""
+
+    openapi: tuple[str, ...] = ()
+    mcp_servers: tuple[str, ...] = ()
+    base_url: str | None = None
+    headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.openapi or self.mcp_servers)
+
+    def check(self) -> None:
+        """Raise `click.UsageError` for options that go with nothing."""
+        if self.base_url is not None and len(self.openapi) != 1:
+            raise click.UsageError("--base-url goes with one --openapi")
+        places = (*self.openapi, *self.mcp_servers, self.base_url or "")
+        if self.headers and not any(_URL.match(place) for place in places):
+            raise click.UsageError("--header goes with an --openapi or --mcp-server that is a URL, or --base-url")
+
+    async def load(self, registry: OperationRegistry) -> None:
+        """Load them all. Raises what loading raises."""
+        taken: set[str] = set()
+        for spec in self.openapi:
+            options: dict[str, Any] = {} if self.base_url is None else {"base_url": self.base_url}
+            if self.headers:
+                options["headers"] = dict(self.headers)
+            await registry.load("openapi", namespace=_namespace(spec, taken), spec=spec, **options)
+        for server in self.mcp_servers:
+            if _URL.match(server):
+                where: dict[str, Any] = {"url": server, "headers": dict(self.headers)}
+            else:
+                command, *arguments = _words(server)
+                where = {"command": command, "args": arguments}
+            await registry.load("mcp", namespace=_namespace(server, taken), **where)
+
+    def arguments(self) -> list[str]:
+        """The options, as another process would be given them."""
+        words = [word for spec in self.openapi for word in ("--openapi", _absolute(spec))]
+        words += [word for server in self.mcp_servers for word in ("--mcp-server", server)]
+        return words + ([] if self.base_url is None else ["--base-url", self.base_url])
+
+
+def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The callback of ``--header K=V``; ``${NAME}`` in a value is taken from the environment."""
+    pairs = []
+    for value in values:
+        name, separator, text = value.partition("=")
+        if not separator or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            # The value is not quoted: it may be a secret.
+            raise click.BadParameter("expected NAME=VALUE, such as 'Authorization=Bearer ${TOKEN}'")
+        try:
+            pairs.append((name, Template(text).substitute(os.environ)))
+        except (KeyError, ValueError) as error:
+            reason = f"the environment variable {error} is not set" if isinstance(error, KeyError) else "a lone $"
+            raise click.BadParameter(f"{name}: {reason}; $$ stands for $") from None
+    return tuple(pairs)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"--mcp-server: the command cannot be read: {error}") from None
+    if not words:
+        raise ConfigError("--mcp-server: expected a command or a URL, got nothing")
+    return words
+
+
+def _absolute(spec: str) -> str:
+    return spec if _URL.match(spec) else str(Path(spec).expanduser().absolute())
+
+
+_DULL = {"openapi", "swagger", "index", "api", "spec", "schema", "mcp", "json", "yaml", "latest", ""}
+
+
+def _namespace(where: str, taken: set[str]) -> str:
+    """A namespace after what is named: the first telling word of the file, package or host."""
+    if _URL.match(where):
+        parts = urlsplit(where)
+        last = re.sub(r"\.\w+$", "", parts.path.rstrip("/").rpartition("/")[2])
+        host = [part for part in (parts.hostname or "").split(".") if part not in ("www", "api", "localhost")]
+        words = [last, *([] if re.fullmatch(r"[\d.:]+", parts.hostname or "") else host)]
+    else:
+        last = where.split()[-1] if " " in where else where
+        named = [word for word in where.split()[1:] if not word.startswith("-")] or [last]
+        words = [re.sub(r"\.\w+$", "", named[0].rstrip("/").rpartition("/")[2])]
+    words = [re.sub(r"[^A-Za-z0-9_]+", "-", word).strip("-").lower() for word in words]
+    words = [re.sub(r"^(mcp-)?(server-)?|(-mcp)?(-server)?$", "", word) for word in words]
+    name = base = next((word for word in words if word not in _DULL), "mcp" if " " in where else "api")
+    number = 2
+    while name in taken:
+        name, number = f"{base}{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def adhoc_options(command: Any) -> Any:
+    """``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
+    for option in reversed(
+        (
+            click.option(
+                "--openapi", multiple=True, metavar="URL|PATH", help="Serve the API of this OpenAPI document."
+            ),
+            click.option("--base-url", metavar="URL", help="Where that API is, if the document does not say."),
+            click.option(
+                "--header",
+                "headers",
+                multiple=True,
+                metavar="NAME=VALUE",
+                callback=header_pair,
+                help="Send this header to it; ${NAME} is taken from the environment.",
+            ),
+            click.option(
+                "--mcp-server", "mcp_servers", multiple=True, metavar="COMMAND|URL", help="Serve this MCP server."
+            ),
+        )
+    ):
+        command = option(command)
+    return command

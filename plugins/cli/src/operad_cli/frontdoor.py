@@ -1,0 +1,309 @@
+"""What ``operad serve`` serves: decided first, then loaded, then served until a signal comes, then drained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from operad import CallHandler, ConfigError, OperationRegistry
+from operad.auth import Authenticator, HostRules, JWTOptions, TokenRecord, authenticator_from
+from operad.plugin import Server, check_options
+from operad_cli import render
+from operad_cli.composition import Composition, Mounted
+from operad_cli.listening import Address, listen, parse_address, serving, url_of
+from operad_cli.serving import transport_of, until_stopped, without_password
+
+
+@attrs.frozen(kw_only=True)
+class ServeOptions:
+    """The table ``[serve]``."""
+
+    http: str | None = None
+    """``HOST:PORT`` for all servers that have an application."""
+    mcp: Literal["stdio"] | None = None
+    """``"stdio"``: MCP on standard streams."""
+    health: str | None = None
+    """``HOST:PORT`` where ``/health`` is alone."""
+    explorer: bool = True
+    title: str | None = None
+    timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
+    """Seconds for one call; ``None``: what each server takes by itself."""
+    max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.gt(0))
+    """The largest request body, in bytes."""
+    drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
+    """Seconds that running calls get after a signal."""
+    allowed_hosts: list[str] = attrs.field(factory=list)
+    allowed_origins: list[str] = attrs.field(factory=list)
+    proxy_headers: bool = False
+    """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine are believed."""
+    root_path: str = ""
+    """The path that a proxy takes off."""
+    authenticate: str | None = None
+    """``module:name`` or ``file.py:name`` of an authenticator."""
+    jwt: JWTOptions | None = None
+    tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
+    tokens_file: str | None = None
+
+    def authenticator(self, base_dir: Path) -> Authenticator | None:
+        """Who is asked who calls. Raises `ConfigError`."""
+        return authenticator_from(
+            authenticate=self.authenticate,
+            jwt=self.jwt,
+            tokens=self.tokens,
+            tokens_file=self.tokens_file,
+            base_dir=base_dir,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What is served, where."""
+
+    options: ServeOptions
+    http: Address | None = None
+    is_stdio: bool = False
+    transport: str | None = None
+    """A URL; with ``has_transport`` and without a URL: what ``[transport]`` says."""
+    has_transport: bool = False
+    health: Address | None = None
+    identity: Any = None
+    base_dir: Path = Path()
+    mask_errors: bool = True
+    servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """Options of servers that the command line decides, by their names."""
+
+
+def plan_of(
+    registry: OperationRegistry,
+    *,
+    http: Address | None,
+    mcp: str | None,
+    transport: str | None,
+    health: Address | None,
+    identity: Any,
+    base_dir: Path,
+    mask_errors: bool,
+    servers: Mapping[str, Mapping[str, Any]],
+) -> Plan:
+    """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
+    names = registry.plugins.servers
+    for name, value in registry.configured_values("serve").items():
+        if isinstance(value, Mapping) and name not in names and name != "jwt":
+            registry.plugins.server(name)  # raises, and names what to install
+    options = registry.configured("serve", ServeOptions, but=names.keys())
+    is_stdio, has_transport = mcp == "stdio", transport is not None
+    if http is None and not is_stdio and not has_transport:
+        http = None if options.http is None else parse_address(options.http)
+        is_stdio = options.mcp == "stdio"
+        has_transport = "url" in registry.transport_options
+    if http is None and not is_stdio and not has_transport:
+        raise ConfigError(
+            "nothing says where to serve: --http 127.0.0.1:8000, --mcp stdio, --transport ws://127.0.0.1:8765, "
+            "or [serve] and [transport] of the configuration"
+        )
+    if health is None and options.health is not None:
+        health = parse_address(options.health)
+    if is_stdio:
+        registry.plugins.server("mcp")
+    return Plan(
+        options=options,
+        http=http,
+        is_stdio=is_stdio,
+        transport=transport,
+        has_transport=has_transport,
+        health=health,
+        identity=identity,
+        base_dir=base_dir,
+        mask_errors=mask_errors,
+        servers=servers,
+    )
+
+
+class FrontDoor:
+    """The servers of a plan, for one registry whose sources are loaded.
+
+    Args:
+        registry: what is served.
+        plan: where.
+    """
+
+    def __init__(self, registry: OperationRegistry, plan: Plan) -> None:
+        self._registry = registry
+        self._plan = plan
+        self._authenticate = plan.options.authenticator(plan.base_dir)
+        self._is_draining = False
+        self._drains: list[Callable[[float], Any]] = []
+        self.url: str | None = None
+        """Where HTTP is served, once it is."""
+        self.has_explorer = False
+        self.has_mcp = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[asyncio.Event]:
+        """Serve; leaving drains. The event is set when standard input, the only thing served, has ended."""
+        plan = self._plan
+        ended = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            if plan.http is not None:
+                await self._open_http(stack, plan.http)
+            if plan.health is not None:
+                bound = stack.enter_context(listen(plan.health, is_guarded=True, option="--health"))
+                await stack.enter_async_context(serving(self._health, bound))
+            if plan.has_transport:
+                await self._open_transport(stack)
+            if plan.is_stdio:
+                only = plan.http is None and not plan.has_transport
+                await stack.enter_async_context(self._stdio(ended if only else asyncio.Event()))
+            try:
+                yield ended
+            finally:
+                self._is_draining = True
+                await asyncio.gather(*(drain(plan.options.drain_timeout) for drain in self._drains))
+
+    async def _open_http(self, stack: AsyncExitStack, address: Address) -> None:
+        plan = self._plan
+        options = plan.options
+        mounted = [
+            Mounted(server.name, server.mount, server.app(self._registry, self._config_of(server)))
+            for server in self._registry.plugins.servers.values()
+            if server.app is not None
+        ]
+        if not mounted:
+            raise ConfigError(
+                "no plugin serves over HTTP; install one: pip install 'operad-openapi[serve]' or operad-mcp"
+            )
+        rules = HostRules(options.allowed_hosts, options.allowed_origins)
+        composition = Composition(mounted, rules, self._authenticate)
+        bound = stack.enter_context(listen(address, is_guarded=self._authenticate is not None, option="--http"))
+        await stack.enter_async_context(
+            serving(composition, bound, proxy_headers=options.proxy_headers, root_path=options.root_path)
+        )
+        await stack.enter_async_context(composition.running())
+        self._drains.append(composition.drain)
+        self.url = url_of(bound)
+        self.has_explorer = options.explorer and any(each.mount == "/" for each in mounted)
+        self.has_mcp = any(each.name == "mcp" for each in mounted)
+
+    def _config_of(self, server: Server) -> Any:
+        """The options of a server: the command line's, its own table's, and ``[serve]``'s where names agree."""
+        plan, options = self._plan, self._plan.options
+        known = {field.alias for field in attrs.fields(server.config_type)}
+        shared: dict[str, Any] = {
+            "authenticate": self._authenticate,
+            "explorer": options.explorer,
+            "title": options.title,
+            "max_body": options.max_body,
+            "allowed_hosts": options.allowed_hosts,
+            "allowed_origins": options.allowed_origins,
+            "mask_errors": plan.mask_errors,
+        }
+        if options.timeout is not None:
+            shared["timeout"] = options.timeout
+        own = self._registry.configured_values(f"serve.{server.name}")
+        values = {
+            **{name: value for name, value in shared.items() if name in known},
+            **plan.servers.get(server.name, {}),
+            **own,
+        }
+        return check_options(values, server.config_type, where=f"serve.{server.name}")
+
+    async def _open_transport(self, stack: AsyncExitStack) -> None:
+        plan = self._plan
+        transport, url = transport_of(self._registry, plan.transport)
+        handler = await stack.enter_async_context(
+            CallHandler(self._registry, transport, identity=plan.identity, mask_errors=plan.mask_errors)
+        )
+        render.error_console().print(f"serving {handler.serving} operations on {without_password(url)}")
+
+    @asynccontextmanager
+    async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
+        """MCP on standard streams; ``ended`` is set at the end of stdin."""
+        server = self._registry.plugins.server("mcp")
+
+        async def serve() -> None:
+            try:
+                await server.serve(self._registry, self._config_of(server))
+            finally:
+                ended.set()
+
+        task = asyncio.get_running_loop().create_task(serve())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _health(self, scope: Any, receive: Any, send: Any) -> None:
+        """An ASGI application with ``/health`` alone."""
+        found = scope["type"] == "http" and scope["path"] == "/health"
+        status = 404 if not found else 503 if self._is_draining else 200
+        body = json.dumps({"status": "draining" if self._is_draining else "ok"} if found else {}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def serve(
+    registry: OperationRegistry, plan: Plan, load: Callable[[OperationRegistry], Any] | None = None
+) -> int:
+    """Load the sources, serve until a signal comes, drain; the exit code.
+
+    Args:
+        registry: not entered yet.
+        plan: what is served.
+        load: loads what the command line names.
+    """
+    console = render.error_console()
+    with until_stopped() as stopped, _stdout_kept(plan):
+        async with registry:
+            if load is not None:
+                await load(registry)
+            door = FrontDoor(registry, plan)
+            async with door.open() as ended:
+                for line in _greeting(door, plan, len(registry)):
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
+                await _first(stopped, ended)
+                if not ended.is_set():
+                    console.print("draining")
+            return render.report_failures(registry)
+
+
+@contextlib.contextmanager
+def _stdout_kept(plan: Plan) -> Iterator[None]:
+    """What prints while sources load goes to stderr, if stdout is for MCP alone."""
+    with contextlib.redirect_stdout(sys.stderr) if plan.is_stdio else contextlib.nullcontext():
+        yield
+
+
+def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
+    """What is served where, for people."""
+    lines = []
+    if door.url is not None:
+        lines.append(f"serving {count} operations on {door.url}; Ctrl-C ends it")
+        if door.has_explorer:
+            lines.append(f"  explorer       {door.url}/")
+        lines.append(f"  OpenAPI        {door.url}/openapi.json")
+        if door.has_mcp:
+            lines.append(f"  MCP            {door.url}/mcp")
+    if plan.is_stdio:
+        lines.append(f"serving {count} operations over MCP on standard streams")
+    return lines
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of some events."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
