@@ -107,7 +107,7 @@ def _namespace(where: str, taken: set[str]) -> str:
         named = [word for word in where.split()[1:] if not word.startswith("-")] or [last]
         words = [re.sub(r"\.\w+$", "", named[0].rstrip("/").rpartition("/")[2])]
     words = [re.sub(r"[^A-Za-z0-9_]+", "-", word).strip("-").lower() for word in words]
-    words = [re.sub(r"^(mcp-)?(server-)?|(-mcp)?(-server)?$", "", word) for word in words]
+    words = [re.sub(r"^(mcp[-_])?(server[-_])?|([-_]mcp)?([-_]server)?$", "", word) for word in words]
     name = base = next((word for word in words if word not in _DULL), "mcp" if " " in where else "api")
     number = 2
     while name in taken:

@@ -29,7 +29,7 @@ class ServeOptions:
     http: str | None = None
     """``HOST:PORT`` for all servers that have an application."""
     mcp: Literal["stdio"] | None = None
-    """``"stdio"``: MCP on standard streams."""
+    """``"stdio"``: MCP on standard streams; ``stdio = true`` in ``[serve.mcp]`` says the same."""
     health: str | None = None
     """``HOST:PORT`` where ``/health`` is alone."""
     explorer: bool = True
@@ -94,15 +94,14 @@ def plan_of(
     servers: Mapping[str, Mapping[str, Any]],
 ) -> Plan:
     """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
-    names = registry.plugins.servers
-    for name, value in registry.configured_values("serve").items():
-        if isinstance(value, Mapping) and name not in names and name != "jwt":
-            registry.plugins.server(name)  # raises, and names what to install
-    options = registry.configured("serve", ServeOptions, but=names.keys())
+    tables = _server_tables(registry)
+    for name in tables:
+        registry.plugins.server(name)  # or an error that names what to install
+    options = registry.configured("serve", ServeOptions, but=tables.keys())
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
         http = None if options.http is None else parse_address(options.http)
-        is_stdio = options.mcp == "stdio"
+        is_stdio = options.mcp == "stdio" or tables.get("mcp", {}).get("stdio") is True
         has_transport = "url" in registry.transport_options
     if http is None and not is_stdio and not has_transport:
         raise ConfigError(
@@ -127,6 +126,12 @@ def plan_of(
     )
 
 
+def _server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
+    """The tables ``[serve.<server>]``, by server."""
+    values = registry.configured_values("serve")
+    return {name: value for name, value in values.items() if isinstance(value, Mapping) and name != "jwt"}
+
+
 class FrontDoor:
     """The servers of a plan, for one registry whose sources are loaded.
 
@@ -143,6 +148,7 @@ class FrontDoor:
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None
         """Where HTTP is served, once it is."""
+        self.health_url: str | None = None
         self.has_explorer = False
         self.has_mcp = False
 
@@ -157,6 +163,7 @@ class FrontDoor:
             if plan.health is not None:
                 bound = stack.enter_context(listen(plan.health, is_guarded=True, option="--health"))
                 await stack.enter_async_context(serving(self._health, bound))
+                self.health_url = f"{url_of(bound)}/health"
             if plan.has_transport:
                 await self._open_transport(stack)
             if plan.is_stdio:
@@ -207,12 +214,13 @@ class FrontDoor:
         }
         if options.timeout is not None:
             shared["timeout"] = options.timeout
-        own = self._registry.configured_values(f"serve.{server.name}")
         values = {
             **{name: value for name, value in shared.items() if name in known},
             **plan.servers.get(server.name, {}),
-            **own,
+            **_server_tables(self._registry).get(server.name, {}),
         }
+        if server.name == "mcp":
+            values.pop("stdio", None)  # the command's own key, see `plan_of`
         return check_options(values, server.config_type, where=f"serve.{server.name}")
 
     async def _open_transport(self, stack: AsyncExitStack) -> None:
@@ -294,6 +302,8 @@ def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
         lines.append(f"  OpenAPI        {door.url}/openapi.json")
         if door.has_mcp:
             lines.append(f"  MCP            {door.url}/mcp")
+    if door.health_url is not None:
+        lines.append(f"  health         {door.health_url}")
     if plan.is_stdio:
         lines.append(f"serving {count} operations over MCP on standard streams")
     return lines

@@ -90,7 +90,13 @@ async def serving(
         def capture_signals(self) -> Iterator[None]:
             yield  # the command's own handlers drain before this server ends
 
-    options: dict[str, Any] = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False}
+    options: dict[str, Any] = {
+        "interface": "asgi3",
+        "lifespan": "off",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+    }
     server = _Server(
         uvicorn.Config(
             app,

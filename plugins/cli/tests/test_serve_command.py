@@ -1,0 +1,166 @@
+"""What `operad serve` and `operad mcp-config` refuse and print, before anything is served."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from operad import ConfigError, OperadError
+from operad.auth import HostRules
+from operad_cli.adhoc import _namespace
+from operad_cli.app import cli
+from operad_cli.composition import Composition, Mounted
+from operad_cli.listening import listen, parse_address
+
+LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
+
+
+def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, config: str = LOCAL) -> Result:
+    (folder / "operad.toml").write_text(config)
+    (folder / "ops.py").write_text("raise SystemError('sources were loaded')")
+    monkeypatch.chdir(folder)
+    return CliRunner().invoke(cli, [*arguments], catch_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "complaint"),
+    [
+        ([], LOCAL, "nothing says where to serve: --http"),
+        ([], LOCAL + '[serve]\nhttp = "here"\n', "expected HOST:PORT"),
+        ([], LOCAL + '[serve]\nhtpp = "127.0.0.1:1"\n', 'did you mean "http"'),
+        ([], LOCAL + "[serve.graphql]\nx = 1\n", "graphql"),
+        ([], LOCAL + '[serve]\nmcp = "http"\n', "serve.mcp"),
+        (
+            [],
+            LOCAL + '[serve]\nhttp = "127.0.0.1:0"\n[[serve.tokens]]\ntoken = "${UNSET_X}"\nid = "a"\n',
+            "UNSET_X",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
+    arguments: list[str], config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config)
+    assert isinstance(result.exception, OperadError), result.exception
+    assert complaint in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--http", "8000"], "expected HOST:PORT"),
+        (["--http", "127.0.0.1:99999"], "expected HOST:PORT"),
+        (["--header", "secretvalue"], "expected NAME=VALUE"),
+        (["--openapi", "http://x/", "--header", "X=${NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
+        (["--header", "X=1"], "--header goes with"),
+        (["--base-url", "http://x"], "--base-url goes with one --openapi"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
+    assert "secretvalue" not in result.output
+
+
+def test_an_address_for_others_needs_somebody_who_asks_who_calls() -> None:
+    with (
+        pytest.raises(ConfigError, match="nobody is asked who calls"),
+        listen(("0.0.0.0", 0), is_guarded=False, option="--http"),
+    ):
+        pass
+    with listen(("127.0.0.1", 0), is_guarded=False, option="--http") as bound:
+        bound.listen()
+        with (
+            pytest.raises(ConfigError, match="cannot listen on"),
+            listen(bound.getsockname()[:2], is_guarded=False, option="--http"),
+        ):
+            pass
+    if socket.has_ipv6:
+        assert parse_address("[::1]:80") == ("::1", 80)
+
+
+def test_two_servers_that_want_one_path_are_both_named() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match='"a" and "b" both want the path /mcp'):
+        Composition([Mounted("a", "/mcp", app), Mounted("b", "/mcp", app)], HostRules())
+
+
+async def test_a_server_that_does_not_start_is_named_with_its_reason() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no disk"})
+
+    with pytest.raises(ConfigError, match='the server "a" did not start: no disk'):
+        async with Composition([Mounted("a", "/", app)], HostRules()).running():
+            pass
+
+
+async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:
+    seen = []
+
+    async def full(scope: Any, receive: Any, send: Any) -> None:
+        for phase in ("startup", "shutdown"):
+            assert (await receive())["type"] == f"lifespan.{phase}"
+            seen.append(phase)
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    async def without(scope: Any, receive: Any, send: Any) -> None:
+        raise NotImplementedError
+
+    async with Composition([Mounted("a", "/a", full), Mounted("b", "/b", without)], HostRules()).running():
+        assert seen == ["startup"]
+    assert seen == ["startup", "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("where", "namespace"),
+    [
+        ("https://api.github.com/openapi.json", "github"),
+        ("./petstore3.json", "petstore3"),
+        ("http://127.0.0.1:80/openapi.json", "api"),
+        ("npx -y @modelcontextprotocol/server-filesystem .", "filesystem"),
+        ("python -m mcp_server_time --local-timezone UTC", "time"),
+        ("uvx mcp-server-git", "git"),
+        ("https://mcp.linear.app/mcp", "linear"),
+    ],
+)
+def test_a_source_without_a_name_is_called_after_what_it_is(where: str, namespace: str) -> None:
+    taken: set[str] = set()
+    assert _namespace(where, taken) == namespace
+    assert _namespace(where, taken) == f"{namespace}2"
+
+
+def test_the_entry_of_a_host_starts_this_environments_operad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "mcp-config", monkeypatch=monkeypatch)
+    entry = json.loads(result.output)["mcpServers"]["operad"]
+    assert Path(entry["command"]).is_absolute()
+    assert entry["args"][-5:] == ["serve", "--mcp", "stdio", "--config", str(tmp_path / "operad.toml")]
+    result = operad(tmp_path, "mcp-config", "--host", "vscode", "--openapi", "x.json", monkeypatch=monkeypatch)
+    entry = json.loads(result.output)["servers"]["operad"]
+    assert (entry["type"], entry["args"][-1]) == ("stdio", str(tmp_path / "x.json"))
+
+
+@pytest.mark.parametrize(
+    ("host", "entry"),
+    [
+        ("cursor", {"mcpServers": {"desk": {"url": "http://h/mcp"}}}),
+        ("vscode", {"servers": {"desk": {"type": "http", "url": "http://h/mcp"}}}),
+        ("claude", {"mcpServers": {"desk": {"command": "npx", "args": ["-y", "mcp-remote", "http://h/mcp"]}}}),
+    ],
+)
+def test_the_entry_of_a_server_that_runs_is_its_url_in_the_hosts_words(
+    host: str, entry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("mcp-config", "--host", host, "--name", "desk", "--url", "http://h/mcp")
+    assert json.loads(operad(tmp_path, *arguments, monkeypatch=monkeypatch).output) == entry

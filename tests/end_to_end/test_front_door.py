@@ -1,0 +1,222 @@
+"""``operad serve`` at every door at once, as other people's clients see it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+OPERAD = Path(sys.executable).with_name("operad")
+
+OPERATIONS = """
+import asyncio, os
+from operad import operation
+
+print("printed while it loads")
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int) -> int:
+    "Add two integers."
+    print("printed by a handler")
+    return a + b
+
+@operation(namespace="math", type="query", access_control={"required_scopes": ["admin"]})
+async def secret() -> int:
+    "Not for everybody."
+    return 42
+
+@operation(namespace="math", type="subscription")
+async def forever():
+    yield 1
+    await asyncio.sleep(60)
+"""
+CONFIGURATION = """
+[sources.local]
+type = "scanner"
+path = "ops.py"
+
+[serve]
+http = "127.0.0.1:0"
+drain_timeout = 5
+
+[[serve.tokens]]
+token = "${TOKEN}"
+id = "joe"
+scopes = ["admin"]
+
+[serve.mcp]
+name = "desk"
+"""
+TOKEN = "a-token-of-joe-12345"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text(CONFIGURATION)
+    return tmp_path
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, until: str = "/mcp", **env: str) -> AsyncIterator[Any]:
+    """``operad serve``, once it has said ``until``: its process, and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        OPERAD,
+        "serve",
+        *arguments,
+        cwd=folder,
+        env={**os.environ, "TOKEN": TOKEN, **env},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    said = ""
+    try:
+        async with asyncio.timeout(60):
+            while until not in said:
+                line = await process.stderr.readline()
+                assert line, said
+                said += line.decode()
+        yield process, said
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        assert process.stdin is not None
+        process.stdin.close()
+        rest = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
+        assert await asyncio.wait_for(process.wait(), 60) == 0, rest
+        assert TOKEN not in said + rest
+
+
+def url_in(said: str) -> str:
+    found = re.search(r"on (http://\S+?);", said)
+    assert found is not None, said
+    return found[1]
+
+
+async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sigterm(folder: Path) -> None:
+    from mcp import Client
+
+    async with (
+        running(folder, "--health", "127.0.0.1:0", until="/health") as (process, said),
+        aiohttp.ClientSession() as session,
+    ):
+        base = url_in(said)
+        health = re.search(r"health +(\S+)", said)
+        assert health is not None
+        for url in (health[1], f"{base}/health"):
+            async with session.get(url) as response:
+                assert await response.json() == {"status": "ok"}
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        async with session.get(f"{base}/operations/math.add?a=1&b=2") as response:
+            assert await response.json() == 3
+        for headers, status in (({}, 401), ({"Authorization": "Bearer wrong"}, 401), (bearer, 200)):
+            async with session.get(f"{base}/operations/math.secret", headers=headers) as response:
+                assert response.status == status
+                assert status == 200 or response.headers["WWW-Authenticate"].startswith("Bearer")
+            async with session.get(f"{base}/openapi.json", headers=headers) as response:
+                seen = "math.secret" in await response.text()
+                assert seen is (status == 200)
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            for path in ("/operations/math.add?a=1&b=2", "/mcp", "/openapi.json"):
+                async with session.get(base + path, headers=headers) as response:
+                    assert response.status in (403, 421), (headers, path)
+        async with Client(f"{base}/mcp") as client:
+            tools = await client.list_tools()
+            assert [tool.name for tool in tools.tools] == ["math_add", "math_forever"]
+            assert (await client.call_tool("math_add", {"a": 1, "b": 2})).structured_content == 3
+        async with session.get(f"{base}/operations/math.forever") as stream:
+            assert await stream.content.readuntil(b"\n\n") == b"id: 1\ndata: 1\n\n"
+            process.send_signal(signal.SIGTERM)
+            last = (await stream.content.read()).decode()
+            assert last.startswith("event: operad.error\n")
+            assert "the server is stopping" in last
+        assert (
+            await process.stdout.read() == b"printed while it loads\nprinted by a handler\nprinted by a handler\n"
+        )
+
+
+async def test_on_standard_streams_nothing_but_mcp_is_written_and_the_end_of_stdin_is_the_end(
+    folder: Path,
+) -> None:
+    def request(method: str, number: int, **params: Any) -> bytes:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}
+        return json.dumps(message).encode() + b"\n"
+
+    async with running(folder, "--mcp", "stdio", until="standard streams") as (process, said):
+        assert "printed while it loads" in said
+        process.stdin.write(request("tools/list", 1))
+        process.stdin.write(request("tools/call", 2, name="math_add", arguments={"a": 1, "b": 2}))
+        await process.stdin.drain()
+        answers = {}
+        for _ in range(2):
+            answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            answers[answer["id"]] = answer["result"]
+        assert [tool["name"] for tool in answers[1]["tools"]] == ["math_add", "math_forever"]
+        assert answers[2]["structuredContent"] == 3
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await process.stdout.read() == b""
+
+
+async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_configuration(tmp_path: Path) -> None:
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/openapi.json":
+            get = {"operationId": "getBook", "responses": {"200": {"description": "A book."}}}
+            return web.json_response(
+                {"openapi": "3.1.0", "info": {"title": "B", "version": "1"}, "paths": {"/book": {"get": get}}}
+            )
+        seen.append((request.path, request.headers.get("X-Key")))
+        return web.json_response({"title": "Solaris"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        arguments = ("--http", "127.0.0.1:0", "--openapi", f"{upstream}/openapi.json", "--base-url", f"{upstream}")
+        server = ("--mcp-server", f"{sys.executable} -m mcp_server_time --local-timezone UTC")
+        header = ("--header", "X-Key=${KEY_OF_THE_SHOP}")
+        async with (
+            running(tmp_path, *arguments, *server, *header, KEY_OF_THE_SHOP="k-1") as (_, said),
+            aiohttp.ClientSession() as session,
+        ):
+            base = url_in(said)
+            async with session.get(f"{base}/openapi.json") as response:
+                paths = list((await response.json())["paths"])
+            assert paths == [
+                "/operations/api.getBook",
+                "/operations/time.convert_time",
+                "/operations/time.get_current_time",
+            ]
+            async with session.get(f"{base}/operations/api.getBook") as response:
+                assert await response.json() == {"title": "Solaris"}
+                assert response.headers["Operad-Source"] == "http"
+            async with session.post(
+                f"{base}/operations/time.get_current_time", json={"timezone": "UTC"}
+            ) as response:
+                assert (await response.json())["timezone"] == "UTC"
+    finally:
+        await runner.cleanup()
+    assert seen == [("/book", "k-1")]
