@@ -177,7 +177,7 @@ async def idle_bytes() -> float:
             task.cancel()
         await asyncio.wait(tasks)
         del tasks
-        calls._orphans.clear()
+        calls._requests.orphans.clear()
 
         async def bare() -> None:
             future = asyncio.get_running_loop().create_future()

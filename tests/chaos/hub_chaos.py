@@ -247,7 +247,7 @@ class Chaos:
                         await self.one_call(calls, number)
                         if self.outcomes.total() % 100 == 0:
                             self.memory.append(psutil.Process().memory_info().rss)
-                        if not calls._up.is_set():  # a caller that is told so does not hammer
+                        if not calls._requests.up.is_set():  # a caller that is told so does not hammer
                             await asyncio.sleep(0.05)
 
                 await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))

@@ -37,6 +37,9 @@ REGISTERED = "link.registered"
 """The answer to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
 registers again by itself after a break passes the answer on: what is refused is not served until a later one."""
 
+DISCOVER = "operad.discover"
+"""The question to everybody who serves: the one operation that runs when it is put to ``all:``."""
+
 MAX_ID_LENGTH = 512
 """The longest request id that is accepted, in characters."""
 
@@ -101,14 +104,22 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "timeoutMs": {"type": "number", "minimum": 0},
                 "replyTo": _TEXT,
                 "credit": {"type": "integer", "minimum": 1},
+                "creditBytes": _COUNT,
+                "sentBytes": _COUNT,
                 "traceparent": _TEXT,
+                "tracestate": _TEXT,
+                "delegation": {"type": "string", "description": "a compact JWS, RFC 7515"},
             },
         ),
-        RESPONDED: _event_schema(RESPONDED, {"output": _ENVELOPE}, {"seq": _COUNT, "replyTo": _TEXT}),
+        RESPONDED: _event_schema(
+            RESPONDED, {"output": _ENVELOPE}, {"seq": _COUNT, "replyTo": _TEXT, "sentBytes": _COUNT}
+        ),
         ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
         ABORTED: _event_schema(ABORTED, {}, {"replyTo": _TEXT}),
         COMPLETED: _event_schema(COMPLETED, {"count": _COUNT}, {}),
-        CREDIT: _event_schema(CREDIT, {"total": _COUNT}, {"replyTo": _TEXT}),
+        CREDIT: _event_schema(
+            CREDIT, {"total": _COUNT}, {"totalBytes": _COUNT, "wantsBytes": _COUNT, "replyTo": _TEXT}
+        ),
     }
 )
 """The JSON Schema of each event, by type; read-only."""
@@ -139,12 +150,41 @@ _decoder = msgspec.json.Decoder()
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
+class Encoded(Event):
+    """An event and its JSON: who counts bytes has encoded it already. `encode` does not do so again."""
+
+    __slots__ = ("_data", "_size")
+
+    def __init__(self, event: Event, data: bytes) -> None:
+        super().__init__(event)
+        self._data = data
+        self._size = len(event), len(event["payload"])
+
+    @property
+    def data(self) -> bytes | None:
+        """The JSON; ``None`` if a link has put something into the event since, or taken it out."""
+        return self._data if self._size == (len(self), len(self["payload"])) else None
+
+
+def encoded(event: Event) -> Encoded:
+    """The event with its JSON. Raises as `encode`."""
+    return Encoded(event, encode(event))
+
+
+def with_sent_bytes(event: Event, data: bytes, count: int) -> Encoded:
+    """The event with ``payload.sentBytes``, which is the last thing in its JSON; ``data`` is the JSON without."""
+    event["payload"]["sentBytes"] = count
+    return Encoded(event, b'%b,"sentBytes":%d}}' % (data[:-2], count))
+
+
 def encode(event: Event) -> bytes:
     """The JSON form of an event that this process made; an envelope in ``payload.output`` is converted.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
     """
+    if type(event) is Encoded and (data := event.data) is not None:
+        return data
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):

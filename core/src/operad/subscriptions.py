@@ -48,6 +48,11 @@ class Subscription(AsyncIterator[Envelope]):
         self._reader_gone: asyncio.Future[None] | None = None
         """Set while `aclose` waits for the reader to leave the generator; also the mark that it was told to."""
 
+    @property
+    def items(self) -> AsyncGenerator[Envelope, None]:
+        """What feeds it, past the guards of the subscription: for one who is its only reader."""
+        return self._items
+
     def __aiter__(self) -> AsyncIterator[Envelope]:  # noqa: PYI034  # see below: deliberately not self
         # The loop alone holds this iterator: when the loop is left, it goes, and closes the stream.
         return _Loop(self)

@@ -76,6 +76,10 @@ class Delivery:
     """The identity of the peer that the transport authenticated."""
     redelivered: bool = False
     """Whether the event may have been delivered before."""
+    to: str | None = None
+    """The address to which it came (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``); ``None``: the transport does
+    not tell, and looks itself that a request comes to the address of its operation, and through ``all:`` only as
+    ``operad.discover``."""
     done: Callable[[], None] | None = None
     """Call it when the work that a request asked for has ended; set by transports that acknowledge."""
 

@@ -97,7 +97,7 @@ class CallMapModel(RuleBasedStateMachine):
             return
         server = self.servers.pop(number)
         if not politely:
-            self.run(server.handler._link.close())
+            self.run(server.handler.link.close())
         self.run(server.handler.aclose())
         self.settle()
         assert not server.running

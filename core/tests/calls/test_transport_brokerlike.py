@@ -17,7 +17,7 @@ from operad import (
     OperationSpec,
     PendingRequestMap,
 )
-from operad.calls import InProcessTransport, serving, upkeep
+from operad.calls import InProcessTransport, pending, served
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
 from operad.transports import Capabilities, Delivery
@@ -33,7 +33,7 @@ class BrokerLike:
     async def open(self, on_event, on_link):
         def without_sender(event, delivery):
             if event["type"] != LOST:
-                on_event(event, Delivery())
+                on_event(event, Delivery(to=delivery.to))
 
         return BrokerLink(await self.bus.open(without_sender, on_link))
 
@@ -82,7 +82,7 @@ async def test_an_abort_waits_for_the_handlers_address():
 
 async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
     """A caller that gives up on requests nobody ever answers does not remember all of them."""
-    monkeypatch.setattr(upkeep, "_MAX_ORPHANS", 3)
+    monkeypatch.setattr(pending, "MAX_ORPHANS", 3)
     transport = BrokerLike()
     async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
         await server.link.register("op:t.op")
@@ -91,7 +91,7 @@ async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert list(calls._orphans) == [request["requestId"] for request in requests[3:]]
+        assert list(calls._requests.orphans) == [request["requestId"] for request in requests[3:]]
 
 
 async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
@@ -107,7 +107,7 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         await handler.open()
         stream = calls.subscribe("t.quiet")
         assert (await anext(stream)).data == 1
-        handler._announces = False  # as good as dead: it renews nothing, and says so to nobody
+        handler._served.announces = False  # as good as dead: it renews nothing, and says so to nobody
         try:
             with pytest.raises(CallError) as caught:
                 async with asyncio.timeout(10):
@@ -121,7 +121,7 @@ async def test_renewing_a_stream_that_is_not_there_is_answered():
     """A handler that was restarted tells a consumer that its stream is gone."""
     transport = BrokerLike()
     async with CallHandler(OperationRegistry(), transport) as handler, Participant.open(transport) as caller:
-        to = handler._link.inbox
+        to = handler.link.inbox
         await caller.send(to, "call.credit", requestId="old", total=100, replyTo=caller.link.inbox)
         (error,) = await caller.wait_for("call.error")
         assert (error["requestId"], error["code"]) == ("old", ErrorCode.UNAVAILABLE)
@@ -180,14 +180,14 @@ def asked_of(handler, caller, request_id, **fields):
 
 async def test_the_requests_that_are_remembered_are_bounded(monkeypatch):
     """A flood of requests does not fill the memory; the last ones are known still."""
-    monkeypatch.setattr(serving, "_MAX_RECENT", 3)
+    monkeypatch.setattr(served, "MAX_RECENT", 3)
     transport = BrokerLike(redelivers=True)
     async with CallHandler(registry_of(read=("query", read)), transport) as handler:
         async with Participant.open(transport) as caller:
             for number in range(6):
                 asked_of(handler, caller, str(number))
             await caller.wait_for("call.responded", 6)
-            assert [request_id for _, request_id in handler._recent] == ["3", "4", "5"]
+            assert [request_id for _, request_id in handler._served.recent] == ["3", "4", "5"]
 
 
 async def test_a_request_is_remembered_until_its_deadline():
@@ -199,9 +199,9 @@ async def test_a_request_is_remembered_until_its_deadline():
             asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
             await caller.wait_for("call.responded", 2)
             async with asyncio.timeout(5):
-                while len(handler._recent) == 2:
+                while len(handler._served.recent) == 2:
                     await asyncio.sleep(0.01)
-            assert [request_id for _, request_id in handler._recent] == ["later"]
+            assert [request_id for _, request_id in handler._served.recent] == ["later"]
 
 
 async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_duration():

@@ -204,7 +204,7 @@ async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
         await stored.until_count(1)
         stored.server.kill()
         async with asyncio.timeout(10):
-            while calls._up.is_set() or handler._link._can_send():  # type: ignore[union-attr]  # a NATSLink
+            while calls._requests.up.is_set() or handler._link._can_send():  # type: ignore[union-attr]  # a NATSLink
                 await asyncio.sleep(0.01)
         work.gate.set()
         async with asyncio.timeout(10):
@@ -252,7 +252,7 @@ async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored
                 else:
                     break
         async with asyncio.timeout(15):
-            await calls._up.wait()
+            await calls._requests.up.wait()
         assert (await calls.call("work.put", {"n": 1})).data == 1
 
 

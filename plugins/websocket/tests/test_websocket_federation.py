@@ -172,7 +172,7 @@ async def test_what_came_from_a_peer_is_not_served_on():
             async with CallHandler(here_of(session), transport) as second:
                 assert (await calls.call(f"operad.list.{second.instance}")).data["operations"] == []
             async with CallHandler(here_of(session), InProcessTransport(), reexport=True) as third:
-                assert "math.add" in third._registrations
+                assert "math.add" in third._following
 
 
 @pytest.mark.parametrize(

@@ -10,33 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from operad.calls.byhand import IncomingRequest
+    from operad.calls.handler import CallHandler
+    from operad.calls.identity import Verifier
     from operad.calls.inprocess import InProcessTransport
     from operad.calls.map import PendingRequestMap
     from operad.calls.remote import RemoteSession, from_remote
-    from operad.calls.serving import CallHandler, Verifier
+    from operad.calls.settings import CallSettings
+    from operad.calls.tap import Passed, tap
     from operad.protocol import CallEventMap
 
 __all__ = [
     "CallEventMap",
     "CallHandler",
+    "CallSettings",
     "InProcessTransport",
     "IncomingRequest",
+    "Passed",
     "PendingRequestMap",
     "RemoteSession",
     "Verifier",
     "from_remote",
+    "tap",
 ]
 
 # Lazily, because who finds plugins meets the source `remote` and needs no call map for it.
 _HOMES = {
     "CallEventMap": "operad.protocol",
-    "CallHandler": "operad.calls.serving",
+    "CallHandler": "operad.calls.handler",
+    "CallSettings": "operad.calls.settings",
     "InProcessTransport": "operad.calls.inprocess",
     "IncomingRequest": "operad.calls.byhand",
+    "Passed": "operad.calls.tap",
     "PendingRequestMap": "operad.calls.map",
     "RemoteSession": "operad.calls.remote",
-    "Verifier": "operad.calls.serving",
+    "Verifier": "operad.calls.identity",
     "from_remote": "operad.calls.remote",
+    "tap": "operad.calls.tap",
 }
 
 

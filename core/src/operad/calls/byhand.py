@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import attrs
 
 from operad import protocol
 from operad.access import Identity
+from operad.calls.answers import Answers, aborted, completed, responded, too_large
+from operad.calls.requests import timed_out, wake
+from operad.calls.served import Served, ServedRequests
+from operad.calls.settings import CallSettings
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode
-from operad.transports import Delivery, Event, Link, PayloadTooLargeError
+from operad.errors import CallError
+from operad.transports import Delivery, Event, Link, PayloadTooLargeError, Registration, Transport
 
 logger = logging.getLogger("operad.calls")
-
-_LATEST = 1e15
-"""Epoch ms: what lies beyond is no deadline, and may be more than a float holds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +34,7 @@ class IncomingRequest:
     identity: Identity | None
     """Whom the transport authenticated."""
     deadline: float | None
-    """Epoch ms."""
+    """Epoch ms; then it ends by itself."""
     is_subscription: bool
     """Whether more than one answer may follow, and `PendingRequestMap.complete` has to."""
 
@@ -41,155 +43,203 @@ OnRequest = Callable[[IncomingRequest], None]
 """Takes a request, at once and without waiting."""
 
 
-class _Served:
-    __slots__ = ("done", "peer", "peer_id", "sent", "total", "waiter")
-
-    def __init__(self, peer: str, peer_id: str, total: int | None, done: Callable[[], None] | None) -> None:
-        self.peer = peer
-        self.peer_id = peer_id
-        self.total = total
-        self.done = done
-        self.sent = 0
-        self.waiter: asyncio.Future[None] | None = None
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-
-class Incoming:
+class ByHand:
     """The requests of a link that are served by hand.
 
     Args:
         on_request: takes each of them.
-        limit: how many may be under way; more are dropped, and end at their callers' deadlines.
+        transport: the link's.
+        settings: the bounds.
     """
 
-    def __init__(self, on_request: OnRequest, limit: int) -> None:
+    def __init__(self, on_request: OnRequest, transport: Transport, settings: CallSettings) -> None:
         self._on_request = on_request
-        self._limit = limit
-        self._served: dict[str, _Served] = {}
-        self._ids: dict[tuple[str, str], str] = {}
+        self._answers = Answers()
+        self._served = ServedRequests(
+            transport.capabilities, settings, refuse=self._refuse, ended=self._ended, notice=self._notice
+        )
+        self._requests: dict[str, Served] = {}
+        """Requests by this link's own names for them."""
+        self._names: dict[tuple[str, str], str] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._idempotent: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def __len__(self) -> int:
-        return len(self._served)
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._requests
 
-    def on_event(self, event: Event, delivery: Delivery) -> bool:
+    def start(self, link: Link) -> None:
+        """Serve on this link."""
+        self._answers.link = link
+        self._served.start()
+
+    async def stop(self) -> None:
+        """Forget all requests: the link is closed."""
+        self._served.stop()
+        self.lost()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._answers.link = None
+
+    def lost(self) -> None:
+        """Forget all requests: their callers are told by the transport, or run into their deadlines."""
+        for served in list(self._requests.values()):
+            self._finish(served)
+
+    async def serve(self, operation_id: str, group: str, *, idempotent: bool) -> Registration:
+        """See `PendingRequestMap.serve`."""
+        link = self._answers.link
+        assert link is not None
+        if idempotent:
+            self._idempotent.add(operation_id)
+        return await link.register(f"op:{operation_id}", group)
+
+    # --- what comes in ---------------------------------------------------------------------------
+
+    def on_event(self, type_: str, payload: dict[str, Any], delivery: Delivery) -> bool:
         """Take an event, if it is about one of these requests."""
-        type_, payload = event["type"], event["payload"]
-        peer = delivery.peer if delivery.peer is not None else payload.get("replyTo")
-        peer_id = payload.get("requestId")
-        if not isinstance(peer, str) or not isinstance(peer_id, str):
-            return False
         if type_ == protocol.REQUESTED:
-            self._take(peer, peer_id, payload, delivery)
+            self._take(payload, delivery)
             return True
-        request_id = self._ids.get((peer, peer_id))
-        if request_id is None:
-            return False
-        served, total = self._served[request_id], payload.get("total")
         if type_ == protocol.ABORTED:
-            self._forget(request_id)
-        elif type_ == protocol.CREDIT and isinstance(total, int) and served.total is not None:
-            served.total = max(served.total, total)
-            served.wake()
-        return True
+            return self._served.on_abort(payload, delivery)
+        if type_ == protocol.CREDIT:
+            served = self._served.on_credit(payload, delivery)
+            if served is not None and served.total is not None and self._served.announces:
+                self._notice(served)
+            return served is not None
+        if type_ == protocol.LOST:
+            self._served.on_lost(payload.get("peer"))
+        return False
 
-    def _take(self, peer: str, peer_id: str, payload: dict[str, Any], delivery: Delivery) -> None:
-        operation_id, credit, deadline = payload.get("operationId"), payload.get("credit"), payload.get("deadline")
-        if not isinstance(operation_id, str) or (peer, peer_id) in self._ids or len(self._served) >= self._limit:
-            logger.warning("dropped a request for %s", operation_id)
-            if delivery.done is not None:
-                delivery.done()
+    def _take(self, payload: dict[str, Any], delivery: Delivery) -> None:
+        served = self._served.take(payload, delivery, lambda _: None, self._idempotent.__contains__)
+        if served is None:
             return
         # The callers choose their ids, and two may choose the same one.
-        request_id = peer_id if peer_id not in self._served else f"{peer_id} of {peer}"
-        total = credit if isinstance(credit, int) and credit > 0 else None
-        self._served[request_id] = _Served(peer, peer_id, total, delivery.done)
-        self._ids[peer, peer_id] = request_id
+        peer, name = served.key
+        if name in self._requests:
+            name = f"{name} of {peer}"
+        self._requests[name], self._names[served.key] = served, name
+        if served.deadline is not None:
+            delay = max(0.0, served.deadline / 1000 - time.time())
+            self._timers[name] = asyncio.get_running_loop().call_later(delay, self._expire, served)
         request = IncomingRequest(
-            request_id=request_id,
-            operation_id=operation_id,
+            request_id=name,
+            operation_id=served.operation_id,
             input=payload.get("input"),
             identity=delivery.identity,
-            deadline=float(deadline) if isinstance(deadline, (int, float)) and abs(deadline) < _LATEST else None,
-            is_subscription=total is not None,
+            deadline=served.deadline,
+            is_subscription=served.total is not None,
         )
         try:
             self._on_request(request)
         except Exception:
-            logger.exception("a request for %s could not be taken", operation_id)
+            logger.exception("a request for %s could not be taken", served.operation_id)
 
-    async def respond(
-        self,
-        link: Link,
-        request_id: str,
-        envelope: ResponseEnvelope[Any] | Mapping[str, Any],
-    ) -> None:
+    # --- what goes back --------------------------------------------------------------------------
+
+    async def respond(self, name: str, envelope: ResponseEnvelope[Any] | Mapping[str, Any]) -> None:
         """Answer a request, or send one item of its stream."""
         if not _is_envelope(envelope):
             raise TypeError(f"expected a response envelope, got {type(envelope).__name__}: see local_envelope()")
-        served = self._get(request_id)
-        while served.total is not None and served.sent >= served.total:
-            served.waiter = asyncio.get_running_loop().create_future()
-            await served.waiter
-            served = self._get(request_id)
-        payload: dict[str, Any] = {"requestId": served.peer_id, "output": envelope}
-        if served.total is not None:
-            payload.update(seq=served.sent, replyTo=link.inbox)
-            served.sent += 1
-        try:
-            await link.send(served.peer, {"type": protocol.RESPONDED, "id": "", "payload": payload})
-        except PayloadTooLargeError as error:
-            await self.emit_error(link, request_id, ErrorCode.PAYLOAD_TOO_LARGE, str(error), None)
-            raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, str(error)) from error
-        except CallError as error:
-            await self.emit_error(link, request_id, error.code, error.message, error.details)
-            raise
+        served = self._get(name)
         if served.total is None:
-            self._forget(request_id)
+            self._forget(served)  # the first answer counts, even if another one comes while it is sent
+            await self._send(served, responded(served, envelope))
+            self._served.finish(served)
+            return
+        if served.turn is None:
+            served.turn = asyncio.Lock()
+        async with served.turn:
+            while served.sent >= served.total:
+                self._get(name)
+                served.waiter = asyncio.get_running_loop().create_future()
+                await served.waiter
+            self._get(name)
+            event = responded(served, envelope)
+            event["payload"]["seq"] = served.sent
+            if served.sent == 0 and self._answers.link is not None:
+                event["payload"]["replyTo"] = self._answers.link.inbox
+            await self._send(served, event)
+            served.sent += 1
 
-    async def complete(self, link: Link, request_id: str) -> None:
+    async def _send(self, served: Served, event: Event) -> None:
+        try:
+            await self._answers.send(served, event)
+        except PayloadTooLargeError as error:
+            await self._fail(served, too_large(served, error))
+            raise too_large(served, error) from error
+        except CallError as error:
+            if not served.is_over:
+                await self._fail(served, error)
+            raise
+
+    async def complete(self, name: str) -> None:
         """End the stream of a request."""
-        served = self._get(request_id)
-        self._forget(request_id)
-        payload = {"requestId": served.peer_id, "count": served.sent}
-        await link.send(served.peer, {"type": protocol.COMPLETED, "id": "", "payload": payload})
+        served = self._get(name)
+        self._finish(served)
+        if self._answers.link is not None:
+            await self._answers.link.send(served.reply_to, completed(served))
 
-    async def emit_error(self, link: Link, request_id: str, code: str, message: str, details: Any) -> None:
+    async def emit_error(self, name: str, error: CallError) -> None:
         """End a request with an error."""
-        served = self._get(request_id)
-        self._forget(request_id)
-        error = CallError(code, message, details)  # makes the details fit for JSON
-        await link.send(served.peer, protocol.error_event(served.peer_id, code, message, error.details))
+        await self._fail(self._get(name), error)
 
-    async def abort(self, link: Link, request_id: str) -> None:
+    async def abort(self, name: str) -> None:
         """End a request without an answer."""
-        served = self._get(request_id)
-        self._forget(request_id)
-        payload = {"requestId": served.peer_id}
-        await link.send(served.peer, {"type": protocol.ABORTED, "id": "", "payload": payload})
+        served = self._get(name)
+        self._finish(served)
+        if self._answers.link is not None:
+            await self._answers.link.send(served.reply_to, aborted(served))
 
-    def clear(self) -> None:
-        """Forget all of them: the link is gone."""
-        for request_id in tuple(self._served):
-            self._forget(request_id)
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self._served
-
-    def _get(self, request_id: str) -> _Served:
-        served = self._served.get(request_id)
+    def _get(self, name: str) -> Served:
+        served = self._requests.get(name)
         if served is None:
-            raise LookupError(f'no request "{request_id}" of this link is under way')
+            raise LookupError(f'no request "{name}" of this link is under way')
         return served
 
-    def _forget(self, request_id: str) -> None:
-        served = self._served.pop(request_id)
-        del self._ids[served.peer, served.peer_id]
-        served.wake()
+    async def _fail(self, served: Served, error: CallError) -> None:
+        self._finish(served)
+        await self._answers.error(served.reply_to, served.request_id, error)
+
+    # --- their end -------------------------------------------------------------------------------
+
+    def _expire(self, served: Served) -> None:
+        assert served.deadline is not None
+        self._spawn(self._fail(served, timed_out(served.operation_id, served.deadline)))
+
+    def _finish(self, served: Served) -> None:
+        self._forget(served)
+        self._served.finish(served)
+        wake(served.waiter)
+
+    def _forget(self, served: Served) -> None:
+        """Its name means nothing any more."""
+        name = self._names.pop(served.key, None)
+        if name is not None:
+            del self._requests[name]
+            timer = self._timers.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _refuse(self, served: Served, error: CallError) -> None:
+        self._spawn(self._answers.error(served.reply_to, served.request_id, error))
         if served.done is not None:
             served.done()
+
+    def _ended(self, served: Served, error: CallError | None) -> None:
+        self._finish(served)
+        if error is not None:
+            self._spawn(self._answers.error(served.reply_to, served.request_id, error))
+
+    def _notice(self, served: Served) -> None:
+        self._spawn(self._answers.notice(served))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _is_envelope(value: object) -> bool:

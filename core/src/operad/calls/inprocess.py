@@ -18,6 +18,8 @@ from operad.transports import (
     PayloadTooLargeError,
 )
 
+_MAX_DELIVERIES = 4_096
+
 
 class InProcessTransport:
     """A bus within one process and one event loop; each object is a bus of its own.
@@ -68,7 +70,7 @@ class InProcessLink:
         self._on_event = on_event
         self._on_link = on_link
         self._topics: set[str] = set()
-        self._delivery = Delivery(self.inbox)
+        self._deliveries: dict[str, Delivery] = {}
         self._closed = False
 
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
@@ -102,8 +104,21 @@ class InProcessLink:
             if found is None:
                 raise NoRespondersError("the peer is gone")
             receiver = found
-        receiver._on_event(event, self._delivery)
+        receiver.deliver(event, self._delivery(to))
         return receiver.inbox
+
+    def _delivery(self, to: str) -> Delivery:
+        """How what this link sends to an address arrives: one object for each, of a few thousand."""
+        delivery = self._deliveries.get(to)
+        if delivery is None:
+            if len(self._deliveries) >= _MAX_DELIVERIES:
+                self._deliveries.clear()
+            delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
+        return delivery
+
+    def deliver(self, event: Event, delivery: Delivery) -> None:
+        """Give an event to whoever opened this link."""
+        self._on_event(event, delivery)
 
     def _broadcast(self, to: str, event: Event) -> None:
         members = tuple(self._bus._topics.get(to, ()))
@@ -111,7 +126,7 @@ class InProcessLink:
             payload: dict[str, Any] = {"requestId": event["payload"].get("requestId"), "count": len(members)}
             self._on_event({"type": protocol.COMPLETED, "id": "", "payload": payload}, Delivery())
         for member in members:
-            member._on_event(event, self._delivery)
+            member.deliver(event, self._delivery(to))
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more; there is nothing to flush."""
@@ -129,7 +144,7 @@ class InProcessLink:
         self._on_link("down", 1)
         lost: Event = {"type": protocol.LOST, "id": "", "payload": {"peer": self.inbox}}
         for link in tuple(self._bus._links.values()):
-            link._on_event(lost, Delivery())
+            link.deliver(lost, Delivery())
 
     def _unregister(self, topic: str) -> None:
         if topic in self._topics:

@@ -12,6 +12,7 @@ from operad.context import OperationContext
 from operad.errors import CallError, ErrorCode
 from operad.failures import operation_not_found
 from operad.operations import OperationSpec
+from operad.protocol import DISCOVER
 from operad.transports import Link, TransportError
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("operad.calls")
 
-DISCOVER, LIST, DESCRIBE = "operad.discover", "operad.list", "operad.describe"
+LIST, DESCRIBE = "operad.list", "operad.describe"
 CHANGED = "operad.changed"
 """The topic, and the type of the event, that tells that a handler serves other operations than before."""
 REMOTE = "operad.remote"
-"""In the metadata of a spec: the operation is served by a peer."""
+"""In the metadata of a spec: the operation is served by a peer; ``{instance, operationId, via}``."""
+MAX_VIA = 8
+"""How many handlers an operation may have come through."""
 
 _PAGE, _LARGEST_PAGE = 200, 1_000
 
@@ -48,7 +51,7 @@ class Listing:
     ) -> None:
         self._registry = registry
         self._is_served = is_served
-        self._instance = instance
+        self.instance = instance
         self.own: Mapping[str, Answer] = {
             f"{LIST}.{instance}": self._list,
             f"{DESCRIBE}.{instance}": self._describe,
@@ -72,7 +75,7 @@ class Listing:
                 logger.debug("%s is not served here: %s", address, error)
 
     def _discover(self, input: Any, context: OperationContext) -> dict[str, Any]:
-        return {"instance": self._instance}
+        return {"instance": self.instance}
 
     def _list(self, input: Any, context: OperationContext) -> dict[str, Any]:
         input = input if isinstance(input, dict) else {}
@@ -88,8 +91,22 @@ class Listing:
             if self._is_served(spec) and may_list(spec.access_control, context.identity):
                 if len(operations) == min(limit, _LARGEST_PAGE):
                     return {"operations": operations, "nextCursor": operations[-1]["id"]}
-                operations.append(spec.to_wire(schemas=False))
+                operations.append(self._wire(spec))
         return {"operations": operations}
+
+    def _wire(self, spec: OperationSpec) -> dict[str, Any]:
+        """A spec without schemas; of an operation of peers, with the handlers that it came through."""
+        wire = spec.to_wire(schemas=False)
+        if REMOTE in spec.metadata:
+            wire["via"] = [*self.way_of(spec), self.instance]
+        return wire
+
+    @staticmethod
+    def way_of(spec: OperationSpec) -> tuple[str, ...]:
+        """The handlers through which an operation of peers came here."""
+        remote = spec.metadata.get(REMOTE)
+        via = remote.get("via") if isinstance(remote, Mapping) else None
+        return tuple(item for item in via if isinstance(item, str)) if isinstance(via, (list, tuple)) else ()
 
     def _describe(self, input: Any, context: OperationContext) -> dict[str, Any]:
         operation_id = input.get("operationId") if isinstance(input, dict) else None

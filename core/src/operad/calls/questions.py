@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
+import time
 from typing import Any
 
 from operad import protocol
-from operad.calls.requests import Pending, request
-from operad.calls.upkeep import Upkeep
+from operad.calls.pending import PendingRequests
+from operad.calls.requests import Pending, Said, wake
 from operad.errors import CallError
 from operad.transports import NoRespondersError, TransportError
 
@@ -21,8 +21,8 @@ class Asked(Pending):
 
     __slots__ = ("answers", "expected", "refused", "waiter")
 
-    def __init__(self, operation_id: str) -> None:
-        super().__init__(operation_id)
+    def __init__(self, operation_id: str, request_id: str) -> None:
+        super().__init__(operation_id, request_id)
         self.answers: list[Any] = []
         self.expected: int | None = None
         self.refused = 0
@@ -30,44 +30,35 @@ class Asked(Pending):
 
     @property
     def complete(self) -> bool:
+        """Whether all whom the transport asked have answered."""
         return self.expected is not None and len(self.answers) + self.refused >= self.expected
 
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
     def fail(self, error: CallError) -> None:
-        self.expected = 0  # what has come is all that will
-        self.wake()
+        """See `Pending.fail`: what has come is all that will."""
+        self.expected = 0
+        wake(self.waiter)
 
 
-class Questions(Upkeep):
+class Questions:
     """Questions, and what comes in for them."""
 
-    async def ask_all(self, topic: str, operation_id: str, input: Any = None, *, wait: float = 0.5) -> list[Any]:
-        """Ask everybody who registered ``all:<topic>``, and collect the data of their answers.
+    def __init__(self, requests: PendingRequests) -> None:
+        self._requests = requests
 
-        Args:
-            topic: the topic.
-            operation_id: what is asked.
-            input: its input.
-            wait: seconds to wait for answers; over at once when the transport knows that all have answered.
-
-        Raises:
-            CallError: the question could not be sent.
-        """
-        link = self._admit()
-        request_id = self._new_id()
-        event = request(request_id, operation_id, input, None, None, None, link.inbox)
-        event["payload"]["timeoutMs"] = math.ceil(wait * 1000)
-        asked = Asked(operation_id)
-        self._pending[request_id] = asked
+    async def ask(self, topic: str, operation_id: str, input: Any, wait: float) -> list[Any]:
+        """See `PendingRequestMap.ask_all`."""
+        requests = self._requests
+        link = requests.admit()
+        said, now = Said(operation_id, input), time.time()
+        said.limit = (now + wait) * 1000
+        asked = Asked(operation_id, requests.new_id())
+        requests.table[asked.request_id] = asked
         try:
-            await link.send(f"all:{topic}", event)
-            limit = self._loop.time() + wait
-            while not asked.complete and (seconds := limit - self._loop.time()) > 0:
-                asked.waiter = self._loop.create_future()
-                timer = self._loop.call_later(seconds, asked.wake)
+            await link.send(f"all:{topic}", requests.event(said, asked.request_id, link, now))
+            limit = requests.loop.time() + wait
+            while not asked.complete and (seconds := limit - requests.loop.time()) > 0:
+                asked.waiter = requests.loop.create_future()
+                timer = requests.loop.call_later(seconds, wake, asked.waiter)
                 try:
                     await asked.waiter
                 finally:
@@ -75,22 +66,23 @@ class Questions(Upkeep):
         except NoRespondersError:
             return []
         except TransportError as error:
-            raise self._not_sent(error, operation_id) from error
+            raise requests.not_sent(error, operation_id) from error
         finally:
-            self._pending.pop(request_id, None)
+            requests.drop(asked)
             if not asked.complete:
                 asked.target = f"all:{topic}"
-                self._abort(request_id, asked, link)
+                requests.abort(asked)
         return asked.answers
 
-    def _on_asked(self, asked: Asked, type_: str, payload: dict[str, Any]) -> None:
+    def on_event(self, asked: Asked, type_: str, payload: dict[str, Any]) -> None:
+        """What comes in for a question."""
         if type_ == protocol.COMPLETED and type(payload.get("count")) is int:
             asked.expected = payload["count"]
         elif type_ == protocol.RESPONDED:
             try:
-                asked.answers.append(self._envelope(payload.get("output")).data)
+                asked.answers.append(self._requests.envelope(payload.get("output")).data)
             except CallError as error:
                 logger.warning("an answer to %s is unusable: %s", asked.operation_id, error)
         elif type_ == protocol.ERROR:
             asked.refused += 1
-        asked.wake()
+        wake(asked.waiter)

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import AsyncIterator
+from typing import Any
 
 import attrs
 
-from operad.calls.listing import CHANGED, DESCRIBE, DISCOVER, LIST, REMOTE
-from operad.calls.map import PendingRequestMap
+from operad.calls.listing import CHANGED, DESCRIBE, LIST
+from operad.calls.map import PendingRequestMap, Signer
+from operad.calls.offers import Offer, offer_of, operation_of, stricter
+from operad.calls.settings import CallSettings
+from operad.calls.tap import Passed, tap
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, OperadError, SourceError
 from operad.operations import Operation, OperationSpec, OperationType
-from operad.sources import SourceSession
-from operad.transports import Delivery, Event, LinkState, Transport, TransportError
-
-if TYPE_CHECKING:
-    from operad.sources import PluginsLike
+from operad.protocol import DISCOVER
+from operad.sources import PluginsLike, SourceSession
+from operad.transports import LinkState, Transport, TransportError
 
 logger = logging.getLogger("operad.calls")
 
-_SETTLE = 0.1
-"""Seconds to wait after a peer's change before asking again: changes come in flocks."""
+_SETTLE, _LONGEST_SETTLE = 0.1, 5.0
+"""Seconds to wait after a peer's change before asking again: changes come in flocks, and some peers never rest."""
+_DESCRIBING = 1.0
+"""Seconds that an instance has to describe an operation, before any other one is asked, and that one."""
+_DESCRIBE_AGAIN = 30.0
+"""Seconds for which an operation that nobody describes is called without its schemas."""
 _MAX_PAGES = 1_000
+_SHARE = 20
+"""Telling of a described operation costs time with their number: it takes at most a part in so many of it."""
 
 
 async def from_remote(
@@ -34,25 +42,32 @@ async def from_remote(
     *,
     plugins: PluginsLike | None = None,
     wait: float = 0.5,
-    timeout: float = 30.0,
+    timeout: float | None = None,
+    sign: Signer | None = None,
+    settings: CallSettings | None = None,
 ) -> RemoteSession:
     """Turn what the peers of a transport serve into operations here.
 
     The session follows the peers: its operations change when theirs do. Listed without schemas, an operation
     is described when it is first used. Access control is kept on both sides: peers list and run what this
-    process's own identity may call, and the registry checks its callers against the same requirements.
+    process's own identity may call, and the registry checks its callers against the same requirements. Peers are
+    believed about what they serve: where the transport knows who serves what, about nothing else; where it does
+    not and two of them disagree, the stricter one counts.
 
     Args:
         transport: where the peers are.
         namespace: put in front of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps them.
         plugins: whose envelope kinds answers may have.
         wait: seconds to wait for peers to answer, where the transport does not know how many there are.
-        timeout: seconds that a call may take if it does not say.
+        timeout: seconds that a call may take if it does not say; default 30.
+        sign: signs delegations, so that peers know on whose behalf a call is made; see `PendingRequestMap`.
+        settings: the bounds of the calls.
 
     Raises:
         SourceError: the transport cannot be reached.
     """
-    session = RemoteSession(transport, namespace, plugins, wait, timeout)
+    given = (settings or CallSettings()).but(timeout=timeout)
+    session = RemoteSession(transport, namespace, plugins, wait, given, sign)
     try:
         await session.open()
     except TransportError as error:
@@ -60,35 +75,43 @@ async def from_remote(
     return session
 
 
-@attrs.frozen
-class _Remote:
-    """An operation of a peer."""
-
-    instance: str
-    operation_id: str
-    described: bool = False
-
-
 class RemoteSession(SourceSession):
     """The operations of the peers of a transport, for as long as it is open."""
 
     def __init__(
-        self, transport: Transport, namespace: str | None, plugins: PluginsLike | None, wait: float, timeout: float
+        self,
+        transport: Transport,
+        namespace: str | None,
+        plugins: PluginsLike | None,
+        wait: float,
+        settings: CallSettings,
+        sign: Signer | None = None,
     ) -> None:
         super().__init__()
-        self._calls = _FollowingCalls(transport, self._changed_there, plugins=plugins, timeout=timeout)
+        tapped = tap(transport, self._see, self._see_link)
+        self._calls = PendingRequestMap(tapped, plugins=plugins, settings=settings, sign=sign)
         self._namespace = namespace
         self._wait = wait
-        self._remotes: dict[str, _Remote] = {}
+        self._listings: dict[str, dict[str, Offer]] = {}
+        """What each instance lists, by its own ids."""
+        self._offers: dict[str, Offer] = {}
+        """The offer that counts for each operation here."""
+        self._made: dict[str, Operation[..., Any]] = {}
+        self._undescribed: dict[str, float] = {}
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._asking: asyncio.Task[None] | None = None
-        self._again = False
+        self._changed: set[str | None] = set()
+        """Instances that have changed since they were asked; ``None``: nobody knows which."""
+        self._told, self._cost = 0.0, 0.0
+        self._telling: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
         """Connect, and learn what there is. Raises `TransportError`."""
         await self._calls.open()
         try:
-            await self._calls.follow()
+            link = self._calls.link
+            assert link is not None
+            await link.register(f"all:{CHANGED}")
             await self.refresh()
         except BaseException:
             await self._calls.aclose()
@@ -101,7 +124,11 @@ class RemoteSession(SourceSession):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if self._telling is not None:
+            self._telling.cancel()
         await self._calls.aclose()
+
+    # --- what there is ---------------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Ask all peers what they serve. Happens by itself when they change or come back."""
@@ -109,59 +136,103 @@ class RemoteSession(SourceSession):
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait)
         except CallError as error:
             raise TransportError(str(error)) from error
-        instances = [answer.get("instance") for answer in answers if isinstance(answer, dict)]
-        listings = await asyncio.gather(*(self._list(item) for item in instances if isinstance(item, str)))
-        found: dict[str, Operation[..., Any]] = {}
-        remotes: dict[str, _Remote] = {}
-        for instance, specs in listings:
-            for wire in specs:
-                operation = self._operation(instance, wire)
-                if operation is not None and operation.id not in found:
-                    found[operation.id] = operation
-                    remotes[operation.id] = _Remote(instance, wire["id"])
-        known = {operation.id: operation for operation in self.operations}
-        for operation_id, remote in remotes.items():
-            old = self._remotes.get(operation_id)
-            if old is not None and old.instance == remote.instance and old.described:
-                found[operation_id], remotes[operation_id] = known[operation_id], old
-        self._remotes = remotes
-        self.changed([operation for _, operation in sorted(found.items())])
+        found = {answer.get("instance") for answer in answers if isinstance(answer, dict)}
+        instances = [instance for instance in found if isinstance(instance, str)]
+        listings = await asyncio.gather(*(self._list(instance) for instance in instances))
+        self._listings = dict(zip(instances, listings, strict=True))
+        self._settle()
 
-    async def _list(self, instance: str) -> tuple[str, list[Mapping[str, Any]]]:
-        """All that one peer lists; nothing of a peer that fails."""
-        specs: list[Mapping[str, Any]] = []
+    async def _refresh_one(self, instance: str) -> None:
+        listing = await self._list(instance)
+        if listing:
+            self._listings[instance] = listing
+        else:
+            self._listings.pop(instance, None)
+
+    async def _list(self, instance: str) -> dict[str, Offer]:
+        """All that one peer lists, and serves; nothing of a peer that fails."""
+        offers: dict[str, Offer] = {}
         input: dict[str, Any] = {}
         try:
             for _ in range(_MAX_PAGES):
-                page = (await self._calls.call(f"{LIST}.{instance}", input, retry=True)).data
-                specs.extend(item for item in page["operations"] if isinstance(item, dict))
+                page = (await self._calls.call(f"{LIST}.{instance}", input, retry="unsent")).data
+                for wire in page["operations"]:
+                    offer = offer_of(instance, wire)
+                    if offer is not None:
+                        offers[offer.spec.id] = offer
                 if "nextCursor" not in page:
                     break
                 input = {"cursor": page["nextCursor"]}
-        except (CallError, KeyError, TypeError) as error:
-            logger.warning("peer %s does not list its operations: %s", instance, error)
-        return instance, specs
+            return await self._vouched(instance, offers)
+        except (CallError, TransportError, KeyError, TypeError) as error:
+            level = logging.DEBUG if isinstance(error, CallError) and error.ran is False else logging.WARNING
+            logger.log(level, "peer %s does not list its operations: %s", instance, error)
+            return {}
 
-    def _operation(self, instance: str, wire: Mapping[str, Any]) -> Operation[..., Any] | None:
-        try:
-            spec = OperationSpec.from_wire(wire)
-            metadata = {**spec.metadata, REMOTE: {"instance": instance, "operationId": spec.id}}
-            if self._namespace is None:
-                spec = attrs.evolve(spec, metadata=metadata)
+    async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
+        """Those that the instance serves, where the transport knows."""
+        served_by = getattr(self._calls.link, "served_by", None)
+        if served_by is None or not offers:
+            return offers
+        served = await served_by(instance, [f"op:{operation_id}" for operation_id in offers])
+        kept = {operation_id: offer for operation_id, offer in offers.items() if f"op:{operation_id}" in served}
+        if len(kept) < len(offers):
+            logger.warning("peer %s lists %d operations that it does not serve", instance, len(offers) - len(kept))
+        return kept
+
+    def _settle(self) -> None:
+        """Make the operations of what the instances list."""
+        offers: dict[str, Offer] = {}
+        for instance in sorted(self._listings):
+            for remote_id, offer in self._listings[instance].items():
+                held = offers.get(remote_id)
+                offers[remote_id] = offer if held is None else stricter(held, offer)
+        made: dict[str, Operation[..., Any]] = {}
+        kept: dict[str, Offer] = {}
+        for offer in offers.values():
+            spec = operation_of(offer, self._namespace)
+            if spec is None:
+                continue
+            old = self._offers.get(spec.id)
+            if old is not None and old.is_same(offer):
+                made[spec.id], kept[spec.id] = self._made[spec.id], old
             else:
-                spec = attrs.evolve(spec, metadata=metadata, namespace=self._namespace, name=spec.id)
-        except (OperadError, TypeError, ValueError) as error:  # a peer may send anything
-            logger.warning("peer %s offers an operation that cannot be used: %s", instance, error)
-            return None
+                made[spec.id], kept[spec.id] = self._operation(spec, offer), offer
+        self._made = dict(sorted(made.items()))
+        self._offers = kept
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        began = time.monotonic()
+        self.changed(list(self._made.values()))
+        self._told = time.monotonic()
+        self._cost = self._told - began
+
+    def _tell_soon(self) -> None:
+        """Tell that an operation is described; with many operations, of several in one go."""
+        if self._telling is None:
+            wait = self._told + _SHARE * self._cost - time.monotonic()
+            if wait <= 0:
+                self._tell()
+            else:
+                self._telling = asyncio.get_running_loop().call_later(wait, self._tell)
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def _operation(self, spec: OperationSpec, offer: Offer) -> Operation[..., Any]:
+        remote_id = offer.spec.id
         if spec.type is OperationType.SUBSCRIPTION:
-            return Operation(spec, self._streaming(spec.id, wire["id"]))
-        return Operation(spec, self._calling(spec, wire["id"]))
+            return Operation(spec, self._streaming(spec.id, remote_id))
+        return Operation(spec, self._calling(spec, remote_id))
 
     def _calling(self, spec: OperationSpec, remote_id: str) -> Any:
         retry = spec.is_repeatable
 
         async def call(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-            await self.describe(spec.id)
+            await self._described(spec.id)
             try:
                 return await self._calls.call(remote_id, input, retry=retry, **_options(context))
             except CallError as error:
@@ -172,7 +243,7 @@ class RemoteSession(SourceSession):
 
     def _streaming(self, operation_id: str, remote_id: str) -> Any:
         async def stream(input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[Any]]:
-            await self.describe(operation_id)
+            await self._described(operation_id)
             async with self._calls.subscribe(remote_id, input, **_options(context)) as items:
                 try:
                     async for envelope in items:
@@ -183,81 +254,92 @@ class RemoteSession(SourceSession):
 
         return stream
 
+    # --- describing ------------------------------------------------------------------------------
+
     async def describe(self, operation_id: str) -> None:
         """Learn the schemas of an operation, once; a peer that does not tell them is logged."""
-        remote = self._remotes.get(operation_id)
-        if remote is None or remote.described:
+        await self._described(operation_id)
+        if self._telling is not None:
+            self._tell()
+
+    async def _described(self, operation_id: str) -> None:
+        offer = self._offers.get(operation_id)
+        if offer is None or offer.described or self._undescribed.get(operation_id, 0.0) > time.monotonic():
             return
         # A task of its own: whoever comes meanwhile waits for it, and a call that is given up does not end it.
         task = self._describing.get(operation_id)
         if task is None:
-            task = self._describing[operation_id] = asyncio.create_task(self._describe(operation_id, remote))
+            task = self._describing[operation_id] = asyncio.create_task(self._describe(operation_id, offer))
             task.add_done_callback(lambda _: self._describing.pop(operation_id))
         await asyncio.wait({task})
 
-    async def _describe(self, operation_id: str, remote: _Remote) -> None:
-        spec = None
-        try:
-            address = f"{DESCRIBE}.{remote.instance}"
-            wire = (await self._calls.call(address, {"operationId": remote.operation_id}, retry=True)).data
-            spec = OperationSpec.from_wire(wire)
-        except (CallError, OperadError, TypeError, ValueError) as error:
-            logger.warning("%s cannot be described: %s", operation_id, error)
-        if self._remotes.get(operation_id) != remote:
+    async def _describe(self, operation_id: str, offer: Offer) -> None:
+        spec = await self._asked(f"{DESCRIBE}.{offer.instance}", offer)
+        if spec is None:  # it may stand still; another instance may serve the same
+            spec = await self._asked(DESCRIBE, offer)
+        if self._offers.get(operation_id) is not offer:
             return  # another peer's by now
-        self._remotes[operation_id] = attrs.evolve(remote, described=True)
         if spec is None:
+            self._undescribed[operation_id] = time.monotonic() + _DESCRIBE_AGAIN
+            logger.warning("%s cannot be described: it is called without its schemas", operation_id)
             return
-        self.changed([_with_schemas(item, spec) if item.id == operation_id else item for item in self.operations])
+        self._undescribed.pop(operation_id, None)
+        self._offers[operation_id] = attrs.evolve(offer, described=True)
+        self._made[operation_id] = _with_schemas(self._made[operation_id], spec)
+        self._tell_soon()
 
-    def _changed_there(self) -> None:
+    async def _asked(self, address: str, offer: Offer) -> OperationSpec | None:
+        try:
+            input = {"operationId": offer.spec.id}
+            wire = (await self._calls.call(address, input, timeout=_DESCRIBING, retry="unsent")).data
+            return OperationSpec.from_wire(wire)
+        except (OperadError, TypeError, ValueError) as error:
+            level = logging.DEBUG if isinstance(error, CallError) else logging.WARNING
+            logger.log(level, "%s does not describe %s: %s", address, offer.spec.id, error)
+            return None
+
+    # --- following -------------------------------------------------------------------------------
+
+    def _see(self, passed: Passed) -> None:
+        if passed.direction == "in" and passed.event["type"] == CHANGED:
+            instance = passed.event["payload"].get("instance")
+            self._changed_there(instance if isinstance(instance, str) else None)
+
+    def _see_link(self, state: LinkState, epoch: int) -> None:
+        if state == "up" and epoch > 1:
+            self._changed_there(None)
+
+    def _changed_there(self, instance: str | None) -> None:
         """A peer changed, or the connection is back: ask again, once for a whole flock of changes."""
-        self._again = True
+        self._changed.add(instance if len(self._changed) < _MAX_PAGES else None)
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_again())
 
     async def _ask_again(self) -> None:
-        while self._again:
-            await asyncio.sleep(_SETTLE)
-            self._again = False
+        pause = _SETTLE
+        while self._changed:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SETTLE)
+            changed, self._changed = self._changed, set()
             try:
-                await self.refresh()
+                if None in changed:
+                    await self.refresh()
+                else:
+                    await asyncio.gather(*(self._refresh_one(item) for item in changed if item is not None))
+                    self._settle()
             except TransportError as error:  # asked again when the link is up
                 logger.debug("peers do not answer: %s", error)
 
 
-class _FollowingCalls(PendingRequestMap):
-    """A call map that notices when peers change."""
-
-    def __init__(self, transport: Transport, on_change: Any, **options: Any) -> None:
-        super().__init__(transport, **options)
-        self._on_change = on_change
-
-    async def follow(self) -> None:
-        """Hear of changes."""
-        assert self._link is not None
-        await self._link.register(f"all:{CHANGED}")
-
-    def _on_event(self, event: Event, delivery: Delivery) -> None:
-        if event["type"] == CHANGED:
-            self._on_change()
-        else:
-            super()._on_event(event, delivery)
-
-    def _on_link(self, state: LinkState, epoch: int) -> None:
-        super()._on_link(state, epoch)
-        if state == "up" and epoch > 1:
-            self._on_change()
-
-
 def _options(context: OperationContext) -> dict[str, Any]:
     """What of a context goes along with a call to a peer."""
-    trace = context.metadata.get("traceparent")
+    trace, state = context.metadata.get("traceparent"), context.metadata.get("tracestate")
     return {
         "deadline": context.deadline,
         "identity": context.identity,
         "parent_request_id": context.request_id,
         "traceparent": trace if isinstance(trace, str) else None,
+        "tracestate": state if isinstance(state, str) else None,
     }
 
 

@@ -1,8 +1,9 @@
-"""Requests that wait for their end, and the parts that all kinds of them share."""
+"""What a call says of itself, and the requests that wait for their end."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from operad import protocol
@@ -11,18 +12,106 @@ from operad.errors import CallError, ErrorCode
 from operad.failures import says_nothing_ran
 from operad.transports import Event
 
+LARGE = 64 * 1024
+"""Bytes: a request above this says its size, and its handler gives notice at once."""
+
+
+class Said:
+    """What a call says of itself; the arguments of `PendingRequestMap.call`, in one piece."""
+
+    __slots__ = (
+        "credit",
+        "delegation",
+        "identity",
+        "input",
+        "limit",
+        "operation_id",
+        "parent_request_id",
+        "timeout",
+        "traceparent",
+        "tracestate",
+    )
+
+    def __init__(
+        self,
+        operation_id: str,
+        input: Any,
+        identity: Identity | None = None,
+        parent_request_id: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
+        delegation: str | None = None,
+    ) -> None:
+        self.operation_id = operation_id
+        self.input = input
+        self.identity = identity
+        self.parent_request_id = parent_request_id
+        self.traceparent = traceparent
+        self.tracestate = tracestate
+        self.delegation = delegation
+        self.limit = math.inf
+        """When the call has to be over, in epoch ms."""
+        self.timeout: float | None = None
+        """Of a stream: seconds to wait for each item."""
+        self.credit: int | None = None
+        """Of a stream: how many items may be on their way."""
+
+    def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
+        """The ``call.requested``.
+
+        Args:
+            request_id: its id.
+            reply_to: where answers go; ``None`` where the transport knows by itself.
+            now: epoch seconds.
+        """
+        payload: dict[str, Any] = {
+            "requestId": request_id,
+            "operationId": self.operation_id,
+            "input": {} if self.input is None else self.input,
+        }
+        if reply_to is not None:
+            payload["replyTo"] = reply_to
+        if self.limit != math.inf:
+            payload["deadline"] = math.ceil(self.limit)
+            payload["timeoutMs"] = max(0, math.ceil(self.limit - now * 1000))
+        if self.credit is not None:
+            payload["credit"] = self.credit
+        if self.identity is not None:
+            payload["identity"] = self.identity.to_wire()
+        if self.parent_request_id is not None:
+            payload["parentRequestId"] = self.parent_request_id
+        if self.traceparent is not None:
+            payload["traceparent"] = self.traceparent
+            if self.tracestate is not None:
+                payload["tracestate"] = self.tracestate
+        if self.delegation is not None:
+            payload["delegation"] = self.delegation
+        return {"type": protocol.REQUESTED, "id": "", "payload": payload}
+
 
 class Pending:
     """A request that waits for its end."""
 
-    __slots__ = ("operation_id", "stored", "target")
+    __slots__ = ("granted", "operation_id", "outgoing", "request_id", "reserved", "stored", "target", "wants")
 
-    def __init__(self, operation_id: str) -> None:
+    def __init__(self, operation_id: str, request_id: str) -> None:
         self.operation_id = operation_id
+        self.request_id = request_id
         self.target: str | None = None
         """Where an abort or credit goes; ``None``: not known yet."""
         self.stored = False
         """Whether the broker keeps the request, so that it outlives the connection."""
+        self.outgoing = 0
+        """The size of the request in bytes, while its handler has not told that it has it; 0 if it is small."""
+        # What may come for it, in bytes; see `operad.calls.flow`.
+        self.granted = 0
+        self.reserved = 0
+        self.wants = 0
+
+    @property
+    def total(self) -> int:
+        """How many answers may come in all."""
+        return 1
 
     def notice(self, reply_to: str) -> None:
         """Its handler says where it is."""
@@ -31,31 +120,6 @@ class Pending:
     def fail(self, error: CallError) -> None:
         """End it with an error; idempotent."""
         raise NotImplementedError  # abstract, but no ABC: its isinstance is slower, and asked for each event
-
-
-def request(
-    request_id: str,
-    operation_id: str,
-    input: Any,
-    identity: Identity | None,
-    parent_request_id: str | None,
-    traceparent: str | None,
-    inbox: str,
-) -> Event:
-    """A ``call.requested``."""
-    payload: dict[str, Any] = {
-        "requestId": request_id,
-        "operationId": operation_id,
-        "input": {} if input is None else input,
-        "replyTo": inbox,
-    }
-    if identity is not None:
-        payload["identity"] = identity.to_wire()
-    if parent_request_id is not None:
-        payload["parentRequestId"] = parent_request_id
-    if traceparent is not None:
-        payload["traceparent"] = traceparent
-    return {"type": protocol.REQUESTED, "id": "", "payload": payload}
 
 
 def set_error(future: asyncio.Future[Any], error: CallError) -> None:
@@ -70,6 +134,12 @@ def retrieve(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+def wake(future: asyncio.Future[None] | None) -> None:
+    """End a wait, if there is one and it has not ended."""
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
 def timed_out(operation_id: str, limit: float) -> CallError:
     """The error of a call that had to be over at ``limit``, in epoch ms."""
     return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": limit})
@@ -80,6 +150,22 @@ def lost(operation_id: str, why: str) -> CallError:
     return CallError(
         ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": True}
     )
+
+
+def not_begun(operation_id: str, why: str) -> CallError:
+    """The error of a request that did not run."""
+    error = CallError(
+        ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": False}
+    )
+    error.ran = False
+    return error
+
+
+def overloaded(message: str, limit: str, value: int) -> CallError:
+    """The error of a bound on concurrent work."""
+    error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
+    error.ran = False
+    return error
 
 
 def told(payload: dict[str, Any]) -> CallError:

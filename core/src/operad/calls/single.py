@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Coroutine
 from typing import Any
 
 from operad import protocol
-from operad.access import Identity
-from operad.calls.requests import Pending, request, retrieve, set_error, timed_out, told
-from operad.calls.upkeep import Upkeep
+from operad.calls.pending import PendingRequests
+from operad.calls.requests import Pending, Said, retrieve, set_error, timed_out, told
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
-from operad.transports import TransportError
+from operad.transports import Event, TransportError
+
+_PATIENCE = 2.0
+"""Seconds after which a large request counts as arrived although no handler has said that it has it."""
 
 
 class Single(Pending):
@@ -22,8 +22,10 @@ class Single(Pending):
 
     __slots__ = ("expired", "future", "limit", "requested", "sender")
 
-    def __init__(self, operation_id: str, future: asyncio.Future[ResponseEnvelope[Any]], limit: float) -> None:
-        super().__init__(operation_id)
+    def __init__(
+        self, operation_id: str, request_id: str, future: asyncio.Future[ResponseEnvelope[Any]], limit: float
+    ) -> None:
+        super().__init__(operation_id, request_id)
         self.future = future
         self.limit = limit
         self.sender: asyncio.Task[Any] | None = None
@@ -32,85 +34,47 @@ class Single(Pending):
         self.expired = False
 
     def fail(self, error: CallError) -> None:
+        """See `Pending.fail`."""
         set_error(self.future, error)
 
+    def expire(self) -> None:
+        """Its time is up."""
+        if self.sender is not None:  # the transport does not take the request
+            self.expired = True
+            self.requested = self.sender.cancelling()
+            self.sender.cancel()
+        else:
+            set_error(self.future, timed_out(self.operation_id, self.limit))
 
-class SingleCalls(Upkeep):
+
+class SingleCalls:
     """Calls, and what comes in for them."""
 
-    def call(
-        self,
-        operation_id: str,
-        input: Any = None,
-        *,
-        timeout: float | None = None,
-        deadline: float | None = None,
-        identity: Identity | None = None,
-        parent_request_id: str | None = None,
-        traceparent: str | None = None,
-        retry: bool = False,
-    ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
-        """Call an operation; of a subscription, take the first item and end it.
+    def __init__(self, requests: PendingRequests) -> None:
+        self._requests = requests
 
-        Args:
-            operation_id: ``namespace.name``.
-            input: what the operation takes; ``None`` means ``{}``.
-            timeout: seconds; the map's default if neither this nor a deadline is given.
-            deadline: when the call has to be over, in epoch ms.
-            identity: who calls. What the handler makes of it is the handler's choice (`CallHandler`).
-            parent_request_id: the call that makes this one.
-            traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
-            retry: call again after ``UNAVAILABLE``, until the deadline. For queries and idempotent mutations
-                only: what was lost may have run.
-
-        Raises:
-            CallError: and nothing else, but a cancellation of the calling task.
-        """
-        limit = self._limit(timeout, deadline)
-        # Not a coroutine around a coroutine: 10,000 calls that wait would keep two frames each.
-        if retry:
-            return self._retrying(operation_id, input, limit, identity, parent_request_id, traceparent)
-        return self._call(operation_id, input, limit, identity, parent_request_id, traceparent)
-
-    async def _retrying(self, operation_id: str, input: Any, limit: float, *options: Any) -> ResponseEnvelope[Any]:
-        may_have_run: CallError | None = None
-        while True:
-            try:
-                return await self._call(operation_id, input, limit, *options)
-            except CallError as error:
-                if error.code != ErrorCode.UNAVAILABLE or not await self._recovered(limit):
-                    if may_have_run is not None and error.ran is False:
-                        raise may_have_run from error  # that the last attempt did not run is not the whole truth
-                    raise
-                if error.ran is None:
-                    may_have_run = error
-
-    async def _call(
-        self,
-        operation_id: str,
-        input: Any,
-        limit: float,
-        identity: Identity | None,
-        parent_request_id: str | None,
-        traceparent: str | None,
-    ) -> ResponseEnvelope[Any]:
-        link = self._admit()
-        seconds = limit / 1000 - time.time()
+    async def call(self, said: Said) -> ResponseEnvelope[Any]:
+        """Call once. Raises `CallError`."""
+        requests = self._requests
+        link = requests.admit()
+        operation_id, limit, loop, now = said.operation_id, said.limit, requests.loop, time.time()
+        seconds = limit / 1000 - now
         if seconds <= 0:
             raise timed_out(operation_id, limit)
-        loop = self._loop
-        request_id = self._new_id()
-        event = request(request_id, operation_id, input, identity, parent_request_id, traceparent, link.inbox)
-        payload = event["payload"]
-        payload["deadline"] = math.ceil(limit)
-        payload["timeoutMs"] = math.ceil(seconds * 1000)
-        pending = Single(operation_id, loop.create_future(), limit)
-        self._pending[request_id] = pending
-        timer = loop.call_at(loop.time() + seconds, self._expire, pending, context=self._context)
+        request_id = requests.new_id()
+        event = requests.event(said, request_id, link, now)
+        pending = Single(operation_id, request_id, loop.create_future(), limit)
+        timer = loop.call_at(loop.time() + seconds, pending.expire, context=requests.context)
+        patience: asyncio.TimerHandle | None = None
         pending.sender = asyncio.current_task(loop)
+        requests.table[request_id] = pending
         try:
+            if requests.counts_bytes:
+                event = await self._counted(event, pending)
+                if pending.outgoing:
+                    patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
             target = await link.send(f"op:{operation_id}", event)
-            del event, payload  # 10,000 calls that wait need not keep their requests
+            del event  # 10,000 calls that wait need not keep their requests
             pending.sender = None
             if target is not None:
                 pending.target = target
@@ -122,42 +86,35 @@ class SingleCalls(Upkeep):
                 raise timed_out(operation_id, limit) from None
             raise
         except TransportError as error:
-            self._pending.pop(request_id, None)  # never sent: nothing to abort
+            requests.drop(pending)  # never sent: nothing to abort
             retrieve(pending.future)
-            raise self._not_sent(error, operation_id) from error
+            raise requests.not_sent(error, operation_id) from error
         finally:
             timer.cancel()
-            if self._pending.pop(request_id, None) is not None:
-                self._abort(request_id, pending, link)
+            if patience is not None:
+                patience.cancel()
+            if requests.drop(pending):
+                requests.abort(pending)
 
-    def _limit(self, timeout: float | None, deadline: float | None) -> float:
-        """When a call has to be over, in epoch ms."""
-        if timeout is None:
-            if deadline is not None:
-                return deadline
-            timeout = self._timeout
-        limit = (time.time() + timeout) * 1000
-        return limit if deadline is None else min(limit, deadline)
+    async def _counted(self, event: Event, pending: Single) -> Event:
+        """The request with what may be answered unasked, when its own bytes may go."""
+        requests = self._requests
+        pending.granted = event["payload"]["creditBytes"] = requests.arrivals.unasked(len(requests.table))
+        return await requests.sized(event, pending)
 
-    def _expire(self, pending: Single) -> None:
-        if pending.sender is not None:  # the transport does not take the request
-            pending.expired = True
-            pending.requested = pending.sender.cancelling()
-            pending.sender.cancel()
-        else:
-            set_error(pending.future, timed_out(pending.operation_id, pending.limit))
-
-    def _on_answer(self, request_id: str, pending: Single, type_: str, payload: dict[str, Any]) -> None:
-        future = pending.future
+    def on_event(self, pending: Single, type_: str, payload: dict[str, Any]) -> None:
+        """What comes in for a call."""
+        requests, future = self._requests, pending.future
         if type_ == protocol.RESPONDED:
             reply_to = payload.get("replyTo")
             if type(reply_to) is str and pending.target is None:
                 pending.target = reply_to
-            del self._pending[request_id]
-            if "seq" in payload and self._link is not None:  # the first item of a stream is all that was asked for
-                self._abort(request_id, pending, self._link)
+            requests.end(pending)
+            requests.has_answered(pending)
+            if "seq" in payload:  # the first item of a stream is all that was asked for
+                requests.abort(pending)
             try:
-                envelope = self._envelope(payload.get("output"))
+                envelope = requests.envelope(payload.get("output"))
             except CallError as unusable:
                 set_error(future, unusable)
                 return
@@ -174,5 +131,21 @@ class SingleCalls(Upkeep):
         else:
             self._on_notice(pending, type_, payload)
             return
-        del self._pending[request_id]
+        requests.end(pending)
+        if error.ran is None:
+            requests.has_answered(pending)
         set_error(future, error)
+
+    def _on_notice(self, pending: Single, type_: str, payload: dict[str, Any]) -> None:
+        """A handler says that it has the request, and where it is; or asks to send a large answer."""
+        reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
+        if type_ != protocol.CREDIT or type(reply_to) is not str:
+            return
+        requests = self._requests
+        pending.notice(reply_to)
+        if pending.outgoing:
+            requests.departures.leave(pending)
+        if type(wants) is int and requests.counts_bytes:
+            pending.wants = max(pending.wants, wants)
+            if pending.wants <= pending.granted or not requests.arrivals.ask(pending):
+                requests.grant(pending)  # it has to know that it is heard

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from operad import protocol
-from operad.access import Identity
-from operad.calls.requests import Pending, lost, request, timed_out, told
-from operad.calls.upkeep import Upkeep
+from operad.calls.pending import PendingRequests
+from operad.calls.requests import Pending, Said, lost, timed_out, told, wake
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
-from operad.subscriptions import Subscription
 from operad.transports import Link, TransportError
-
-logger = logging.getLogger("operad.calls")
 
 _MIN_BUFFER = 1_024
 """How many items of a peer that ignores credit are kept before the stream fails."""
@@ -29,21 +24,25 @@ class Stream(Pending):
     """A subscription: items, then an end."""
 
     __slots__ = (
+        "arrived",
         "bound",
         "end",
         "heard",
         "items",
         "lone",
         "next_seq",
+        "read",
+        "sizes",
         "taken",
         "top_up",
         "unnumbered",
         "waiter",
         "window",
+        "window_bytes",
     )
 
-    def __init__(self, operation_id: str, window: int) -> None:
-        super().__init__(operation_id)
+    def __init__(self, operation_id: str, request_id: str, window: int) -> None:
+        super().__init__(operation_id, request_id)
         self.window = window
         self.bound = max(2 * window, _MIN_BUFFER)
         self.items: deque[ResponseEnvelope[Any]] = deque()
@@ -60,89 +59,58 @@ class Stream(Pending):
         """Whether an item without a number came: from a peer that knows only the original events."""
         self.lone: float | None = None
         """When such an item came, if it is the only one: it may be all that there will be."""
+        # In bytes, as the handler counts them; see `operad.calls.flow`.
+        self.window_bytes = 0
+        self.arrived = 0
+        self.read = 0
+        self.sizes: deque[int] = deque()
+        """For each item that is not read, all bytes up to it."""
 
     @property
     def total(self) -> int:
+        """How many items may come in all."""
         return self.taken + self.window
 
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
     def finish(self, end: CallError | bool) -> None:
+        """End it; the first end counts."""
         if self.end is None:
             self.end = end
-            self.wake()
+            wake(self.waiter)
 
     def notice(self, reply_to: str) -> None:
-        self.target = reply_to
+        """See `Pending.notice`; it keeps the stream alive."""
+        super().notice(reply_to)
         self.heard = time.monotonic()
 
     def fail(self, error: CallError) -> None:
+        """See `Pending.fail`."""
         self.finish(error)
 
 
-class Streams(Upkeep):
+class Streams:
     """Subscriptions, and what comes in for them."""
 
-    def subscribe(
-        self,
-        operation_id: str,
-        input: Any = None,
-        *,
-        timeout: float | None = None,
-        deadline: float | None = None,
-        identity: Identity | None = None,
-        parent_request_id: str | None = None,
-        traceparent: str | None = None,
-        credit: int | None = None,
-    ) -> Subscription:
-        """Subscribe to an operation; a query or mutation yields its one envelope. Sent when first read.
+    def __init__(self, requests: PendingRequests) -> None:
+        self._requests = requests
+        self._beat: asyncio.TimerHandle | None = None
+        self._beating = False
 
-        Arguments as for `call`, but ``timeout`` bounds the wait for each item, and without one a stream may be
-        silent for as long as its handler lives. ``credit`` is how many items may be on their way.
-        """
-        window = self._credit if credit is None else credit
-        if window < 1:
-            raise ValueError(f"credit: expected at least 1, got {credit}")
-        return Subscription(
-            self._items(operation_id, input, timeout, deadline, identity, parent_request_id, traceparent, window)
-        )
-
-    async def _items(
-        self,
-        operation_id: str,
-        input: Any,
-        timeout: float | None,
-        deadline: float | None,
-        identity: Identity | None,
-        parent_request_id: str | None,
-        traceparent: str | None,
-        window: int,
+    async def items(
+        self, said: Said, sign: Callable[[Said], None] | None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        link = self._admit()
-        request_id = self._new_id()
-        event = request(request_id, operation_id, input, identity, parent_request_id, traceparent, link.inbox)
-        event["payload"]["credit"] = window
-        if deadline is not None:
-            event["payload"]["deadline"] = math.ceil(deadline)
-            event["payload"]["timeoutMs"] = max(0, math.ceil(deadline - time.time() * 1000))
-        stream = Stream(operation_id, window)
-        self._pending[request_id] = stream
+        """The items of one subscription; signs and sends the request when it is first read."""
+        requests = self._requests
+        link = requests.admit()
+        if sign is not None:
+            sign(said)
+        window = said.credit
+        assert window is not None
+        stream = Stream(said.operation_id, requests.new_id(), window)
+        requests.table[stream.request_id] = stream
         self._start_beat()
         items = stream.items
         try:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    target = await link.send(f"op:{operation_id}", event)
-            except TimeoutError:  # the transport does not take it
-                raise timed_out(operation_id, (time.time() + self._timeout) * 1000) from None
-            except TransportError as error:
-                self._pending.pop(request_id, None)
-                raise self._not_sent(error, operation_id) from error
-            except CallError:  # it has no wire form: nothing was sent
-                self._pending.pop(request_id, None)
-                raise
+            target = await self._send(said, stream, link)
             if target is not None:
                 stream.target = target
             while True:
@@ -152,27 +120,48 @@ class Streams(Upkeep):
                             return
                         assert isinstance(stream.end, CallError)
                         raise stream.end
-                    await self._wait(stream, timeout, deadline)
+                    await self._wait(stream, said)
                 envelope = items.popleft()
                 stream.taken = taken = stream.taken + 1
-                if taken >= stream.top_up and stream.end is None:
-                    stream.top_up = taken + max(1, window // 2)
-                    await self._grant(request_id, stream, link)
+                if stream.end is None:
+                    if stream.sizes and self._has_read(stream, stream.sizes.popleft()):
+                        await requests.send_credit(stream)
+                    elif taken >= stream.top_up:
+                        stream.top_up = taken + max(1, window // 2)
+                        await requests.send_credit(stream)
                 yield envelope
         finally:
-            if self._pending.pop(request_id, None) is not None:
-                self._abort(request_id, stream, link)
+            if requests.drop(stream):
+                requests.abort(stream)
 
-    async def _wait(self, stream: Stream, timeout: float | None, deadline: float | None) -> None:
-        """Wait until something happens on the stream. Raises `CallError` ``TIMEOUT``."""
-        limit = math.inf if deadline is None else deadline
-        now = time.time()
-        if timeout is not None:
-            limit = min(limit, (now + timeout) * 1000)
-        stream.waiter = self._loop.create_future()
-        timer = None if limit == math.inf else self._loop.call_later(limit / 1000 - now, stream.wake)
+    async def _send(self, said: Said, stream: Stream, link: Link) -> str | None:
+        requests, now = self._requests, time.time()
+        event = requests.event(said, stream.request_id, link, now)
+        if requests.counts_bytes:
+            stream.window_bytes = requests.arrivals.unasked(len(requests.table), requests.settings.credit_bytes)
+            stream.granted = event["payload"]["creditBytes"] = stream.window_bytes
+        limit = said.limit if said.timeout is None else min(said.limit, (now + said.timeout) * 1000)
         try:
-            await stream.waiter
+            async with asyncio.timeout(None if limit == math.inf else max(0.0, limit / 1000 - now)):
+                if requests.counts_bytes:
+                    event = await requests.sized(event, stream)
+                return await link.send(f"op:{said.operation_id}", event)
+        except TransportError as error:
+            requests.drop(stream)
+            raise requests.not_sent(error, said.operation_id) from error
+        except TimeoutError:
+            raise timed_out(said.operation_id, limit) from None
+
+    async def _wait(self, stream: Stream, said: Said) -> None:
+        """Wait until something happens on the stream. Raises `CallError` ``TIMEOUT``."""
+        loop, limit = self._requests.loop, said.limit
+        now = time.time()
+        if said.timeout is not None:
+            limit = min(limit, (now + said.timeout) * 1000)
+        stream.waiter = waiter = loop.create_future()
+        timer = None if limit == math.inf else loop.call_later(limit / 1000 - now, wake, waiter)
+        try:
+            await waiter
         finally:
             stream.waiter = None
             if timer is not None:
@@ -180,11 +169,19 @@ class Streams(Upkeep):
         if not stream.items and stream.end is None and time.time() * 1000 >= limit - 1:
             raise timed_out(stream.operation_id, limit)
 
-    def _on_stream(self, request_id: str, stream: Stream, type_: str, payload: dict[str, Any]) -> None:
+    # --- what comes in ---------------------------------------------------------------------------
+
+    def on_event(self, stream: Stream, type_: str, payload: dict[str, Any]) -> None:
+        """What comes in for a subscription."""
+        if stream.heard is not None:
+            stream.heard = time.monotonic()
+        if type_ == protocol.RESPONDED:
+            self._on_item(stream, payload)
+            return
         if type_ == protocol.COMPLETED:
             count = payload.get("count")
-            lost = type(count) is int and count > stream.next_seq > 0
-            stream.finish(_data_loss(stream, count) if lost else True)
+            is_short = type(count) is int and count > stream.next_seq > 0
+            stream.finish(_data_loss(stream, count) if is_short else True)
         elif type_ == protocol.ABORTED:  # how a peer that knows only the original events ends a stream
             stream.finish(True)
         elif type_ == protocol.ERROR:
@@ -192,83 +189,130 @@ class Streams(Upkeep):
         else:
             self._on_notice(stream, type_, payload)
             return
-        del self._pending[request_id]
+        self._requests.end(stream)
 
-    def _on_item(self, request_id: str, stream: Stream, payload: dict[str, Any]) -> None:
+    def _on_notice(self, stream: Stream, type_: str, payload: dict[str, Any]) -> None:
+        """A handler says that it has the request, and where it is; or asks to send a large item."""
+        reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
+        if type_ != protocol.CREDIT or type(reply_to) is not str:
+            return
+        requests = self._requests
+        if stream.target is None:
+            stream.target = reply_to
+        if not requests.transport.capabilities.detects_peer_loss:
+            stream.notice(stream.target)
+        if stream.outgoing:
+            requests.departures.leave(stream)
+        if type(wants) is int and requests.counts_bytes:
+            stream.wants = max(stream.wants, wants)
+            if stream.wants <= stream.granted or not self._ask(stream):
+                requests.grant(stream)  # it has to know that it is heard
+
+    def _ask(self, stream: Stream) -> bool:
+        """Grant what the handler asks for, if the stream's own window has room; answers whether it was told."""
+        if stream.wants <= stream.read + stream.window_bytes:
+            stream.granted = stream.wants
+            self._requests.grant(stream)
+            return True
+        # An item larger than the window comes when all before it is read.
+        return stream.read >= stream.arrived and self._requests.arrivals.ask(stream)
+
+    def _has_read(self, stream: Stream, up_to: int) -> bool:
+        """So many bytes are read; answers whether the handler should be told of the room."""
+        stream.read = up_to
+        room = up_to + stream.window_bytes
+        if stream.wants > stream.granted:
+            if stream.wants <= room:
+                stream.granted = room
+                return True
+            if up_to >= stream.arrived:
+                self._requests.arrivals.ask(stream)  # which tells it by itself
+            return False
+        if room - stream.granted >= stream.window_bytes // 2:
+            stream.granted = room
+            return True
+        return False
+
+    def _on_item(self, stream: Stream, payload: dict[str, Any]) -> None:
         if stream.target is None and type(reply_to := payload.get("replyTo")) is str:
             stream.target = reply_to
-        seq = payload.get("seq")
+        requests, seq = self._requests, payload.get("seq")
+        if stream.outgoing:
+            requests.departures.leave(stream)
         if type(seq) is int:
             if seq < stream.next_seq:  # delivered twice
                 return
             if seq > stream.next_seq:
-                self._break(request_id, stream, _data_loss(stream, seq))
+                self._break(stream, _data_loss(stream, seq))
                 return
+            if seq == 0:
+                requests.has_answered(stream)
             stream.next_seq += 1
         else:
             stream.lone = None if stream.unnumbered else time.monotonic()
             stream.unnumbered = True
         if len(stream.items) >= stream.bound:
             message = f'"{stream.operation_id}" sent {stream.bound} items that were not read'
-            error = CallError(ErrorCode.SLOW_CONSUMER, message, {"limit": stream.bound})
-            self._break(request_id, stream, error)
+            self._break(stream, CallError(ErrorCode.SLOW_CONSUMER, message, {"limit": stream.bound}))
             return
         try:
-            stream.items.append(self._envelope(payload.get("output")))
+            stream.items.append(requests.envelope(payload.get("output")))
         except CallError as error:
-            self._break(request_id, stream, error)
+            self._break(stream, error)
             return
-        waiter = stream.waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if requests.counts_bytes:
+            sent = payload.get("sentBytes")
+            if type(sent) is int and sent > stream.arrived:
+                stream.arrived = sent
+                requests.arrivals.arrived(stream, sent)
+            stream.sizes.append(stream.arrived)
+        wake(stream.waiter)
 
-    def _break(self, request_id: str, stream: Stream, end: CallError | bool) -> None:
+    def _break(self, stream: Stream, end: CallError | bool) -> None:
         """End a stream from this side."""
-        del self._pending[request_id]
+        self._requests.end(stream)
         stream.finish(end)
-        if self._link is not None:
-            self._abort(request_id, stream, self._link)
-
-    async def _grant(self, request_id: str, stream: Stream, link: Link) -> None:
-        if stream.target is None:
-            return
-        payload = {"requestId": request_id, "total": stream.total, "replyTo": link.inbox}
-        try:
-            await link.send(stream.target, {"type": protocol.CREDIT, "id": "", "payload": payload})
-        except TransportError as error:  # repeated by the heartbeat; a lost link ends the stream
-            logger.debug("credit for %s was not sent: %s", request_id, error)
+        self._requests.abort(stream)
 
     # --- the lease of streams ---------------------------------------------------------------------
 
     def _start_beat(self) -> None:
         if self._beat is None:
-            self._beat = self._loop.call_later(self._lease / 3, self._on_beat)
+            self._beat = self._requests.loop.call_later(self._requests.settings.lease / 3, self._on_beat)
+
+    def stop(self) -> None:
+        """No more heartbeats."""
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
 
     def _on_beat(self) -> None:
         """Renew the credit of all streams, which keeps them alive, and end those that nothing else will end."""
         self._beat = None
-        streams = [(key, item) for key, item in self._pending.items() if isinstance(item, Stream)]
-        if not streams or self._link is None:
+        requests = self._requests
+        streams = [item for item in requests.table.values() if isinstance(item, Stream)]
+        if not streams or requests.link is None:
             return
-        silent = time.monotonic() - self._lease
-        for request_id, stream in streams:
+        lease = requests.settings.lease
+        silent = time.monotonic() - lease
+        for stream in streams:
             if stream.heard is not None and stream.heard < silent:
-                message = f"its handler gave no sign of life for {self._lease:g} s"
-                self._break(request_id, stream, lost(stream.operation_id, message))
+                message = f"its handler gave no sign of life for {lease:g} s"
+                self._break(stream, lost(stream.operation_id, message))
             elif stream.lone is not None and stream.lone < silent:
                 # A peer that knows only the original events does not number what it sends, and the one answer of
                 # a query or mutation is its end. A stream of such a peer looks the same until its second item.
-                self._break(request_id, stream, True)
+                self._break(stream, True)
         if not self._beating:
             self._beating = True
-            self._spawn(self._renew(streams, self._link))
+            requests.spawn(self._renew(streams))
         self._start_beat()
 
-    async def _renew(self, streams: list[tuple[str, Stream]], link: Link) -> None:
+    async def _renew(self, streams: list[Stream]) -> None:
         try:
-            for request_id, stream in streams:
+            for stream in streams:
                 if stream.end is None:
-                    await self._grant(request_id, stream, link)
+                    await self._requests.send_credit(stream)
         finally:
             self._beating = False
 

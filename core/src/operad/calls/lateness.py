@@ -1,0 +1,82 @@
+"""How long a request was on its way, without a common clock: what comes after its deadline must not run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+_PERIOD = 60.0
+"""Seconds after which the quickest way of a peer's requests is measured anew: clocks drift, and are set."""
+_MAX_PEERS = 10_000
+_SETTLING = 1.0
+"""Seconds after a standstill in which what comes may have waited for its end."""
+_SLACK = 0.25
+"""Seconds that a busy loop may be behind without having stood still."""
+LONGEST = 1e10
+"""Milliseconds: a longer timeout means no timeout to any clock."""
+LATEST = 1e15
+"""Epoch ms: what lies beyond is no time."""
+
+
+class Lateness:
+    """How late requests are.
+
+    A request says when it has to be over (``deadline``, by its caller's clock) and how long that was when it was
+    sent (``timeoutMs``). The difference is when it was sent; how much later than the quickest request of the same
+    peer it came, that much later it is. Of a peer whose quickest way is not known yet, how long this process's own
+    loop stood still is what can be known.
+    """
+
+    def __init__(self) -> None:
+        self._shortest: dict[str, tuple[float, float, float]] = {}
+        """For each peer the shortest way (ms, of two clocks) in this period and in the last, and since when."""
+        self._ticked = time.monotonic()
+        self._stood = 0.0
+        self._until = 0.0
+
+    def tick(self, period: float) -> None:
+        """The loop is running: called every ``period`` seconds."""
+        now = time.monotonic()
+        self._look(now, period)
+        self._ticked = now
+
+    def _look(self, now: float, period: float) -> None:
+        behind = now - self._ticked
+        if behind > period + _SLACK and behind > (self._stood if now < self._until else 0.0):
+            self._stood, self._until = behind, now + _SETTLING
+
+    def of(self, peer: str, payload: dict[str, Any], now: float, period: float) -> float:
+        """Milliseconds that a request is late, at least 0.
+
+        Args:
+            peer: who sent it.
+            payload: the request.
+            now: epoch ms.
+            period: of `tick`, in seconds.
+        """
+        clock = time.monotonic()
+        self._look(clock, period)
+        stood = self._stood * 1000 if clock < self._until else 0.0
+        deadline, timeout = payload.get("deadline"), payload.get("timeoutMs")
+        if not isinstance(deadline, (int, float)) or not isinstance(timeout, (int, float)):
+            return stood
+        if abs(deadline) > LATEST or abs(timeout) > LONGEST:  # an integer beyond the range of a float would raise
+            return stood
+        way = now - (deadline - timeout)
+        known = self._shortest.get(peer)
+        if known is None:
+            if not stood:  # what waited for the end of a standstill tells nothing of the way
+                self._keep(peer, (way, way, clock))
+            return stood
+        current, last, since = known
+        shortest = min(current, last)
+        if clock - since > _PERIOD:
+            self._keep(peer, (way, current, clock))
+        elif way < current:
+            self._keep(peer, (way, last, since))
+        return max(0.0, way - shortest)
+
+    def _keep(self, peer: str, measured: tuple[float, float, float]) -> None:
+        self._shortest[peer] = measured
+        if len(self._shortest) > _MAX_PEERS:
+            del self._shortest[next(iter(self._shortest))]
