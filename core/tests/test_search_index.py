@@ -157,3 +157,52 @@ def test_a_query_adds_up_a_bounded_number_of_weights(monkeypatch: pytest.MonkeyP
     found = index.search("get the user of one order n3", 5)
     assert len(found) == 5
     assert all("get_" in operation_id for operation_id in found)
+
+
+# --- what people mean --------------------------------------------------------------------------------
+
+
+def indexed(**titles: str) -> SearchIndex:
+    return SearchIndex(
+        OperationSpec(namespace="x", name=name, title=title, description=f"{title}. " + "More words. " * 60)
+        for name, title in titles.items()
+    )
+
+
+PULLS = {
+    "stack_create": "Create a pull request stack for a team",
+    "pulls_create": "Create a pull request",
+    "pulls_list": "List pull requests",
+    "reaction_create": "Create a reaction for a pull request review comment",
+    "members_remove": "Remove a member",
+    "customers_create": "Create a customer",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("create pull request", "pulls_create"),
+        ("Create a pull request", "pulls_create"),
+        ("open a pullrequest", "pulls_create"),
+        ("list pull requests", "pulls_list"),
+        ("listPullRequests", "pulls_list"),
+        ("create pull reqest", "pulls_create"),
+        ("custmer create", "customers_create"),
+        ("craete customer", "customers_create"),
+        ("kick member", "members_remove"),
+        ("delete the members", "members_remove"),
+    ],
+)
+def test_the_name_that_says_the_query_and_nothing_else_comes_first(query: str, best: str) -> None:
+    assert indexed(**PULLS).search(query, 3)[0] == f"x.{best}"
+
+
+def test_a_query_of_stop_words_alone_finds_what_holds_them() -> None:
+    assert indexed(who_am_i="Who am I", other="Else").search("who am i", 5) == ["x.who_am_i"]
+    assert indexed(**PULLS).search("the of", 5) == []
+
+
+def test_a_word_beyond_the_head_of_a_description_still_counts() -> None:
+    index = SearchIndex([OperationSpec(namespace="x", name="a", description="word " * 100 + "zebra")])
+    assert index.search("zebra", 1) == ["x.a"]

@@ -1,8 +1,9 @@
-"""Ranking operations for a query: BM25 over the words of id, title, tags and description.
+"""Ranking operations for a query: BM25 over the words of id, title, tags and description, then how well names fit.
 
 An inverted index whose postings hold a finished weight of one byte, so that a query only adds numbers up. The
 words of a query are taken rarest first; a frequent word that can no longer bring a new operation to the top
-is only looked up for the operations that are there already.
+is only looked up for the operations that are there already. The best of these are put in order by how much of the
+query their name or title says, and how much else: what says the query, and nothing else, comes first.
 """
 
 from __future__ import annotations
@@ -21,19 +22,55 @@ from operad.operations import OperationSpec
 _WORD = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_ID, _TITLE, _TAG, _DESCRIPTION = 3.0, 2.0, 2.0, 1.0
-"""What a word counts in each field."""
-_K, _B, _USUAL_LENGTH = 1.2, 0.5, 20.0
-"""BM25's saturation and length normalisation; a fixed length, so that weights stay right as operations come."""
+_ID, _TITLE, _TAG, _DESCRIPTION, _BEYOND = 3.0, 3.0, 1.0, 1.0, 0.25
+"""What a word counts in each field; ``_BEYOND`` in what follows the description's first `_HEAD` words."""
+_HEAD = 25
+_HEAD_OF = re.compile(rf"\W*(?:\w+\W+){{0,{_HEAD}}}")
+_K, _B, _USUAL_LENGTH, _LONGEST = 1.2, 0.5, 20.0, 40
+"""BM25's saturation and length normalisation; a fixed length, so that weights stay right as operations come. No
+text counts as longer than `_LONGEST` words: a thorough description must not drown an exact title."""
 _PREFIX = 0.6
 """What a word counts that only begins with the query's."""
 _MAX_PREFIXED = 64
 _MIN_PREFIX = 2
 _FEW = 4096
 """A word of that many operations or fewer is simply added up."""
+_SYNONYM = 0.4
+"""What a word counts that means about the same as the query's."""
+_TYPO = 0.5
+"""What a word counts that is one edit away from a query's which nothing else matches."""
+_SHORTEST_TYPO = 4
 _BUDGET = 50_000
 """How many weights one query adds up; the words beyond, which are the most frequent, only reorder the best."""
 _REORDERED = 1_000
+_RANKED = 60
+"""How many of the best are compared by their names."""
+_NAMED = 2.0
+"""What a name that says the whole query and nothing else is worth, in units of the best score."""
+
+_STOP = frozenset(
+    "a an and are as at by for from how i in into is it my of on or that the this to what with".split()  # noqa: SIM905  # read as a sentence
+)
+_ALIKE = {
+    word: others
+    for group in (
+        "create add new make post open insert",
+        "delete remove destroy cancel kick drop",
+        "get fetch retrieve read show view find",
+        "list all index browse",
+        "update edit modify change patch set close",
+        "search find query lookup",
+        "send submit dispatch",
+        "repository repo",
+        "organization org organisation",
+        "authenticated me i",
+        "message msg",
+        "comment reply",
+    )
+    for word in group.split()
+    for others in [tuple(other for other in group.split() if other != word)]
+}
+"""Words that stand for one another in the names of operations."""
 
 
 def words(text: str) -> Iterator[str]:
@@ -73,6 +110,12 @@ class _Word:
     postings: list[tuple[_Postings, list[float]]]
     size: int
     bound: float
+    factors: dict[str, float]
+    """What each of the index's words counts that it may stand for."""
+
+    def stands_for(self, term: str) -> float:
+        """What a word of a name counts for it: 0 to 1."""
+        return self.factors.get(term, 0.0)
 
     def add_to(self, scores: dict[int, float]) -> None:
         """Add its share for every operation that has it."""
@@ -113,6 +156,7 @@ class SearchIndex:
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
         self._postings: dict[str, _Postings] = {}
         self._ids: list[str] = []
+        self._titles: list[str | None] = []
         self._numbers: dict[str, int] = {}
         self._dead: set[int] = set()
         self._vocabulary: list[str] | None = None
@@ -133,6 +177,7 @@ class SearchIndex:
         self.remove(spec.id)
         number = len(self._ids)
         self._ids.append(spec.id)
+        self._titles.append(spec.title)
         self._numbers[spec.id] = number
         counts: dict[str, float] = {}
         length = 0
@@ -145,7 +190,7 @@ class SearchIndex:
                 for term in terms:
                     length += 1
                     counts[term] = counts.get(term, 0.0) + value
-        norm = _K * (1 - _B + _B * length / _USUAL_LENGTH)
+        norm = _K * (1 - _B + _B * min(length, _LONGEST) / _USUAL_LENGTH)
         index = self._postings
         for term, count in counts.items():
             postings = index.get(term)
@@ -167,6 +212,8 @@ class SearchIndex:
         if limit < 1:
             return []
         found = sorted(self._words(query), key=lambda word: -word.bound)
+        if not found:
+            return []
         scores: dict[int, float] = {}
         added = 0
         for index, word in enumerate(found):
@@ -185,16 +232,35 @@ class SearchIndex:
             word.add_to(scores)
             for dead in self._dead:
                 scores.pop(dead, None)
-        return [self._ids[document] for document in _best(scores, limit)]
+        best = _best(scores, max(limit, _RANKED))
+        top = scores[best[0]] if best else 0.0
+        ranked = {document: scores[document] + top * _NAMED * self._named(document, found) for document in best}
+        return [self._ids[document] for document in _best(ranked, limit)]
+
+    def _named(self, document: int, query: Sequence[_Word]) -> float:
+        """How much of a query the name or the title says, times how much of it the query says: 0 to 1."""
+        weight = sum(word.bound for word in query)
+        fits = 0.0
+        namespace, _, name = self._ids[document].partition(".")
+        for text in (f"{namespace} {name}", name, self._titles[document] or ""):
+            terms = _content(words(text))
+            if not terms:
+                continue
+            said = [max((word.stands_for(term) for term in terms), default=0.0) for word in query]
+            covered = sum(share * word.bound for share, word in zip(said, query, strict=True)) / weight
+            used = sum(any(word.stands_for(term) for word in query) for term in terms) / len(terms)
+            fits = max(fits, covered * covered * used)
+        return fits
 
     def _words(self, query: str) -> Iterator[_Word]:
-        for term in dict.fromkeys(words(query)):
+        terms = dict.fromkeys(words(query))
+        for term in _content(terms) or terms:
             matches = self._matches(term)
             if matches:
                 yield self._word(matches)
             else:
                 for part in self._split(term):
-                    yield self._word([(part, 1.0)])
+                    yield self._word(self._matches(part))
 
     def _word(self, matches: Sequence[tuple[str, float]]) -> _Word:
         found = [(self._postings[term], factor) for term, factor in matches]
@@ -202,7 +268,7 @@ class SearchIndex:
         count = len(self._numbers)
         idf = math.log(1 + max(count - size + 0.5, 0.5) / (size + 0.5))
         tables = [(postings, [idf * factor * weight for weight in range(256)]) for postings, factor in found]
-        return _Word(tables, size, max(table[-1] for _, table in tables))
+        return _Word(tables, size, max(table[-1] for _, table in tables), dict(matches))
 
     def _matches(self, term: str) -> list[tuple[str, float]]:
         """The index's words for a query's: itself, and those that begin with it, the shortest first."""
@@ -217,7 +283,12 @@ class SearchIndex:
         longer = [word for word in vocabulary[start:end] if word != term]
         if len(longer) > _MAX_PREFIXED:
             longer = heapq.nsmallest(_MAX_PREFIXED, longer, key=len)
-        return [*matches, *((word, _PREFIX * len(term) / len(word)) for word in longer)]
+        matches += ((word, _PREFIX * len(term) / len(word)) for word in longer)
+        known = {word for word, _ in matches}
+        matches += (
+            (word, _SYNONYM) for word in _ALIKE.get(term, ()) if word in self._postings and word not in known
+        )
+        return matches or [(word, _TYPO) for word in sorted(_one_edit(term)) if word in self._postings]
 
     def _split(self, term: str) -> tuple[str, ...]:
         """A word that is two of the index's, written together: ``pullrequest``."""
@@ -228,12 +299,33 @@ class SearchIndex:
         return ()
 
 
+def _content(terms: Iterable[str]) -> list[str]:
+    """The words that say something, each once."""
+    return [term for term in dict.fromkeys(terms) if term not in _STOP]
+
+
+def _one_edit(term: str) -> set[str]:
+    """The words that one insertion, deletion, replacement or swap of letters makes of another (Damerau)."""
+    if len(term) < _SHORTEST_TYPO:
+        return set()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    splits = [(term[:at], term[at:]) for at in range(len(term) + 1)]
+    made = {left + right[1:] for left, right in splits if right}
+    made |= {left + right[1] + right[0] + right[2:] for left, right in splits if len(right) > 1}
+    made |= {left + letter + right[1:] for left, right in splits if right for letter in letters}
+    made |= {left + letter + right for left, right in splits for letter in letters}
+    return made
+
+
 def _fields(spec: OperationSpec) -> Iterator[tuple[str, float]]:
     yield spec.id, _ID
     if spec.title:
         yield spec.title, _TITLE
     if spec.description:
-        yield spec.description, _DESCRIPTION
+        head = _HEAD_OF.match(spec.description)
+        at = head.end() if head else 0
+        yield spec.description[:at], _DESCRIPTION
+        yield spec.description[at:], _BEYOND
     for tag in spec.tags:
         yield tag, _TAG
 
