@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -71,33 +72,31 @@ def folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def running(folder: Path, *arguments: str, until: str = "/mcp", **env: str) -> AsyncIterator[Any]:
     """``operad serve``, once it has said ``until``: its process, and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        OPERAD,
-        "serve",
-        *arguments,
+    # Not asyncio's: its thread that waits for the end, and a signal that is sent then, both collect the process.
+    process = subprocess.Popen(
+        [OPERAD, "serve", *arguments],
         cwd=folder,
         env={**os.environ, "TOKEN": TOKEN, **env},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    assert process.stderr is not None
-    said = ""
-    try:
-        async with asyncio.timeout(60):
-            while until not in said:
-                line = await process.stderr.readline()
-                assert line, said
-                said += line.decode()
-        yield process, said
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        assert process.stdin is not None
-        process.stdin.close()
-        rest = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
-        assert await asyncio.wait_for(process.wait(), 60) == 0, rest
-        assert TOKEN not in said + rest
+    with process:
+        assert process.stderr is not None
+        said = ""
+        try:
+            async with asyncio.timeout(60):
+                while until not in said:
+                    line = await asyncio.to_thread(process.stderr.readline)
+                    assert line, said
+                    said += line.decode()
+            yield process, said
+        finally:
+            process.terminate()
+            rest = await asyncio.to_thread(process.stderr.read)
+            await asyncio.to_thread(process.wait, 60)
+            assert process.returncode == 0, rest.decode()
+            assert TOKEN not in said + rest.decode()
 
 
 def url_in(said: str) -> str:
@@ -144,8 +143,8 @@ async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sig
             assert last.startswith("event: operad.error\n")
             assert "the server is stopping" in last
         assert (
-            await process.stdout.read() == b"printed while it loads\nprinted by a handler\nprinted by a handler\n"
-        )
+            await asyncio.to_thread(process.stdout.read)
+        ) == b"printed while it loads\nprinted by a handler\nprinted by a handler\n"
 
 
 async def test_on_standard_streams_nothing_but_mcp_is_written_and_the_end_of_stdin_is_the_end(
@@ -164,16 +163,16 @@ async def test_on_standard_streams_nothing_but_mcp_is_written_and_the_end_of_std
         assert "printed while it loads" in said
         process.stdin.write(request("tools/list", 1))
         process.stdin.write(request("tools/call", 2, name="math_add", arguments={"a": 1, "b": 2}))
-        await process.stdin.drain()
+        process.stdin.flush()
         answers = {}
         for _ in range(2):
-            answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            answer = json.loads(await asyncio.to_thread(process.stdout.readline))
             answers[answer["id"]] = answer["result"]
         assert [tool["name"] for tool in answers[1]["tools"]] == ["math_add", "math_forever"]
         assert answers[2]["structuredContent"] == 3
         process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 30) == 0
-        assert await process.stdout.read() == b""
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert process.stdout.read() == b""
 
 
 async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_configuration(tmp_path: Path) -> None:
