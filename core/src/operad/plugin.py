@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from operad.registry.interceptors import InterceptedCall, Interceptor
     from operad.retries import RateLimits, RetryPolicy, retry_after
     from operad.schemas.bundling import SharedDefinitions
+    from operad.words import did_you_mean
 
 __all__ = [
     "DEFAULT_NAMESPACE",
@@ -75,6 +76,7 @@ __all__ = [
     "check_options",
     "client_tls",
     "decode",
+    "did_you_mean",
     "encode",
     "from_json",
     "hookimpl",
@@ -103,6 +105,7 @@ _LATER = {
     "check_options": "config.options",
     "client_tls": "config.options",
     "decode": "protocol",
+    "did_you_mean": "words",
     "encode": "protocol",
     "from_json": "protocol",
     "retry_after": "retries",

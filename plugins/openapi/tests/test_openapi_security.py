@@ -1,6 +1,7 @@
 """Credentials: which are chosen, where they are put, and where they must not go."""
 
 import base64
+import json
 
 import pytest
 from aiohttp import web
@@ -211,7 +212,7 @@ async def test_an_answer_without_a_token_is_an_error(serve, operations, api):
 
     document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
     found = operations(document, await serve(handler), auth=OAUTH)
-    with pytest.raises(CallError, match="access_token"):
+    with pytest.raises(CallError, match="invalid_client"):
         await found["get_x"].handler({}, None)
 
 
@@ -240,3 +241,69 @@ async def test_a_redirect_that_repeats_the_key_gets_it_once(serve, operations, a
     )
     found = operations(document, await serve(handler), auth={"type": "apiKey", "token": "abc"})
     assert (await found["x"].handler({}, None)).data["query"] == "key=abc&more=1"
+
+
+async def test_the_client_shows_itself_as_the_server_wants_and_asks_again_after_a_passing_failure(
+    serve, operations, api
+):
+    forms = []
+
+    async def handler(request):
+        if request.path != "/token":
+            return await echo(request)
+        forms.append(dict(await request.post()))
+        if len(forms) == 1:
+            return web.Response(status=503)
+        return web.json_response({"access_token": "t", "token_type": "bearer"}, status=201)
+
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    auth = {**OAUTH, "clientAuth": "post", "audience": "https://a.example.com", "extra": {"organization": "o"}}
+    found = operations(document, await serve(handler), auth=auth)
+    envelope = await found["get_x"].handler({}, None)
+    assert envelope.data["Authorization"] == "Bearer t"
+    assert forms[1]["client_secret"] == "s3cret"
+    assert (forms[1]["audience"], forms[1]["organization"]) == ("https://a.example.com", "o")
+
+
+async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, api, tmp_path, monkeypatch):
+    """Authorization code with PKCE over a loopback listener, endpoints from the document, one store for all."""
+    from urllib.parse import parse_qs, urlsplit
+
+    from operad import OperationRegistry, load_plugins
+    from operad.auth import TokenStore
+
+    async def handler(request):
+        if request.path == "/token":
+            form = await request.post()
+            assert form["grant_type"] == "authorization_code"
+            assert form["code"] == "c0de"
+            return web.json_response({"access_token": "mine", "token_type": "Bearer", "refresh_token": "r"})
+        return await echo(request)
+
+    def browse(url):
+        import urllib.request
+
+        query = parse_qs(urlsplit(url).query)
+        target = f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}"
+        urllib.request.urlopen(target).read()
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "operad", keyring=False))
+    base = await serve(handler)
+    flows = {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token", "scopes": {}}}
+    schemes = {"o": {"type": "oauth2", "flows": flows}}
+    (tmp_path / "api.json").write_text(
+        json.dumps(
+            api({"get /x": {"operationId": "x", "security": [{"o": []}]}}, components={"securitySchemes": schemes})
+        )
+    )
+    (tmp_path / "operad.toml").write_text(
+        f'[sources.me]\ntype = "openapi"\nspec = "api.json"\nbase_url = "{base}"\n'
+        'auth = { type = "oauth2", client_id = "id" }\n'
+    )
+    async with OperationRegistry.from_config(tmp_path, load_plugins(only=["openapi"]), strict=True) as registry:
+        with pytest.raises(CallError, match="operad login me"):
+            await registry.execute("me.x")
+        login = await registry.source_login("me")
+        await login.login(tell=lambda _: None, open_url=browse, timeout=5)
+        assert (await registry.execute("me.x")).data["Authorization"] == "Bearer mine"

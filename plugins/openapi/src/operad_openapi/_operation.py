@@ -15,10 +15,10 @@ from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
-from operad_openapi._document.origins import origin_of
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
 from operad_openapi._http.reading import chunks_of, read_body
 from operad_openapi._http.responses import decode_body, failure_of, json_records
+from operad_openapi._request.adapting import Adapter
 from operad_openapi._request.plan import Plan, build_plan
 from operad_openapi._request.request import Credentials, Request
 from operad_openapi._request.text import SerializationError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 _DONE = "[DONE]"
-_NO_HEADERS: Mapping[str, str] = {}
 _DEFAULT_RECONNECT_MS = 3_000
 
 
@@ -46,10 +45,10 @@ class DocumentOperation:
     """
 
     __slots__ = (
+        "_adapter",
         "_authorize",
-        "_headers",
-        "_is_home",
         "_is_personal",
+        "_is_settled",
         "_plan",
         "is_twin",
         "raw",
@@ -65,9 +64,9 @@ class DocumentOperation:
         self.stream_type = stream_type
         self.is_twin = is_twin
         self._plan: Plan | None = None
-        self._is_home: bool | None = None
+        self._adapter: Adapter | None = None
         self._is_personal = False
-        self._headers = _NO_HEADERS
+        self._is_settled = False
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
 
     @property
@@ -87,13 +86,27 @@ class DocumentOperation:
         document = urlsplit(self.source.document.base or "")
         if document.scheme not in ("http", "https") or isinstance(plan.server_or_error, NotUsableError):
             return
-        host, chosen = urlsplit(plan.server).hostname, urlsplit(self.source.config.base_url or "").hostname
-        if host and host != chosen:
+        config = self.source.config
+        host = urlsplit(plan.server).hostname
+        chosen = {urlsplit(url).hostname for url in (config.base_url or "", *config.servers.values())}
+        if host and host not in chosen:
             self.source.client.guard(host, document.hostname or "")
 
     def input_schema(self) -> Schema:
         """The schema of the merged input."""
         return self.source.schema(self.plan.inputs.schema, self.source.input_view)
+
+    def adapt(self, input: Any) -> Any:
+        """The JSON of an input that Python callers gave; see `operad.Operation`."""
+        if self._adapter is None:
+            try:
+                view = self.source.input_view
+                self._adapter = Adapter(
+                    self.plan.inputs, view, lambda schema: self.source.schema(schema, view).is_valid(None)
+                )
+            except CallError:
+                return input  # the call itself says what is wrong
+        return self._adapter(input)
 
     def output_schema(self) -> Schema:
         """The schema of the data; of one item, for a stream."""
@@ -268,10 +281,8 @@ class DocumentOperation:
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
                 input = plan.with_stream(input)
             request = plan.request(input, self.stream_type)
-            if self._is_home is None:
+            if not self._is_settled:
                 self._settle(plan)
-            if self._headers:
-                request.headers.update(self._headers)
             request.authorize = self._authorize
         except (SerializationError, NotUsableError) as error:
             raise self._refused(error) from error
@@ -280,13 +291,11 @@ class DocumentOperation:
     def _settle(self, plan: Plan) -> None:
         """Find out, once, what every request carries: to another origin go neither headers nor credentials."""
         config = self.source.config
-        is_home = origin_of(plan.server) in {plan.home, *self.source.origins}
-        if is_home:
-            self._headers = config.headers
+        if plan.is_home:
             self._is_personal = config.request_headers is not None or config.credentials_for is not None
             if config.credentials_for is None:
                 self._authorize = self._authorizer(config.auth)
-        self._is_home = is_home
+        self._is_settled = True
 
     async def _personalize(self, request: Request, context: OperationContext | None) -> None:
         """Add the headers and credentials of the caller. Raises `CallError`."""

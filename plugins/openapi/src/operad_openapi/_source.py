@@ -11,15 +11,11 @@ from operad_openapi._document.contents import response_content
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.mediatypes import essence, is_json
-from operad_openapi._document.origins import origin_of
 from operad_openapi._document.schemas import SchemaView
 from operad_openapi._http.client import HTTPClient
-from operad_openapi._http.credentials import Authenticator, authorization
-from operad_openapi._http.reading import read_body
-from operad_openapi._http.responses import decode_body, failure_of
-from operad_openapi._request.request import Credentials, EncodedBody, Request
-from operad_openapi._request.text import percent_encode
-from operad_openapi.config import HTTPAuth, HTTPServiceConfig
+from operad_openapi._http.credentials import Authenticator
+from operad_openapi._http.tokens import Tokens
+from operad_openapi.config import HTTPServiceConfig
 
 _FAILED = str(ErrorCode.EXECUTION_ERROR)
 
@@ -33,8 +29,7 @@ class DocumentSource:
         self.client = HTTPClient(config, trusted=config.trusted)
         self.input_view = SchemaView(document, "readOnly")
         self.output_view = SchemaView(document, "writeOnly")
-        self.authenticator = Authenticator(document, config, self._fetch_token)
-        self.origins = frozenset(filter(None, map(origin_of, config.origins)))
+        self.authenticator = Authenticator(document, config, Tokens(lambda: self.client, config.namespace))
         self._responses: dict[str, ErrorDefinition] = {}
 
     def keep(self, root: Json) -> None:
@@ -51,41 +46,6 @@ class DocumentSource:
             document=view.root,
             trusted=self.config.trusted,
         )
-
-    async def _fetch_token(self, url: str, auth: HTTPAuth) -> Json:
-        """The answer of a token endpoint (RFC 6749, 4.4.2)."""
-        from multidict import CIMultiDict
-
-        form = "grant_type=client_credentials"
-        if auth.scopes:
-            form += "&scope=" + percent_encode(" ".join(auth.scopes))
-        pair = f"{percent_encode(auth.client_id or '')}:{percent_encode(auth.client_secret or '')}"
-        basic = authorization(HTTPAuth(type="basic", token=pair))
-
-        async def authorize() -> Credentials:
-            credentials = Credentials()
-            if basic is not None:
-                await basic(credentials)
-            return credentials
-
-        request = Request(
-            "POST",
-            url,
-            CIMultiDict({"Accept": "application/json"}),
-            [],
-            EncodedBody("application/x-www-form-urlencoded", form.encode()),
-            authorize,
-        )
-        where = f"token endpoint {origin_of(url)}"
-        response = await self.client.send(request)
-        try:
-            if response.status != 200:
-                raise await failure_of(response, self.config.limits.error_bytes, where)
-            body = await read_body(response, self.config.limits.error_bytes, "error_bytes")
-        finally:
-            response.release()
-        answer = decode_body(body, "application/json", where)
-        return answer if isinstance(answer, dict) else {}
 
     def error_definition(self, operation: RawOperation, status: str, node: Any) -> ErrorDefinition:
         """What the error of one declared response looks like; shared where responses are."""

@@ -57,13 +57,18 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
 
 
 async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None = None) -> OpenAPIOperations:
-    """The operations of a dict, a path or a URL. Raises `SourceError`."""
-    client = HTTPClient(config, trusted=config.trusted)
-    try:
-        loader = Loader(config, client, fs)
-        document = await loader.load(spec)
-    finally:
-        await client.aclose()
+    """The operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
+    document, loader = await load_document(spec, config, fs)
     if loader.size < ASIDE_BYTES:
         return build_operations(document, config, loader.diagnostics)
     return await asyncio.to_thread(build_operations, document, config, loader.diagnostics)
+
+
+async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
+    """The document that a dict, a path or a URL is or names, and what loaded it. Raises `SourceError`."""
+    client = HTTPClient(config, trusted=config.trusted)
+    try:
+        loader = Loader(config, client, fs)
+        return await loader.load(spec), loader
+    finally:
+        await client.aclose()

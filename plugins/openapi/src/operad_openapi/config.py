@@ -5,18 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import attrs
 
 from operad import ConfigError
 from operad.plugin import RetryPolicy
 
-AuthType = Literal["bearer", "apiKey", "basic", "oauth2"]
-_AUTH_TYPES = ("bearer", "apiKey", "basic", "oauth2")
+AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2"]
+Extra = Literal["query", "body", "headers"]
+Kind = Literal["query", "mutation", "subscription"]
+_AUTH_TYPES = ("bearer", "apiKey", "basic", "digest", "oauth2")
+_KINDS = ("query", "mutation", "subscription")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def _at_least(minimum: float) -> Any:
     return attrs.validators.optional(attrs.validators.ge(minimum))
+
+
+def _secret(value: str | None) -> str | None:
+    """A secret as a file or a variable holds it: often with a line break at its end."""
+    return value.strip() if isinstance(value, str) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -24,23 +34,60 @@ class HTTPAuth:
     """A credential.
 
     ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
-    ``token`` or ``username`` and ``password``; ``apiKey`` sends ``token`` where the document's security scheme
-    says, or in ``header_name``; ``oauth2`` fetches tokens with the client credentials grant (RFC 6749, 4.4).
+    ``token`` or ``username`` and ``password``; ``digest`` answers the server's challenge with ``username`` and
+    ``password`` (RFC 7616); ``apiKey`` sends ``token`` where the document's security scheme says, or in
+    ``header_name``; ``oauth2`` gets tokens from an authorization server (see `operad.auth.OAuthOptions`).
+
+    Raises:
+        ConfigError: what the type needs is missing or empty, or cannot stand in a header.
     """
 
     type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
-    token: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False, converter=_secret)
     header_name: str | None = None
     """The header instead of ``Authorization`` (or, for an apiKey, instead of the scheme's place)."""
     prefix: str | None = None
     """The word before the token; default: ``Bearer``, ``Basic``, or nothing for an apiKey."""
     username: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
+    grant: Literal["client_credentials", "authorization_code", "device_code"] | None = None
+    """How ``oauth2`` gets a token; default: ``client_credentials`` if there is a secret, else
+    ``authorization_code``, which asks a person (``operad login``)."""
     client_id: str | None = None
-    client_secret: str | None = attrs.field(default=None, repr=False)
+    client_secret: str | None = attrs.field(default=None, repr=False, converter=_secret)
+    issuer: str | None = None
+    """The authorization server, whose metadata name its endpoints (RFC 8414)."""
     token_url: str | None = None
-    """Default: what the document's ``clientCredentials`` flow says, if it is of the API's own origin."""
+    """Default: what the document's flow says, if it is of the API's own origin."""
+    authorization_url: str | None = None
+    device_url: str | None = None
+    revocation_url: str | None = None
     scopes: list[str] = attrs.field(factory=list)
+    audience: str | None = None
+    resource: list[str] = attrs.field(factory=list)
+    extra: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Further fields of token requests."""
+    client_auth: Literal["auto", "basic", "post", "none"] = "auto"
+    """How the client shows its secret."""
+    redirect_uri: str = "http://127.0.0.1:0/callback"
+    account: str = ""
+    """Which of several accounts of this user."""
+
+    def __attrs_post_init__(self) -> None:
+        needed = {
+            "bearer": self.token,
+            "apiKey": self.token,
+            "basic": self.token or self.username,
+            "digest": self.username,
+            "oauth2": self.client_id,
+        }[self.type]
+        if not needed:
+            name = {"basic": "username", "digest": "username", "oauth2": "client_id"}.get(self.type, "token")
+            state = "is missing" if getattr(self, name) is None else "is empty"
+            raise ConfigError(f'auth: {name} {state}, which type = "{self.type}" needs')
+        for name in ("token", "header_name", "prefix", "client_id", "client_secret"):
+            if match := _CONTROL.search(getattr(self, name) or ""):
+                raise ConfigError(f"auth: {name} holds the character {match[0]!r}, which no header can carry")
 
 
 def _auth(value: HTTPAuth | Mapping[str, Any] | None) -> HTTPAuth | None:
@@ -78,6 +125,10 @@ class HTTPLimits:
     """The largest header of a response."""
 
 
+def _limits(value: HTTPLimits | Mapping[str, Any]) -> HTTPLimits:
+    return value if isinstance(value, HTTPLimits) else HTTPLimits(**value)
+
+
 def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
     return RetryPolicy.of(value)
 
@@ -88,23 +139,66 @@ def _proxy(value: str | None) -> str | None:
     raise ConfigError('proxy: expected an http or https URL, or "environment"')
 
 
-def _limits(value: HTTPLimits | Mapping[str, Any]) -> HTTPLimits:
-    return value if isinstance(value, HTTPLimits) else HTTPLimits(**value)
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _base_url(value: str | None) -> str | None:
+    if value is not None and not _is_http(value):
+        raise ConfigError(
+            f'base_url: expected an http or https URL such as "https://api.example.com", got "{value}"'
+        )
+    return value
+
+
+def _origins(value: list[str]) -> list[str]:
+    for origin in value:
+        if not _is_http(origin):
+            raise ConfigError(f'origins: expected origins such as "https://api.example.com", got "{origin}"')
+    return list(value)
+
+
+def _servers(value: Mapping[str, str]) -> dict[str, str]:
+    for target in value.values():
+        if not _is_http(target):
+            raise ConfigError(f'servers: expected http or https URLs to go to, got "{target}"')
+    return {source.rstrip("/"): target.rstrip("/") for source, target in value.items()}
+
+
+def _headers(value: Mapping[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name):
+            raise ConfigError(f"headers: {name!r} is not the name of a header")
+        if match := _CONTROL.search(text):
+            raise ConfigError(f'headers: "{name}" holds the character {match[0]!r}, which no header can carry')
+    return dict(value)
 
 
 @attrs.frozen(kw_only=True)
 class HTTPOptions:
     """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
 
-    base_url: str | None = None
+    base_url: str | None = attrs.field(default=None, converter=_base_url)
     """Replaces the document's root server; paths and operations with servers of their own keep them."""
-    headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=dict)
-    """Sent with every request to the API's own origin."""
+    servers: dict[str, str] = attrs.field(factory=dict, converter=_servers)
+    """URLs that servers of the document begin with -> what is called instead (a mock, a tenant's own host)."""
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=_headers)
+    """Sent with every request to the API's own origin, unless the call says otherwise."""
+    query: dict[str, Any] = attrs.field(factory=dict, repr=False, converter=dict)
+    """As ``headers``, for parameters of the query."""
+    cookies: dict[str, str] = attrs.field(factory=dict, repr=False, converter=dict)
+    """As ``headers``, for cookies."""
+    path_parameters: dict[str, Any] = attrs.field(factory=dict, converter=dict)
+    """Values of path parameters, unless the call says otherwise (a tenant, an account)."""
     auth: HTTPAuth | None = attrs.field(default=None, converter=_auth)
     """The credential for every operation that does not declare ``security: []``."""
     credentials: dict[str, HTTPAuth] = attrs.field(factory=dict, converter=_credentials)
     """Credentials by the name of the document's security scheme."""
-    origins: list[str] = attrs.field(factory=list)
+    origins: list[str] = attrs.field(factory=list, converter=_origins)
     """Further origins (``https://host``) that headers and credentials may be sent to."""
     timeout: float | None = attrs.field(default=30.0, validator=_at_least(0))
     """Seconds for a whole call, retries included; for a stream, until it begins. ``None``: no bound."""
@@ -122,16 +216,19 @@ class HTTPOptions:
     external: list[str] = attrs.field(factory=list)
     """URL prefixes and folders that external references may be read from, besides the document's own."""
     server_variables: dict[str, str] = attrs.field(factory=dict)
-    operation_types: dict[str, Literal["query", "mutation"]] = attrs.field(
+    """Values for variables in server URLs, instead of their defaults."""
+    operation_types: dict[str, Kind] = attrs.field(
         factory=dict,
         validator=attrs.validators.deep_mapping(
-            value_validator=attrs.validators.in_(("query", "mutation")),
+            value_validator=attrs.validators.in_(_KINDS),
             key_validator=attrs.validators.instance_of(str),
         ),
     )
-    """Names -> ``query`` or ``mutation``, where the method says something else (a search by POST, say)."""
+    """Names -> ``query``, ``mutation`` or ``subscription``, where the document does not tell."""
     media_types: list[str] = attrs.field(factory=list)
     """Media types of request bodies to prefer where an operation offers several."""
+    extras: list[Extra] = attrs.field(factory=list)
+    """What an input may add that the document forgot: ``extra_query``, ``extra_body``, ``extra_headers``."""
     upload_root: str | None = None
     """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
     reconnect: bool = False

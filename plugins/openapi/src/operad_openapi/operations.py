@@ -11,6 +11,7 @@ import attrs
 
 from operad import Operation, OperationContext, OperationSpec, OperationType
 from operad.plugin import lazy_schema
+from operad_openapi._checks import check_document, check_names, warnings_of
 from operad_openapi._document.contents import success_media
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
@@ -99,12 +100,16 @@ def build_operations(
     operations = OpenAPIOperations(source, diagnostics)
     filters, names = Filters(config.include, config.exclude), Names()
     checker = _Checker(document)
+    check_document(document, config)
+    chosen: list[RawOperation] = []
+    paths: set[str] = set()
     for raw in list_operations(document):
         if isinstance(raw, Diagnostic):
             diagnostics.append(raw)
             continue
         # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
         name = names.claim(wanted_name(raw))
+        paths.add(raw.path)
         streams = _streams(document, raw)
         twin = names.claim(f"{name}_stream") if streams.has_twin else ""
         if not filters.admits(name, raw):
@@ -115,8 +120,12 @@ def build_operations(
                 claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
                 operations.built[claimed] = built
+            chosen.append(raw)
         except (NotUsableError, PointerError, SerializationError) as error:
             diagnostics.append(Diagnostic(raw.pointer, str(error)))
+    filters.check(names.claimed)
+    check_names(config, names.claimed, paths)
+    diagnostics.extend(warnings_of(document, config, source.authenticator, chosen))
     if config.include or config.exclude:
         _prune(source, operations.built.values())
     for diagnostic in diagnostics:
@@ -173,7 +182,7 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         deprecated=node.get("deprecated") is True,
         metadata={"operationId": node.get("operationId"), "method": raw.method, "path": raw.path},
     )
-    return Operation(spec, built.call if built.stream_type is None else built.stream)
+    return Operation(spec, built.call if built.stream_type is None else built.stream, adapt=built.adapt)
 
 
 def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from operad.plugin import EnvelopeKind, Server, Source, hookimpl
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi.envelopes import HTTP_KIND
-from operad_openapi.source import OpenAPISourceConfig, load
+from operad_openapi.source import OpenAPISourceConfig, load, login
 
 if TYPE_CHECKING:
     from operad.plugin import ASGIApplication
@@ -28,6 +28,7 @@ def operad_sources() -> Iterable[Source]:
             name="openapi",
             load=load,
             config_type=OpenAPISourceConfig,
+            login=login,
             description="A REST API described by an OpenAPI document (2.0, 3.0, 3.1, 3.2; JSON or YAML).",
         ),
     )

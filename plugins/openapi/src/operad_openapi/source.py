@@ -6,13 +6,18 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad import SourceError
 from operad.plugin import RetryPolicy, SourceContext, SourceSession
 from operad_openapi.config import HTTPOptions, HTTPServiceConfig
+
+if TYPE_CHECKING:
+    from operad.auth import OAuthClient
+
+_PATHS = ("upload_root", "tls_ca", "tls_cert", "tls_key")
 
 
 @attrs.frozen(kw_only=True)
@@ -40,9 +45,24 @@ class OpenAPISession(SourceSession):
 
 
 async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISession:
-    """Load the operations of a document. Raises `SourceError`."""
-    from operad_openapi._loading import is_url
+    """Load the operations of a document. Raises `SourceError`, `ConfigError`."""
     from operad_openapi.api import load_operations
+
+    spec, service = _prepared(config, context)
+    return OpenAPISession(await load_operations(spec, service, config.fs))
+
+
+async def login(config: OpenAPISourceConfig, context: SourceContext, account: str | None) -> OAuthClient:
+    """How to log in for a source. Raises `SourceError`, and `ConfigError` for one that needs no login."""
+    from operad_openapi._login import login_of
+
+    spec, service = _prepared(config, context)
+    return await login_of(spec, service, config.fs, account)
+
+
+def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any, HTTPServiceConfig]:
+    """Where the document is, and the configuration of its operations, paths from the configuration's folder."""
+    from operad_openapi._loading import is_url
 
     spec: Any = config.spec
     if not isinstance(spec, (Mapping, str, os.PathLike)):
@@ -50,13 +70,12 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
     if not isinstance(spec, Mapping) and not is_url(spec):
         spec = context.path(_from_home(os.fspath(spec)))
     shared = {field.name: getattr(config, field.name) for field in attrs.fields(HTTPOptions)}
-    for name in ("upload_root", "tls_ca", "tls_cert", "tls_key"):
+    for name in _PATHS:
         if shared[name] is not None:
             shared[name] = str(context.path(_from_home(shared[name])))
     shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
     namespace = context.namespace or _namespace_of(spec)
-    service = HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)
-    return OpenAPISession(await load_operations(spec, service, config.fs))
+    return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)
 
 
 def _from_home(path: str) -> Path:

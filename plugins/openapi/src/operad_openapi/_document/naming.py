@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from operad import ConfigError
+from operad.plugin import did_you_mean
 from operad_openapi._document.listing import RawOperation
 
 _SPACE = re.compile(r"\s+")
@@ -32,6 +34,8 @@ class Names:
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
+        self.claimed: list[str] = []
+        """All names, in order."""
 
     def claim(self, name: str) -> str:
         """``name``, or the next free one."""
@@ -42,24 +46,40 @@ class Names:
             number += 1
         if candidate == key:
             self._taken.add(key)
+            self.claimed.append(name)
             return name
         self._next[key] = number  # thousands of one name must not be counted from two each
         self._taken.add(candidate)
-        return f"{name}_{number - 1}"
+        self.claimed.append(f"{name}_{number - 1}")
+        return self.claimed[-1]
 
 
 class Filters:
     """``include`` and ``exclude`` of a configuration. Raises `ConfigError` for a pattern of no known form."""
 
     def __init__(self, include: list[str], exclude: list[str]) -> None:
-        self._include = [_parsed(pattern) for pattern in include]
-        self._exclude = [_parsed(pattern) for pattern in exclude]
+        self._include = {pattern: _parsed(pattern) for pattern in include}
+        self._exclude = {pattern: _parsed(pattern) for pattern in exclude}
+        self._used: set[str] = set()
 
     def admits(self, name: str, raw: RawOperation) -> bool:
         """Whether the operation is wanted."""
-        if self._include and not any(_matches(pattern, name, raw) for pattern in self._include):
-            return False
-        return not any(_matches(pattern, name, raw) for pattern in self._exclude)
+        included = self._matching(self._include, name, raw) or not self._include
+        excluded = self._matching(self._exclude, name, raw)
+        return included and not excluded
+
+    def _matching(self, patterns: dict[str, tuple[str, str]], name: str, raw: RawOperation) -> bool:
+        found = [pattern for pattern, parsed in patterns.items() if _matches(parsed, name, raw)]
+        self._used.update(found)
+        return bool(found)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise `ConfigError` for a pattern that fitted no operation. ``names``: those of all operations."""
+        for option, patterns in (("include", self._include), ("exclude", self._exclude)):
+            for pattern in patterns:
+                if pattern not in self._used:
+                    hint = did_you_mean(pattern, names) if patterns[pattern][0] == "id" else ""
+                    raise ConfigError(f'{option}: no operation fits "{pattern}"{hint}')
 
 
 def _parsed(pattern: str) -> tuple[str, str]:

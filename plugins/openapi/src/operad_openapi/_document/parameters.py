@@ -48,6 +48,11 @@ def is_token(name: str) -> bool:
     return _TOKEN.match(name) is not None
 
 
+def is_reserved_header(name: str) -> bool:
+    """Whether a header is no input: it is made from the body or a credential, or belongs to the connection."""
+    return name.lower() in _NOT_INPUTS
+
+
 def unusable(node: Json) -> str | None:
     """Why a parameter object cannot be sent; ``None`` for one that can. It has a name and a place."""
     name, location = node["name"], node["in"]
@@ -87,7 +92,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
         elif reason := unusable({**node, "in": location}):
             if node.get("required") is True:
                 raise NotUsableError(reason)
-        elif location != "header" or name.lower() not in _NOT_INPUTS:
+        elif location != "header" or not is_reserved_header(name):
             parameters.append(normal_parameter(node, document.version, document))
     return parameters, body
 

@@ -8,15 +8,20 @@ from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import RawOperation
 
 
-def scheme_of(document: Document, name: str) -> Json:
-    """The security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
+def schemes_of(document: Document) -> Json:
+    """The security schemes of a document by name, as they stand."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:
         components = document.root.get("components")
         schemes = components.get("securitySchemes") if isinstance(components, dict) else None
+    return schemes if isinstance(schemes, dict) else {}
+
+
+def scheme_of(document: Document, name: str) -> Json:
+    """The security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
     try:
-        scheme = document.resolve(schemes.get(name)) if isinstance(schemes, dict) else None
+        scheme = document.resolve(schemes_of(document).get(name))
     except PointerError:
         return {}
     if not isinstance(scheme, dict):

@@ -6,6 +6,8 @@ import re
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import attrs
+
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.origins import is_private_host, origin_of
@@ -14,10 +16,23 @@ from operad_openapi.config import HTTPOptions
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
-def server_url(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> str:
-    """The base URL of an operation, without a slash at its end.
+@attrs.frozen
+class Server:
+    """Where the requests of an operation go."""
 
-    An operation's own servers come before the path's, and those before the root's, which ``base_url`` replaces.
+    url: str
+    """Without a slash at its end, and without a query."""
+    declared_origin: str
+    """The origin that the document names, or ``base_url`` where that replaces it."""
+    query: str = ""
+    """Encoded; goes with every request."""
+
+
+def server_of(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> Server:
+    """The server of an operation.
+
+    An operation's own servers come before the path's, and those before the root's, which ``base_url`` replaces;
+    ``servers`` of the configuration move what the document names.
 
     Raises:
         NotUsableError: there is no absolute URL, a variable has no value, or the document, which came from a
@@ -28,16 +43,42 @@ def server_url(document: Document, operation: RawOperation, options: HTTPOptions
         if isinstance(servers, list) and servers:
             return _declared(document, servers, options, trusted=trusted)
     if options.base_url is not None:
-        return _checked(options.base_url, "base_url")
+        url = _checked(options.base_url, "base_url")
+        return Server(url, origin_of(url), options.base_url.partition("#")[0].partition("?")[2])
     if document.version == "2.0":
-        return _swagger_server(document, trusted=trusted)
+        return _placed(document, _swagger_server(document), options, trusted=trusted)
     servers = document.root.get("servers")
     if not isinstance(servers, list) or not servers:
         servers = [{"url": "/"}]
     return _declared(document, servers, options, trusted=trusted)
 
 
-def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, trusted: bool) -> str:
+def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> frozenset[str]:
+    """The origins of the API itself, which configured headers and credentials are for."""
+    try:
+        root = server_of(document, RawOperation("GET", "/", {}, {}, "#"), options, trusted=trusted)
+    except NotUsableError:
+        return frozenset(map(origin_of, options.origins))
+    return frozenset([root.declared_origin, origin_of(root.url), *map(origin_of, options.origins)])
+
+
+def moved(url: str, servers: dict[str, str]) -> str | None:
+    """``url`` by the configured table of servers; ``None`` where that does not name it. The longest key wins."""
+    for source in sorted(servers, key=len, reverse=True):
+        if url == source or url.startswith((f"{source}/", f"{source}?")):
+            return servers[source] + url[len(source) :]
+    return None
+
+
+def _placed(document: Document, url: str, options: HTTPOptions, *, trusted: bool) -> Server:
+    """The server that ``url`` of the document stands for."""
+    if (target := moved(url, options.servers)) is not None:
+        return Server(_checked(target, "servers"), origin_of(url))
+    url = _permitted(document, url, trusted=trusted)
+    return Server(url, origin_of(url))
+
+
+def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, trusted: bool) -> Server:
     server = servers[0]
     url = server.get("url") if isinstance(server, dict) else None
     if not isinstance(url, str):
@@ -55,7 +96,7 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     except ValueError as error:
         raise NotUsableError(f'servers: "{url}" is not a URL: {error}') from error
     same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
-    return _permitted(document, url, trusted=trusted or same)
+    return _placed(document, url, options, trusted=trusted or same)
 
 
 def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str:
@@ -70,7 +111,7 @@ def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str
     return str(value)
 
 
-def _swagger_server(document: Document, *, trusted: bool) -> str:
+def _swagger_server(document: Document) -> str:
     root = document.root
     base = document.base if document.base and urlsplit(document.base).scheme in ("http", "https") else None
     schemes = root.get("schemes")
@@ -85,7 +126,7 @@ def _swagger_server(document: Document, *, trusted: bool) -> str:
             raise NotUsableError("the document names no host; set base_url")
         host = urlsplit(base).netloc
     path = root.get("basePath")
-    return _permitted(document, f"{scheme}://{host}{path if isinstance(path, str) else ''}", trusted=trusted)
+    return f"{scheme}://{host}{path if isinstance(path, str) else ''}"
 
 
 def _permitted(document: Document, url: str, *, trusted: bool) -> str:

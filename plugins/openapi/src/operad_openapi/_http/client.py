@@ -170,7 +170,7 @@ class HTTPClient:
         self, request: Request, credentials: Credentials, response: ClientResponse, started: float
     ) -> ClientResponse:
         """The response that a redirect leads to; any other one as it is."""
-        if response.status not in STATUSES or "Location" not in response.headers:
+        if response.status not in STATUSES or "Location" not in response.headers or not request.may_redirect:
             return response
         left = self._options.limits.redirects
         first = request

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from urllib.parse import urljoin, urlsplit
+from typing import Any
 
-from operad import CallError, ErrorCode
+from operad import CallError, ConfigError, ErrorCode
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
-from operad_openapi._document.origins import is_private_host, origin_of
+from operad_openapi._document.origins import origin_of
 from operad_openapi._document.security import scheme_of
 from operad_openapi._http.tls import has_certificate
-from operad_openapi._http.tokens import Token, TokenFetch
+from operad_openapi._http.tokens import Tokens, endpoints_of, oauth_options
 from operad_openapi._request.request import Applier, Credentials
 from operad_openapi._request.text import check_cookie_text, check_header_value, percent_encode
 from operad_openapi.config import HTTPAuth, HTTPOptions
@@ -25,11 +25,11 @@ from operad_openapi.config import HTTPAuth, HTTPOptions
 class Authenticator:
     """Applies the configured credentials to the requests of one source."""
 
-    def __init__(self, document: Document, options: HTTPOptions, fetch_token: TokenFetch) -> None:
+    def __init__(self, document: Document, options: HTTPOptions, tokens: Tokens) -> None:
         self._document = document
         self._options = options
-        self._fetch_token = fetch_token
-        self._tokens: dict[tuple[str, str, str], Token] = {}
+        self._tokens = tokens
+        self._digests: dict[tuple[str, str], Any] = {}
 
     def plan(self, operation: RawOperation, server: str, auth: HTTPAuth | None) -> list[Applier]:
         """What to apply to requests of ``operation`` to ``server``: the first alternative that can be met.
@@ -42,6 +42,7 @@ class Authenticator:
         security = operation.node.get("security", self._document.root.get("security"))
         if security == []:
             return []
+        partial: list[Applier] = []
         if isinstance(security, list):
             # Anonymous is the last resort of who has a credential: most such servers answer more to it.
             for alternative in sorted(security, key=lambda item: not item):
@@ -51,9 +52,16 @@ class Authenticator:
                 found = [applier for applier in appliers if applier is not None]
                 if alternative and len(found) == len(appliers):
                     return found
+                partial = max(partial, found, key=len)
+        if partial:
+            return partial  # of credentials that are needed together, those that there are
         # No alternative can be met. A credential that was configured for the whole API is sent all the same.
         fallback = self._general(auth, server) if auth is not None else None
         return [] if fallback is None else [fallback]
+
+    def meets(self, name: str) -> bool:
+        """Whether the configuration has what the scheme of that name asks for."""
+        return self._scheme(name, "", self._options.auth) is not None
 
     def _scheme(self, name: str, server: str, auth: HTTPAuth | None) -> Applier | None:
         scheme = scheme_of(self._document, name)
@@ -68,71 +76,72 @@ class Authenticator:
         if kind == "apiKey":
             if own is None and credential.type != "apiKey":
                 return None
-            return self._api_key(credential, scheme)
+            return _api_key(credential, scheme)
         if kind == "http" and http == "basic":
             return authorization(credential) if credential.type == "basic" else None
+        if kind == "http" and http == "digest":
+            return self._digest(credential)
         if kind in ("oauth2", "openIdConnect") or (kind == "http" and http == "bearer"):
             if credential.type == "bearer":
                 return authorization(credential)
             return self._oauth2(credential, scheme, server) if credential.type == "oauth2" else None
-        return authorization(own) if own is not None else None
+        return self._general(own, server) if own is not None else None
 
     def _general(self, auth: HTTPAuth, server: str) -> Applier | None:
         if auth.type == "apiKey":
-            return self._api_key(auth, {"in": "header", "name": "X-API-Key"})
+            return _api_key(auth, {"in": "header", "name": "X-API-Key"})
         if auth.type == "oauth2":
             return self._oauth2(auth, {}, server)
+        if auth.type == "digest":
+            return self._digest(auth)
         return authorization(auth)
 
-    def _api_key(self, auth: HTTPAuth, scheme: Json) -> Applier | None:
-        token = auth.token
-        if token is None:
+    def _digest(self, auth: HTTPAuth) -> Applier | None:
+        """Answers the challenge of the server (RFC 7616); what it has learnt of it is kept."""
+        if auth.type not in ("basic", "digest") or auth.username is None:
             return None
-        value = f"{auth.prefix} {token}" if auth.prefix else token
-        place, name = scheme.get("in", "header"), str(scheme.get("name", "X-API-Key"))
-        if auth.header_name:
-            place, name = "header", auth.header_name
+        username, password = auth.username, auth.password or ""
 
         async def apply(credentials: Credentials) -> None:
-            if place == "query":
-                credentials.query.append(f"{percent_encode(name)}={percent_encode(value)}")
-            elif place == "cookie":
-                credentials.cookies.append(f"{check_cookie_text(name)}={check_cookie_text(value)}")
-            else:
-                credentials.headers[name] = check_header_value(value)
+            from aiohttp import DigestAuthMiddleware
+
+            key = (username, password)
+            if key not in self._digests:
+                self._digests[key] = DigestAuthMiddleware(username, password)
+            credentials.middlewares = (self._digests[key],)
 
         return apply
 
     def _oauth2(self, auth: HTTPAuth, scheme: Json, server: str) -> Applier | None:
-        flows = scheme.get("flows")
-        flow = flows.get("clientCredentials") if isinstance(flows, dict) else None
-        declared = flow.get("tokenUrl") if isinstance(flow, dict) else None
-        url = auth.token_url
-        if url is None:
-            if not isinstance(declared, str):
-                return None
-            url = urljoin(server, declared)
-            # A document could name a token URL of its author's: the secret goes there only if we know it.
-            allowed = {origin_of(server), *map(origin_of, self._options.origins)}
-            if origin_of(url) not in allowed:
-                refused = (
-                    f"the document's token URL {origin_of(url)} is not of the API's own origin; "
-                    "set token_url, or add the origin to origins"
-                )
-                return _refusing(refused)
-            if urlsplit(url).scheme != "https" and not is_private_host(urlsplit(url).hostname):
-                return _refusing(
-                    f"the document's token URL {origin_of(url)} is not https; set token_url to use it"
-                )
-        key = (url, auth.client_id or "", " ".join(auth.scopes))
-        token = self._tokens.setdefault(key, Token(url, auth, self._fetch_token))
+        declared = endpoints_of(auth, scheme, server)
+        if not declared and auth.token_url is None and auth.issuer is None:
+            return None
+        allowed = {origin_of(server), *map(origin_of, self._options.origins)}
+        try:
+            options = oauth_options(auth, declared, allowed)
+        except ConfigError as error:
+            return _refusing(str(error))
+        return self._tokens.applier(auth, options)
 
-        async def apply(credentials: Credentials) -> None:
-            name = auth.header_name or "Authorization"
-            credentials.headers[name] = f"{auth.prefix or 'Bearer'} {await token.get()}"
-            credentials.refresh = token.forget
 
-        return apply
+def _api_key(auth: HTTPAuth, scheme: Json) -> Applier | None:
+    token = auth.token
+    if token is None:
+        return None
+    value = f"{auth.prefix} {token}" if auth.prefix else token
+    place, name = scheme.get("in", "header"), str(scheme.get("name", "X-API-Key"))
+    if auth.header_name:
+        place, name = "header", auth.header_name
+
+    async def apply(credentials: Credentials) -> None:
+        if place == "query":
+            credentials.query.append(f"{percent_encode(name)}={percent_encode(value)}")
+        elif place == "cookie":
+            credentials.cookies.append(f"{check_cookie_text(name)}={check_cookie_text(value)}")
+        else:
+            credentials.headers[name] = check_header_value(value)
+
+    return apply
 
 
 async def _nothing(_: Credentials) -> None:

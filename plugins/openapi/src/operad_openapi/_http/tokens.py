@@ -1,53 +1,179 @@
-"""Access tokens that are fetched."""
+"""OAuth 2.0: the client of `operad.auth` for a credential, with the endpoints that a document may name."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
 
-from operad import CallError, ErrorCode
+from operad import CallError, ConfigError, ErrorCode
 from operad_openapi._document.document import Json
-from operad_openapi._document.origins import origin_of
+from operad_openapi._document.origins import is_private_host, origin_of
+from operad_openapi._http.reading import read_body
+from operad_openapi._request.request import Applier, Credentials, EncodedBody, Request
 from operad_openapi._request.text import check_header_value
 from operad_openapi.config import HTTPAuth
 
-TokenFetch = Callable[[str, HTTPAuth], Awaitable[Json]]
+if TYPE_CHECKING:
+    from operad.auth import FetchResponse, OAuthClient, OAuthOptions
+    from operad_openapi._http.client import HTTPClient
+
+_FLOWS = {
+    "client_credentials": "clientCredentials",
+    "authorization_code": "authorizationCode",
+    "device_code": "deviceAuthorization",
+}
+_ENDPOINTS = {
+    "token_url": "tokenUrl",
+    "authorization_url": "authorizationUrl",
+    "device_url": "deviceAuthorizationUrl",
+}
+_DISCOVERY = "/.well-known/openid-configuration"
+_MAX_BODY = 1 << 20
+_MAX_CLIENTS = 1_000
 
 
-class Token:
-    """An access token, fetched when it is needed and shared by all calls."""
+def grant_of(auth: HTTPAuth) -> str:
+    """How the credential gets its tokens."""
+    if auth.grant is not None:
+        return auth.grant
+    return "client_credentials" if auth.client_secret is not None else "authorization_code"
 
-    def __init__(self, url: str, auth: HTTPAuth, fetch: TokenFetch) -> None:
-        self._url = url
-        self._auth = auth
-        self._fetch = fetch
-        self._value: str | None = None
-        self._expires = 0.0  # of the monotonic clock
-        self._lock: asyncio.Lock | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def forget(self) -> None:
-        self._value = None
+def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
+    """The endpoints, absolute, that a scheme of the document names for a credential; or the ``issuer``."""
+    if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
+        return {"issuer": urljoin(server, url).removesuffix(_DISCOVERY)}
+    flows = scheme.get("flows")
+    flow = flows.get(_FLOWS[grant_of(auth)]) if isinstance(flows, Mapping) else None
+    if not isinstance(flow, Mapping):
+        return {}
+    return {name: urljoin(server, flow[key]) for name, key in _ENDPOINTS.items() if isinstance(flow.get(key), str)}
 
-    async def get(self) -> str:
-        if self._value is not None and time.monotonic() < self._expires:
-            return self._value
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._loop is not loop:
-            self._lock, self._loop = asyncio.Lock(), loop
-        async with self._lock:
-            if self._value is None or time.monotonic() >= self._expires:
-                answer = await self._fetch(self._url, self._auth)
-                value = answer.get("access_token")
-                if not isinstance(value, str):
-                    raise CallError(
-                        ErrorCode.EXECUTION_ERROR,
-                        f"the token endpoint {origin_of(self._url)} gave no access_token",
-                    )
-                lifetime = answer.get("expires_in")
-                seconds = float(lifetime) if isinstance(lifetime, (int, float)) else 300.0
-                # Half a minute early, so that a token does not expire on its way.
-                self._expires = time.monotonic() + max(1.0, seconds - 30)
-                self._value = check_header_value(value)
-            return self._value
+
+def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collection[str]) -> OAuthOptions:
+    """What `operad.auth` needs to know.
+
+    Args:
+        auth: the credential; what it says wins.
+        declared: `endpoints_of` the document, which could name those of its author: a secret goes there only if
+            they are of ``origins``.
+        origins: the API's own, and the configured ones.
+
+    Raises:
+        ConfigError: there is no endpoint, or the document's is of another origin or not https.
+    """
+    from operad.auth import OAuthOptions
+
+    urls = {name: getattr(auth, name) for name in (*_ENDPOINTS, "issuer")}
+    if urls["token_url"] is None and urls["issuer"] is None:
+        if not declared.keys() & {"token_url", "issuer"}:
+            raise ConfigError(
+                f"auth: oauth2 with the grant {grant_of(auth)} needs token_url or issuer: the document names none"
+            )
+        for name, url in declared.items():
+            if origin_of(url) not in origins:
+                raise ConfigError(
+                    f"the document's token URL {origin_of(url)} is not of the API's own origin; "
+                    "set token_url, or add the origin to origins"
+                )
+            if urlsplit(url).scheme != "https" and not is_private_host(urlsplit(url).hostname):
+                raise ConfigError(
+                    f"the document's token URL {origin_of(url)} is not https; set token_url to use it"
+                )
+            urls[name] = urls[name] or url
+    return OAuthOptions(
+        client_id=auth.client_id or "",
+        client_secret=auth.client_secret,
+        grant=grant_of(auth),  # type: ignore[arg-type]  # one of its literals: HTTPAuth's are the same
+        scopes=tuple(auth.scopes),
+        audience=auth.audience,
+        resource=tuple(auth.resource),
+        extra=auth.extra,
+        client_auth=auth.client_auth,
+        redirect_uri=auth.redirect_uri,
+        account=auth.account,
+        revocation_url=auth.revocation_url,
+        **urls,
+    )
+
+
+class Tokens:
+    """The OAuth clients of one source: one for each credential, shared by all calls.
+
+    Args:
+        client: sends their requests, with the proxy and the TLS of the source.
+        name: of the source, for ``operad login``.
+    """
+
+    def __init__(self, client: Callable[[], HTTPClient], name: str) -> None:
+        self._client = client
+        self._name = name
+        self._clients: dict[tuple[object, ...], OAuthClient] = {}
+
+    def applier(self, auth: HTTPAuth, options: OAuthOptions) -> Applier:
+        """Puts an access token into the header."""
+        client = self._of(options)
+
+        async def apply(credentials: Credentials) -> None:
+            token = await client.token()
+            value = check_header_value(token.access_token)
+            kind = "Bearer" if token.token_type.lower() == "bearer" else token.token_type
+            credentials.headers[auth.header_name or "Authorization"] = f"{auth.prefix or kind} {value}"
+            credentials.refresh = partial(client.refused, token.access_token)
+
+        return apply
+
+    def _of(self, options: OAuthOptions) -> OAuthClient:
+        from operad.auth import OAuthClient
+
+        key = (
+            options.key,
+            options.client_secret,
+            options.scopes,
+            options.grant,
+            options.audience,
+            options.resource,
+        )
+        if key not in self._clients:
+            if len(self._clients) >= _MAX_CLIENTS:
+                del self._clients[next(iter(self._clients))]
+            self._clients[key] = OAuthClient(options, fetch=self._fetch, name=self._name)
+        return self._clients[key]
+
+    async def _fetch(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 10.0,
+    ) -> FetchResponse:
+        """A `operad.auth.Fetch` by the source's own client."""
+        from multidict import CIMultiDict
+
+        from operad.auth import FetchResponse
+
+        sent: CIMultiDict[str] = CIMultiDict(headers or {})
+        content = None if body is None else EncodedBody(sent.pop("Content-Type", "text/plain"), body)
+        where = f"{method} {origin_of(url)}"
+        try:
+            async with asyncio.timeout(timeout):
+                response = await self._client().send(Request(method, url, sent, [], content, may_redirect=False))
+                try:
+                    read = await read_body(response, _MAX_BODY, "the answer of an authorization server")
+                finally:
+                    response.release()
+        except TimeoutError as error:
+            raise CallError(ErrorCode.UNAVAILABLE, f"{where} did not answer within {timeout} s") from error
+        except CallError as error:
+            raise CallError(ErrorCode.UNAVAILABLE, error.message, error.details) from error
+        return FetchResponse(response.status, {k.lower(): v for k, v in response.headers.items()}, read)
+
+
+def schemes_of_oauth(schemes: Mapping[str, Json]) -> list[Json]:
+    """The schemes that an OAuth credential can meet."""
+    return [scheme for scheme in schemes.values() if scheme.get("type") in ("oauth2", "openIdConnect")]

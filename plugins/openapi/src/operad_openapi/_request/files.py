@@ -7,7 +7,7 @@ import base64
 import binascii
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
@@ -17,12 +17,12 @@ from operad_openapi._document.mediatypes import OCTETS, essence, is_json
 from operad_openapi._request.request import EncodedBody
 from operad_openapi._request.text import SerializationError, check_header_value
 
+_SOURCES = ("base64", "text", "path", "stream", "content")
 _CHUNK = 256 * 1024
 
 FILE_SCHEMA: Json = {
-    "description": "A file: its content as base64, or an object.",
+    "description": "A file: an object with its content.",
     "anyOf": [
-        {"type": "string", "contentEncoding": "base64"},
         {
             "type": "object",
             "properties": {
@@ -38,6 +38,11 @@ FILE_SCHEMA: Json = {
         {"not": {"type": ["string", "object", "array", "number", "boolean", "null"]}},
     ],
 }
+
+
+def is_file_schema(schema: Any) -> bool:
+    """Whether ``schema`` is `FILE_SCHEMA`, or that with another description."""
+    return isinstance(schema, dict) and schema.get("anyOf") is FILE_SCHEMA["anyOf"]
 
 
 def is_binary(schema: Any) -> bool:
@@ -98,17 +103,17 @@ class Files:
         """The content that a file value of the input stands for. Raises `SerializationError`."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             return Content(bytes(value))
-        if isinstance(value, str):
-            return Content(decode_base64(value))
+        if isinstance(value, PurePath):  # of Python's own: no JSON can name a file so
+            return self._local(Path(value))
         if hasattr(value, "read") or hasattr(value, "__aiter__"):
             name = getattr(value, "name", None)
             return Content(reader=value, filename=Path(name).name if isinstance(name, str) else None)
         if not isinstance(value, Mapping):
             raise SerializationError(
-                "expected a file (bytes, base64 text, an open file, or an object with base64, text or path), "
-                f"got {type(value).__name__}"
+                'expected a file: bytes, a pathlib.Path, an open file, or an object such as {"base64": …} or '
+                f'{{"text": …}}, got {type(value).__name__}'
             )
-        sources = [key for key in ("base64", "text", "path", "stream") if value.get(key) is not None]
+        sources = [key for key in _SOURCES if value.get(key) is not None]
         if len(sources) != 1:
             raise SerializationError(
                 f"expected exactly one of base64, text, path or stream in a file, got {sources or 'none'}"
@@ -116,16 +121,33 @@ class Files:
         source = value[sources[0]]
         common: Json = {"filename": value.get("filename"), "content_type": value.get("contentType")}
         common["headers"] = value.get("headers") or {}
-        if sources[0] == "stream":
-            return Content(reader=source, **common)
+        if sources[0] in ("stream", "content"):
+            return self._of_python(source, common)
         if not isinstance(source, str):
             raise SerializationError(f"{sources[0]}: expected text, got {type(source).__name__}")
         if sources[0] == "base64":
             return Content(decode_base64(source), **common)
         if sources[0] == "text":
             return Content(source.encode(), **common)
-        path = self._allowed(source)
-        return Content(path=path, **{**common, "filename": common["filename"] or path.name})
+        return self._local(self._allowed(source), **common)
+
+    def _of_python(self, source: Any, common: Json) -> Content:
+        """Content that only Python has: bytes, text, a path, something to read."""
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return Content(bytes(source), **common)
+        if isinstance(source, str):
+            return Content(source.encode(), **common)
+        if isinstance(source, PurePath):
+            return self._local(Path(source), **common)
+        if hasattr(source, "read") or hasattr(source, "__aiter__"):
+            return Content(reader=source, **common)
+        raise SerializationError(f"expected the content of a file, got {type(source).__name__}")
+
+    @staticmethod
+    def _local(path: Path, **common: Any) -> Content:
+        if not path.is_file():
+            raise SerializationError(f'there is no file "{path.name}"')
+        return Content(path=path, **{**common, "filename": common.get("filename") or path.name})
 
     def _allowed(self, name: str) -> Path:
         if self.upload_root is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -13,7 +13,7 @@ from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.bodies import BodyPlan
 from operad_openapi._request.files import FILE_SCHEMA, is_binary
 from operad_openapi._request.styles import compile_parameter
-from operad_openapi._request.text import Encoder
+from operad_openapi._request.text import Encoder, SerializationError
 
 _BODY_KEYS = ("body", "requestBody", "_body")
 _ANNOTATIONS = frozenset(
@@ -22,6 +22,15 @@ _ANNOTATIONS = frozenset(
 _MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
 _MAX_DEPTH = 16
 MISSING: Any = object()
+_EXTRAS: Json = {
+    "query": {"type": "object", "description": "Parameters of the query that the document does not name."},
+    "body": {"type": "object", "description": "Fields of the body that the document does not name."},
+    "headers": {
+        "type": "object",
+        "description": "Headers that the document does not name.",
+        "additionalProperties": {"type": "string"},
+    },
+}
 
 
 class Slot(NamedTuple):
@@ -32,6 +41,8 @@ class Slot(NamedTuple):
     location: str
     encode: Encoder
     is_required: bool
+    fallback: str | None = None
+    """The text of the configured value, for calls that give none."""
 
 
 @attrs.frozen(eq=False)
@@ -46,6 +57,8 @@ class Inputs:
     body_key: str | None = None
     """The key that holds the whole body, if it is not."""
     keys: frozenset[str] = frozenset()
+    extras: Mapping[str, str] = attrs.field(factory=dict)
+    """``query``, ``body``, ``headers`` -> the key that holds what goes there beyond the document."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
         """The body's value, or `MISSING` if the input holds none."""
@@ -55,8 +68,36 @@ class Inputs:
             return MISSING
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
+    def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the input adds to the query, the body or the headers. Raises `SerializationError`."""
+        key = self.extras.get(kind)
+        value = None if key is None else input.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise SerializationError(f"{key}: expected an object, got {type(value).__name__}")
+        return value
 
-def plan_inputs(parameters: list[Parameter], body: BodyPlan | None, view: SchemaView) -> Inputs:
+
+@attrs.frozen(eq=False)
+class Configured:
+    """What the configuration says of parameters."""
+
+    values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """``path``, ``query``, ``header``, ``cookie`` -> values by name; header names in lower case."""
+    extras: Sequence[str] = ()
+    """Where inputs may put what the document forgot: ``query``, ``body``, ``headers``."""
+
+    def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
+        """The configured value of a parameter, encoded. Raises `SerializationError`."""
+        name = parameter.name.lower() if parameter.location == "header" else parameter.name
+        value = self.values.get(parameter.location, {}).get(name)
+        return None if value is None else encode(value)
+
+
+def plan_inputs(
+    parameters: list[Parameter], body: BodyPlan | None, view: SchemaView, configured: Configured
+) -> Inputs:
     """Merge parameters and body into one object.
 
     On a collision the parameter becomes ``name__path`` (``query``, ``header``, ``cookie``), the field of the body
@@ -87,14 +128,19 @@ def plan_inputs(parameters: list[Parameter], body: BodyPlan | None, view: Schema
             key = _free(f"{key}__{parameter.location}", taken)
             taken.add(key)
         properties[key] = _parameter_schema(parameter, view)
-        if parameter.required:
-            required.append(key)
         encode = compile_parameter(parameter)
-        slots.append(Slot(key, parameter.name, parameter.location, encode, parameter.required))
+        fallback = configured.fallback(parameter, encode)
+        if parameter.required and fallback is None:
+            required.append(key)
+        slots.append(Slot(key, parameter.name, parameter.location, encode, parameter.required, fallback))
+    extras = {}
+    for kind in configured.extras:
+        extras[kind] = key = _free(f"extra_{kind}", set(properties))
+        properties[key] = _EXTRAS[kind]
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
-    return Inputs(schema, tuple(slots), body_fields, body_key, frozenset(properties))
+    return Inputs(schema, tuple(slots), body_fields, body_key, frozenset(properties), extras)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -137,7 +183,9 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
         return None
     if body.is_form:
         properties = {name: _form_field(schema, view) for name, schema in properties.items()}
-    return properties, [name for name in required if name in properties]
+    for name in required:
+        properties.setdefault(name, True)  # required, and no more is said of it
+    return properties, required
 
 
 def _form_field(schema: Any, view: SchemaView) -> Any:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad_openapi._document.contents import body_of, success_media
-from operad_openapi._document.document import Document, PointerError
+from operad_openapi._document.contents import Body, body_of, success_media
+from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import STREAM_TYPES, essence, is_json
 from operad_openapi._document.origins import origin_of
-from operad_openapi._document.parameters import Parameter, parameters_of
+from operad_openapi._document.parameters import Parameter, is_reserved_header, is_token, parameters_of
 from operad_openapi._document.schemas import SchemaView
 from operad_openapi._document.security import key_parameters
-from operad_openapi._document.servers import server_url
+from operad_openapi._document.servers import Server, home_origins, server_of
 from operad_openapi._request.bodies import BodyPlan, plan_body
-from operad_openapi._request.inputs import MISSING, Inputs, plan_inputs
+from operad_openapi._request.inputs import MISSING, Configured, Inputs, plan_inputs
 from operad_openapi._request.paths import PathTemplate
 from operad_openapi._request.request import EncodedBody, Request
-from operad_openapi._request.text import SerializationError
+from operad_openapi._request.styles import extra_pairs
+from operad_openapi._request.text import SerializationError, check_cookie_text, check_header_value, text_of
 from operad_openapi.config import HTTPServiceConfig
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ class Plan:
     body: BodyPlan | None
     headers: CIMultiDict[str]
     """What every request starts with: what it accepts."""
-    server_or_error: str | NotUsableError
-    home: str
-    """The origin of the API, which credentials are for."""
+    server_or_error: Server | NotUsableError
+    is_home: bool
+    """Whether requests go to the API's own origins, which configured headers and credentials are for."""
+    query: str = ""
+    """Configured parameters of the query that the document does not name, and that of the server; encoded."""
     stream_field: str | None = None
     """The field of the body that asks for a stream, if it declares one."""
 
@@ -47,8 +50,8 @@ class Plan:
     def server(self) -> str:
         """The base URL. Raises `NotUsableError` where the document has none: without it, schemas still work."""
         server = self.server_or_error
-        if isinstance(server, str):
-            return server
+        if isinstance(server, Server):
+            return server.url
         raise NotUsableError(str(server))
 
     def with_stream(self, input: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,10 +81,10 @@ class Plan:
         query = template.query
         headers = self.headers.copy()
         cookies: list[str] = []
-        for key, name, location, encode, is_required in inputs.slots:
+        for key, name, location, encode, is_required, fallback in inputs.slots:
             value = input.get(key)
             try:
-                text = None if value is None else encode(value)
+                text = fallback if value is None else encode(value)
             except SerializationError as error:
                 raise SerializationError(f"{key}: {error}") from error
             if text is None:
@@ -96,16 +99,36 @@ class Plan:
             else:
                 query = f"{query}&{text}" if query else text
         url = self.server + template.fill(paths)
+        if self.query:
+            query = f"{query}&{self.query}" if query else self.query
+        if inputs.extras:
+            self._add_headers(input, headers)
+            query = "&".join(filter(None, [query, *self._extra_query(input)]))
         if query:
             url = f"{url}?{query}"
         if stream_type is not None:
             headers["Accept"] = stream_type
         return Request(self.method, url, headers, cookies, None if self.body is None else self._body(input))
 
+    def _extra_query(self, input: Mapping[str, Any]) -> list[str]:
+        added = self.inputs.added("query", input)
+        return [pair for name, value in added.items() for pair in extra_pairs(str(name), value)]
+
+    def _add_headers(self, input: Mapping[str, Any], headers: CIMultiDict[str]) -> None:
+        for name, value in self.inputs.added("headers", input).items():
+            if not is_token(name) or is_reserved_header(name):
+                raise SerializationError(f"{self.inputs.extras['headers']}: the header {name!r} cannot be set")
+            headers[name] = check_header_value(text_of(value))
+
     def _body(self, input: Mapping[str, Any]) -> EncodedBody | None:
         plan = self.body
         assert plan is not None
         value = self.inputs.body(input)
+        if more := self.inputs.added("body", input):
+            if value is not MISSING and not isinstance(value, Mapping):
+                key = self.inputs.extras["body"]
+                raise SerializationError(f"{key}: the body is no object, so nothing can be added to it")
+            value = {**({} if value is MISSING else value), **more}
         if value is MISSING:
             if not plan.required:
                 return None
@@ -121,10 +144,36 @@ class Plan:
 def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig, view: SchemaView) -> Plan:
     """The plan of an operation. Raises `NotUsableError`, `PointerError`, `SerializationError`."""
     from multidict import CIMultiDict
-    from yarl import URL
 
-    parameters, swagger_body = parameters_of(document, raw)
     template = PathTemplate(raw.path)
+    parameters, swagger_body = _parameters(document, raw, template)
+    body = body_of(document, raw, swagger_body)
+    if body is None and "body" in config.extras and raw.method not in ("GET", "HEAD"):
+        body = Body({"application/json": {"schema": {"type": "object"}}}, required=False)
+    body_plan = None if body is None else plan_body(body, view, config.media_types, config.upload_root)
+    server = _server(document, raw, config)
+    home = home_origins(document, config, trusted=config.trusted)
+    is_home = isinstance(server, Server) and not home.isdisjoint({origin_of(server.url), server.declared_origin})
+    configured = _configured(config) if is_home else Configured({}, config.extras)
+    inputs = plan_inputs(parameters, body_plan, view, configured)
+    headers = CIMultiDict({"Accept": _accept(document, raw)})
+    query = ""
+    if is_home:
+        assert isinstance(server, Server)
+        headers.update(config.headers)
+        _add_cookies(headers, config, inputs)
+        named = {slot.name for slot in inputs.slots if slot.location == "query"}
+        pairs = [p for name, value in config.query.items() if name not in named for p in extra_pairs(name, value)]
+        query = "&".join(filter(None, [server.query, *pairs]))
+    stream_field = _stream_field(body_plan, inputs, view)
+    return Plan(raw.method, inputs, template, body_plan, headers, server, is_home, query, stream_field)
+
+
+def _parameters(
+    document: Document, raw: RawOperation, template: PathTemplate
+) -> tuple[list[Parameter], list[Json]]:
+    """The parameters that an input may have, and the body's of Swagger 2.0."""
+    parameters, swagger_body = parameters_of(document, raw)
     declared = {parameter.name for parameter in parameters if parameter.location == "path"}
     # A credential comes from the configuration, even where the document lists it among the parameters.
     keys = key_parameters(document, raw)
@@ -138,38 +187,41 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
         for name in template.names
         if name not in declared
     ]
-    body = body_of(document, raw, swagger_body)
-    body_plan = None if body is None else plan_body(body, view, config.media_types, config.upload_root)
-    inputs = plan_inputs(parameters, body_plan, view)
-    server: str | NotUsableError
-    home = origin_of(config.base_url) if config.base_url is not None else ""
+    return parameters, swagger_body
+
+
+def _server(document: Document, raw: RawOperation, config: HTTPServiceConfig) -> Server | NotUsableError:
+    from yarl import URL
+
     try:
-        server = str(URL(server_url(document, raw, config, trusted=config.trusted))).rstrip("/")
+        server = server_of(document, raw, config, trusted=config.trusted)
+        return attrs.evolve(server, url=str(URL(server.url)).rstrip("/"))
     except NotUsableError as error:
-        server = error
+        return error
     except ValueError as error:
-        server = NotUsableError(f"servers: {error}")
-    if not home:
-        home = _root_origin(document, raw, config)
-    return Plan(
-        raw.method,
-        inputs,
-        template,
-        body_plan,
-        CIMultiDict({"Accept": _accept(document, raw)}),
-        server,
-        home,
-        _stream_field(body_plan, inputs, view),
-    )
+        return NotUsableError(f"servers: {error}")
 
 
-def _root_origin(document: Document, raw: RawOperation, config: HTTPServiceConfig) -> str:
-    """The origin of the document's root server: what credentials without a ``base_url`` are for."""
-    root = attrs.evolve(raw, item={}, node={})
-    try:
-        return origin_of(server_url(document, root, config, trusted=config.trusted))
-    except NotUsableError:
-        return ""
+def _configured(config: HTTPServiceConfig) -> Configured:
+    headers = {name.lower(): value for name, value in config.headers.items()}
+    values = {
+        "path": config.path_parameters,
+        "query": config.query,
+        "header": headers,
+        "cookie": config.cookies,
+    }
+    return Configured(values, config.extras)
+
+
+def _add_cookies(headers: CIMultiDict[str], config: HTTPServiceConfig, inputs: Inputs) -> None:
+    """Put the configured cookies that no parameter stands for into the header, after the configured header."""
+    named = {slot.name for slot in inputs.slots if slot.location == "cookie"}
+    cookies = [headers["Cookie"]] if "Cookie" in headers else []
+    for name, value in config.cookies.items():
+        if name not in named:
+            cookies.append(f"{check_cookie_text(name)}={check_cookie_text(value)}")
+    if cookies:
+        headers["Cookie"] = "; ".join(cookies)
 
 
 def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> str | None:

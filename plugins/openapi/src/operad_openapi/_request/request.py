@@ -29,6 +29,8 @@ class Request:
     """Of the event loop's clock, in s; set when a request is sent again."""
     expires: float | None = None
     """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
+    may_redirect: bool = True
+    """Whether redirects are followed."""
     is_redirected: bool = False
     """Whether the URL is that of a redirect: it may hold what a credential adds already."""
     redirected_to: str | None = None

@@ -232,6 +232,14 @@ def form_pairs(name: str, value: Any) -> list[str]:
     return [f"{name}={percent_encode(text_of(value))}"]
 
 
+def extra_pairs(name: str, value: Any) -> list[str]:
+    """The fragments of a parameter of the query that no document describes: arrays repeat, objects are deep."""
+    encoded = percent_encode(name)
+    if isinstance(value, Mapping):
+        return deep_pairs(encoded, value)
+    return _pairs(encoded, value, percent_encode)
+
+
 def _content_text(content_type: str, value: Any, *, ascii_only: bool = False) -> str:
     media_type = essence(content_type)
     if media_type == "application/x-www-form-urlencoded":

@@ -1,0 +1,150 @@
+"""What a configuration says of a document, held against the document: a mistake is told when it is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from operad import ConfigError
+from operad.plugin import did_you_mean
+from operad_openapi._document.document import Document, Json
+from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.security import scheme_of, schemes_of
+from operad_openapi._document.servers import moved, server_of
+from operad_openapi._http.credentials import Authenticator
+from operad_openapi._http.tokens import endpoints_of
+from operad_openapi.config import HTTPServiceConfig
+
+_VARIABLE = re.compile(r"\{([^{}]+)\}")
+
+
+def check_document(document: Document, config: HTTPServiceConfig) -> None:
+    """Raise `ConfigError` for credentials and servers that the document does not know."""
+    schemes = schemes_of(document)
+    for name in config.credentials:
+        if name not in schemes:
+            raise ConfigError(
+                f'credentials: the document has no security scheme "{name}"{did_you_mean(name, schemes)}'
+            )
+    for name, auth in (("auth", config.auth), *config.credentials.items()):
+        if auth is None or auth.type != "oauth2" or auth.token_url or auth.issuer:
+            continue
+        candidates = [name] if name in config.credentials else list(schemes)
+        if not any(endpoints_of(auth, scheme_of(document, scheme), "") for scheme in candidates):
+            raise ConfigError(f"{name}: oauth2 needs token_url or issuer: the document names none for its grant")
+    if config.server_variables:
+        known = {name for server in _servers(document) for name in _VARIABLE.findall(str(server.get("url", "")))}
+        for name in config.server_variables:
+            if name not in known:
+                raise ConfigError(
+                    f'server_variables: no server has the variable "{name}"{did_you_mean(name, known)}'
+                )
+    for source in config.servers:
+        urls = {_filled(server) for server in _servers(document)}
+        if not any(moved(url, {source: "x:"}) is not None for url in urls):
+            raise ConfigError(f'servers: the document has no server "{source}"{did_you_mean(source, urls)}')
+
+
+def check_names(config: HTTPServiceConfig, names: Iterable[str], paths: Iterable[str]) -> None:
+    """Raise `ConfigError` for operations and path parameters that the document does not have."""
+    known = set(names)
+    for name in config.operation_types:
+        if name not in known:
+            raise ConfigError(f'operation_types: there is no operation "{name}"{did_you_mean(name, known)}')
+    if config.path_parameters:
+        templates = {name for path in paths for name in _VARIABLE.findall(path)}
+        for name in config.path_parameters:
+            if name not in templates:
+                raise ConfigError(f'path_parameters: no path has "{name}"{did_you_mean(name, templates)}')
+
+
+def warnings_of(
+    document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
+) -> Iterator[Diagnostic]:
+    """What of the configuration will not do what it seems to do."""
+    chosen = list(chosen)
+    yield from _other_servers(document, config, chosen)
+    if config.auth is not None or config.credentials:
+        yield from _unmet(document, config, authenticator, chosen)
+
+
+def _other_servers(
+    document: Document, config: HTTPServiceConfig, chosen: list[RawOperation]
+) -> Iterator[Diagnostic]:
+    if config.base_url is None:
+        return
+    home = origin_of(config.base_url)
+    counts: dict[str, int] = {}
+    for raw in chosen:
+        if "servers" not in raw.node and "servers" not in raw.item:
+            continue
+        try:
+            origin = origin_of(server_of(document, raw, config, trusted=config.trusted).url)
+        except NotUsableError:
+            continue
+        if origin != home:
+            counts[origin] = counts.get(origin, 0) + 1
+    for origin, count in counts.items():
+        reason = (
+            f"{count} operations have a server of their own, {origin}, which base_url does not replace; "
+            f'servers = {{ "{origin}" = "…" }} does'
+        )
+        yield Diagnostic("#/paths", reason, "warning")
+
+
+def _unmet(
+    document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: list[RawOperation]
+) -> Iterator[Diagnostic]:
+    """Requirements of which a part is configured, and that nothing meets."""
+    seen: set[str] = set()
+    for raw in chosen:
+        security = raw.node.get("security", document.root.get("security"))
+        if not isinstance(security, list) or not security or {} in security:
+            continue
+        key = json.dumps(security, sort_keys=True, default=str)
+        if key in seen:
+            continue
+        seen.add(key)
+        missing: list[str] = []
+        for alternative in security:
+            names = list(alternative) if isinstance(alternative, Mapping) else []
+            lacking = [name for name in names if not authenticator.meets(name)]
+            if not lacking:
+                break
+            if len(lacking) < len(names):
+                missing.append(" and ".join(lacking))
+        else:
+            if missing:
+                reason = "the security needs, together with what is configured, credentials for "
+                yield Diagnostic(raw.pointer, reason + " or ".join(missing), "warning")
+
+
+def _servers(document: Document) -> Iterator[Json]:
+    """All servers that the document declares."""
+    paths = document.root.get("paths")
+    items = [item for item in paths.values() if isinstance(item, dict)] if isinstance(paths, dict) else []
+    holders: list[Any] = [document.root, *items]
+    holders += [node for item in items for node in item.values() if isinstance(node, dict)]
+    for holder in holders:
+        servers = holder.get("servers")
+        yield from (
+            (server for server in servers or () if isinstance(server, dict)) if isinstance(servers, list) else ()
+        )
+    if document.version == "2.0" and isinstance(host := document.root.get("host"), str):
+        schemes = document.root.get("schemes")
+        for scheme in schemes if isinstance(schemes, list) else ["https"]:
+            yield {"url": f"{scheme}://{host}{document.root.get('basePath', '')}"}
+
+
+def _filled(server: Json) -> str:
+    variables = server.get("variables")
+    declared = variables if isinstance(variables, dict) else {}
+
+    def value(match: re.Match[str]) -> str:
+        variable = declared.get(match[1])
+        return str(variable.get("default", match[0])) if isinstance(variable, dict) else match[0]
+
+    return _VARIABLE.sub(value, str(server.get("url", "")))

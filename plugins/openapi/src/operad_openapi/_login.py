@@ -1,0 +1,53 @@
+"""What ``operad login`` needs of a source: the OAuth client of its credential, endpoints from the document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from operad import ConfigError
+from operad_openapi._document.origins import origin_of
+from operad_openapi._document.security import scheme_of, schemes_of
+from operad_openapi._document.servers import home_origins
+from operad_openapi._http.tokens import endpoints_of, oauth_options
+from operad_openapi._loading import Spec
+from operad_openapi.api import load_document
+from operad_openapi.config import HTTPAuth, HTTPServiceConfig
+from operad_openapi.fs import OpenAPIFS
+
+if TYPE_CHECKING:
+    from operad.auth import OAuthClient
+
+
+async def login_of(
+    spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None, account: str | None
+) -> OAuthClient:
+    """The OAuth client of the first credential that a person can log in with.
+
+    Raises:
+        ConfigError: there is none, or neither it nor the document names an authorization server.
+        SourceError: the document cannot be read.
+    """
+    from operad.auth import OAuthClient
+
+    named: list[tuple[str | None, HTTPAuth]] = [] if config.auth is None else [(None, config.auth)]
+    named += config.credentials.items()
+    found = [(name, auth) for name, auth in named if auth.type == "oauth2"]
+    if not found:
+        raise ConfigError(
+            f'{config.namespace}: no login is needed; one is with auth = {{ type = "oauth2", client_id = "…" }}'
+        )
+    name, auth = found[0]
+    if account is not None:
+        auth = attrs.evolve(auth, account=account)
+    declared: dict[str, str] = {}
+    origins = frozenset(map(origin_of, config.origins))
+    if auth.token_url is None and auth.issuer is None:
+        document = (await load_document(spec, config, fs))[0]
+        origins = home_origins(document, config, trusted=config.trusted)
+        server = next(iter(sorted(origins)), "")
+        names = [name] if name is not None else list(schemes_of(document))
+        candidates = [endpoints_of(auth, scheme_of(document, scheme), server) for scheme in names]
+        declared = next((endpoints for endpoints in candidates if endpoints), {})
+    return OAuthClient(oauth_options(auth, declared, origins), name=config.namespace)

@@ -1,0 +1,351 @@
+"""What a configuration gives to every call, where it may lead, and how its mistakes are told."""
+
+import datetime
+import io
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, ConfigError, ErrorCode, OperationRegistry, load_plugins
+from operad_openapi import HTTPAuth, HTTPServiceConfig, from_openapi
+
+JSON = {"application/json": {"schema": {}}}
+TEXT = {"type": "string"}
+
+
+async def echo(request):
+    seen = {"path": request.path, "query": request.rel_url.raw_query_string, "body": await request.text()}
+    for name in ("X-Tenant", "Cookie", "X-More", "Authorization"):
+        if name in request.headers:
+            seen[name] = request.headers[name]
+    return web.json_response(seen)
+
+
+def parameter(name, place, **more):
+    return {"name": name, "in": place, "required": True, "schema": TEXT, **more}
+
+
+@pytest.fixture
+async def registry():
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        yield registry
+
+
+@pytest.fixture
+def call(registry, serve, api):
+    """Loads a document whose one operation is ``x``, and calls it through the registry."""
+
+    async def call(operation, input=None, *, method="get", path="/x", more=None, **config):
+        document = api({f"{method} {path}": {"operationId": "x", **operation}}, **(more or {}))
+        if "api.x" not in registry:
+            await registry.load("openapi", namespace="api", spec=document, base_url=await serve(echo), **config)
+        return (await registry.execute("api.x", input)).data
+
+    return call
+
+
+# --- what the configuration gives --------------------------------------------------------------------
+
+
+async def test_a_configured_value_stands_for_a_required_parameter_and_yields_to_the_call(call, registry):
+    operation = {
+        "parameters": [
+            parameter("X-Tenant", "header"),
+            parameter("page size", "query"),
+            parameter("sid", "cookie"),
+            parameter("account", "path"),
+        ]
+    }
+    config = {
+        "headers": {"x-tenant": "t1"},
+        "query": {"page size": 50, "trace": "on"},
+        "cookies": {"sid": "a b", "lang": "de"},
+        "path_parameters": {"account": "a/1"},
+    }
+    sent = await call(operation, path="/{account}/x", **config)
+    assert registry.get_spec("api.x").input_schema.raw.get("required") is None
+    assert sent["path"] == "/a/1/x"
+    assert sent["query"] == "page%20size=50&trace=on"
+    assert sent["X-Tenant"] == "t1"
+    assert sent["Cookie"] == "lang=de; sid=a%20b"
+    mine = {"X-Tenant": "mine", "page size": "7", "sid": "s", "account": "b"}
+    sent = await call(operation, mine)
+    assert (sent["path"], sent["query"]) == ("/b/x", "page%20size=7&trace=on")
+    assert (sent["X-Tenant"], sent["Cookie"]) == ("mine", "lang=de; sid=s")
+
+
+async def test_a_cookie_of_the_call_joins_the_configured_header(call):
+    operation = {"parameters": [parameter("c", "cookie"), parameter("session", "cookie", required=False)]}
+    assert (await call(operation, {"c": "1"}, headers={"Cookie": "session=s; x=1"}))[
+        "Cookie"
+    ] == "session=s; x=1; c=1"
+    assert (await call(operation, {"c": "1", "session": "2"}))["Cookie"] == "x=1; c=1; session=2"
+
+
+async def test_configured_values_go_to_the_api_alone(serve, operations, api):
+    other = await serve(echo)
+    servers = {"servers": [{"url": other}]}
+    document = api({"get /x": {"operationId": "x", "parameters": [parameter("X-Tenant", "header")], **servers}})
+    given = {"headers": {"X-Tenant": "t1"}, "query": {"key": "s"}, "cookies": {"sid": "s"}}
+    found = operations(document, await serve(echo), **given)
+    assert found["x"].spec.input_schema.raw["required"] == ["X-Tenant"]
+    data = (await found["x"].handler({"X-Tenant": "mine"}, None)).data
+    assert data == {"path": "/x", "query": "", "body": "", "X-Tenant": "mine"}
+
+
+async def test_the_query_of_a_base_url_goes_with_every_request(serve, operations, api):
+    found = operations(api({"get /x": {"operationId": "x"}}), f"{await serve(echo)}/v1?key=1")
+    assert (await found["x"].handler({}, None)).data == {"path": "/v1/x", "query": "key=1", "body": ""}
+
+
+# --- servers -----------------------------------------------------------------------------------------
+
+
+async def test_a_table_of_servers_moves_what_the_document_names_and_credentials_follow(serve, operations, api):
+    mock, uploads = await serve(echo), await serve(echo)
+    document = api(
+        {
+            "get /x": {"operationId": "x"},
+            "get /y": {"operationId": "y", "servers": [{"url": "https://upload.example.com/2.0"}]},
+        },
+        servers=[{"url": "https://api.example.com/v1"}],
+    )
+    table = {"https://api.example.com": mock, "https://upload.example.com/2.0": f"{uploads}/up"}
+    found = operations(document, servers=table, auth={"type": "bearer", "token": "t"})
+    assert (await found["x"].handler({}, None)).data == {
+        "path": "/v1/x", "query": "", "body": "", "Authorization": "Bearer t"
+    }  # fmt: skip
+    assert (await found["y"].handler({}, None)).data == {"path": "/up/y", "query": "", "body": ""}
+    found = operations(
+        document, servers=table, origins=["https://upload.example.com"], auth={"type": "bearer", "token": "t"}
+    )
+    assert (await found["y"].handler({}, None)).data["Authorization"] == "Bearer t"
+
+
+def test_servers_that_base_url_does_not_replace_are_told(api):
+    document = api({"get /x": {"servers": [{"url": "https://a.example.com"}]}, "get /y": {}})
+    config = {"namespace": "api", "base_url": "http://127.0.0.1:1"}
+    [warning] = from_openapi(document, HTTPServiceConfig(**config)).diagnostics
+    assert "1 operations have a server of their own, https://a.example.com:443" in warning.reason
+    moved = from_openapi(
+        document, HTTPServiceConfig(**config, servers={"https://a.example.com": "http://127.0.0.1:1"})
+    )
+    assert moved.diagnostics == []
+
+
+# --- what the document forgot ------------------------------------------------------------------------
+
+
+async def test_extras_go_beyond_the_document_if_they_are_allowed(call, registry):
+    body = {
+        "content": {"application/json": {"schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
+    }
+    given = {
+        "a": 1,
+        "extra_query": {"beta": True, "tags": ["x", "y"], "filter": {"a": 1}},
+        "extra_body": {"b": [2]},
+        "extra_headers": {"X-More": "m"},
+    }
+    sent = await call({"requestBody": body}, given, method="post", extras=["query", "body", "headers"])
+    assert sent["query"] == "beta=true&tags=x&tags=y&filter%5Ba%5D=1"
+    assert sent["body"] == '{"a":1,"b":[2]}'
+    assert sent["X-More"] == "m"
+    with pytest.raises(CallError, match="cannot be set"):
+        await registry.execute("api.x", {"extra_headers": {"Authorization": "x"}})
+
+
+async def test_without_extras_an_unknown_key_is_an_error(call):
+    with pytest.raises(CallError) as caught:
+        await call({}, {"extra_query": {"a": 1}})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_a_required_name_without_a_property_is_an_input(call):
+    schema = {"type": "object", "required": ["team"], "properties": {"a": TEXT}}
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    assert (await call({"requestBody": body}, {"team": {"id": 1}}, method="post"))["body"] == '{"team":{"id":1}}'
+    with pytest.raises(CallError, match="team"):
+        await call({}, {"a": "x"})
+
+
+# --- None and Python's values ------------------------------------------------------------------------
+
+
+async def test_none_for_what_may_be_absent_is_absent(call):
+    properties = {"a": TEXT, "n": {"type": ["string", "null"]}, "r": {"$ref": "#/components/schemas/R"}}
+    body = {"content": {"application/json": {"schema": {"type": "object", "properties": properties}}}}
+    operation = {
+        "requestBody": body,
+        "parameters": [parameter("q", "query", required=False), parameter("p", "query")],
+    }
+    more = {"components": {"schemas": {"R": {"anyOf": [TEXT, {"type": "null"}]}}}}
+    given = {"q": None, "p": "1", "a": None, "n": None, "r": None}
+    sent = await call(operation, given, method="post", more=more)
+    assert (sent["query"], sent["body"]) == ("p=1", '{"n":null,"r":null}')
+    with pytest.raises(CallError, match=r"\$\.p"):
+        await call(operation, {"p": None})
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+async def test_values_of_python_become_json(call):
+    item = {
+        "type": "object",
+        "properties": {"price": {"type": "number"}, "exact": TEXT, "ids": {"type": "array", "items": TEXT}},
+    }
+    body = {
+        "content": {"application/json": {"schema": {"type": "object", "properties": {"item": item, "at": TEXT}}}}
+    }
+    operation = {
+        "requestBody": body,
+        "parameters": [
+            parameter("since", "query", schema={**TEXT, "format": "date"}),
+            parameter("colour", "query"),
+        ],
+    }
+    given = {
+        "since": datetime.date(2026, 1, 2),
+        "colour": Colour.RED,
+        "at": datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+        "item": {"price": Decimal("1.50"), "exact": Decimal("1.50"), "ids": {UUID(int=1)}},
+    }
+    sent = await call(operation, given, method="post")
+    assert sent["query"] == "since=2026-01-02&colour=red"
+    assert sent["body"] == (
+        '{"at":"2026-01-02T03:04:05+00:00",'
+        '"item":{"price":1.5,"exact":"1.50","ids":["00000000-0000-0000-0000-000000000001"]}}'
+    )
+
+
+@pytest.mark.parametrize("kind", ["path", "tuple", "tuple with a type", "tuple of a file", "bytes"])
+async def test_a_file_of_python_is_sent_by_what_it_is(call, tmp_path: Path, kind):
+    (tmp_path / "a.csv").write_bytes(b"1,2")
+    value, name, content_type = {
+        "path": (tmp_path / "a.csv", "a.csv", "text/csv"),
+        "tuple": (("b.csv", b"1,2"), "b.csv", "text/csv"),
+        "tuple with a type": (("b.csv", b"1,2", "text/x"), "b.csv", "text/x"),
+        "tuple of a file": (("c.csv", io.BytesIO(b"1,2"), "text/y"), "c.csv", "text/y"),
+        "bytes": (b"1,2", "file", "application/octet-stream"),
+    }[kind]
+    schema = {"type": "object", "properties": {"f": {"type": "string", "format": "binary"}}}
+    body = {"content": {"multipart/form-data": {"schema": schema}}}
+    sent = (await call({"requestBody": body}, {"f": value}, method="post", more={"version": "3.0.0"}))["body"]
+    assert f'filename="{name}"' in sent
+    assert f"Content-Type: {content_type}" in sent
+    assert "\r\n1,2\r\n" in sent
+
+
+@pytest.mark.parametrize("text", ["test", "hello world"])
+async def test_text_is_no_file(call, text):
+    """Of text nobody can know whether it is the content or its base64."""
+    body = {"content": {"application/octet-stream": {}}}
+    with pytest.raises(CallError) as caught:
+        await call({"requestBody": body}, {"body": text}, method="post")
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert (await call({}, {"body": {"text": text}}))["body"] == text
+
+
+# --- mistakes ----------------------------------------------------------------------------------------
+
+SCHEMES = {
+    "bearerAuth": {"type": "http", "scheme": "bearer"},
+    "code": {"type": "oauth2", "flows": {"authorizationCode": {"authorizationUrl": "/a", "tokenUrl": "/t"}}},
+}
+KEY = {"type": "bearer", "token": "t"}
+OAUTH = {"type": "oauth2", "client_id": "i", "client_secret": "s"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"credentials": {"bearerAut": KEY}}, 'no security scheme "bearerAut"; did you mean "bearerAuth"'),
+        ({"include": ["tag:nope"]}, 'include: no operation fits "tag:nope"'),
+        ({"include": ["getPets", "getPet"]}, 'include: no operation fits "getPet"; did you mean "getPets"'),
+        ({"exclude": ["getPats"]}, 'exclude: no operation fits "getPats"; did you mean "getPets"'),
+        ({"operation_types": {"getPet": "query"}}, 'operation_types: .*did you mean "getPets"'),
+        ({"server_variables": {"regio": "eu"}}, 'server_variables: .*"regio"; did you mean "region"'),
+        ({"path_parameters": {"accont": "1"}}, 'path_parameters: .*did you mean "account"'),
+        ({"servers": {"https://ap.example.com": "http://127.0.0.1:1"}}, "servers: the document has no server"),
+        ({"auth": OAUTH}, "auth: oauth2 needs token_url or issuer"),
+    ],
+)
+def test_what_the_document_does_not_know_is_an_error_that_names_the_nearest(api, config, message):
+    document = api(
+        {"get /pets": {"operationId": "getPets"}, "get /a/{account}": {"operationId": "a"}},
+        components={"securitySchemes": SCHEMES},
+        servers=[{"url": "https://{region}.example.com", "variables": {"region": {"default": "us"}}}],
+    )
+    with pytest.raises(ConfigError, match=message):
+        from_openapi(document, HTTPServiceConfig(namespace="api", **config))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"base_url": "127.0.0.1:1"}, "base_url: expected an http"),
+        ({"base_url": ""}, "base_url: expected an http"),
+        ({"origins": ["example.com"]}, "origins: expected origins"),
+        ({"servers": {"https://a": "nope"}}, "servers: expected"),
+        ({"headers": {"X-A": "a\r\nX-B: b"}}, 'headers: "X-A" holds the character'),
+        ({"headers": {"X A": "a"}}, "not the name of a header"),
+        ({"retries": -1}, "retries: attempts"),
+        ({"auth": {"type": "bearer"}}, "auth: token is missing"),
+        ({"auth": {"type": "bearer", "token": " "}}, "auth: token is empty"),
+        ({"auth": {"type": "basic", "password": "p"}}, "auth: username is missing"),
+        ({"auth": {"type": "oauth2", "client_secret": "p"}}, "auth: client_id is missing"),
+        ({"auth": {"type": "bearer", "token": "a\nb"}}, "auth: token holds the character"),
+    ],
+)
+def test_what_cannot_work_is_an_error_of_the_configuration(config, message):
+    with pytest.raises(ConfigError, match=message):
+        HTTPServiceConfig(namespace="api", **config)
+
+
+def test_a_line_break_at_the_end_of_a_token_is_not_part_of_it():
+    assert HTTPAuth(type="bearer", token="t0ken\n").token == "t0ken"
+
+
+async def test_of_credentials_that_are_needed_together_those_that_there_are_are_sent(serve, operations, api):
+    schemes = {
+        "a": {"type": "apiKey", "in": "header", "name": "X-Tenant"},
+        "b": {"type": "apiKey", "in": "header", "name": "X-More"},
+    }
+    document = api(
+        {"get /x": {"operationId": "x", "security": [{"a": [], "b": []}]}}, components={"securitySchemes": schemes}
+    )
+    given = {"a": {"type": "apiKey", "token": "k"}}
+    found = from_openapi(
+        document, HTTPServiceConfig(namespace="n", base_url="http://127.0.0.1:1", credentials=given)
+    )
+    [warning] = found.diagnostics
+    assert warning.reason.endswith("credentials for b")
+    found = operations(document, await serve(echo), credentials=given)
+    assert (await found["x"].handler({}, None)).data["X-Tenant"] == "k"
+
+
+async def test_digest_is_answered_and_no_password_sent_in_the_clear(serve, operations, api):
+    seen = []
+
+    async def handler(request):
+        seen.append(request.headers.get("Authorization", ""))
+        if seen[-1].startswith("Digest "):
+            return web.json_response("in")
+        challenge = 'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256'
+        return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+
+    schemes = {"d": {"type": "http", "scheme": "digest"}}
+    document = api(
+        {"get /x": {"operationId": "x", "security": [{"d": []}]}}, components={"securitySchemes": schemes}
+    )
+    for kind in ("basic", "digest"):
+        auth = {"type": kind, "username": "u", "password": "s3cret"}
+        found = operations(document, await serve(handler), auth=auth)
+        assert (await found["x"].handler({}, None)).data == "in"
+    assert not any(header.startswith("Basic") for header in seen)
+    assert 'username="u"' in seen[-1]
