@@ -1,4 +1,4 @@
-"""What a server may ask of its client: elicitation, sampling, roots; and what it tells: logs and changes.
+"""What a server may ask of its client: elicitation, sampling, roots; and what it logs.
 
 The application's callbacks speak the JSON of the protocol, and know nothing of the SDK.
 """
@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
+from operad_mcp._calls import Calls
 from operad_mcp._incoming import KEPT
 from operad_mcp._live import ServerLogger
+from operad_mcp._waiting import takes_two
 from operad_mcp.config import MCPClientConfig
 
 if TYPE_CHECKING:
@@ -39,11 +41,11 @@ class Callbacks:
         self,
         config: MCPClientConfig,
         logger: ServerLogger,
-        notified: Callable[[str, Mapping[str, Any]], None],
+        calls: Calls,
     ) -> None:
         self._config = config
         self._logger = logger
-        self._notified = notified
+        self._calls = calls
         self._reporting: set[asyncio.Future[Any]] = set()
         self.words: Callable[[], str] = str
         """The last words of the program, where there is one."""
@@ -51,7 +53,7 @@ class Callbacks:
     def for_session(self) -> dict[str, Any]:
         """Arguments of `ClientSession`. What is not configured is not offered to the server."""
         config = self._config
-        offered: dict[str, Any] = {"message_handler": self._message}
+        offered: dict[str, Any] = {}
         if config.elicitation is not None:
             offered["elicitation_callback"] = self._elicit
         if config.sampling is not None:
@@ -62,15 +64,6 @@ class Callbacks:
         if config.roots is not None:
             offered["list_roots_callback"] = self._roots
         return offered
-
-    async def stream_error(self, error: Exception) -> None:
-        """Something on the wire was no message."""
-        self._logger.warning("the server sent what is no message: %s", str(error)[:500])
-
-    async def _message(self, message: Any) -> None:
-        if not isinstance(message, Exception):
-            params = message.params
-            self._notified(message.method, {} if params is None else _json(params))
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Pass on what the server logs, at once: it may log faster than anybody awaits."""
@@ -118,7 +111,7 @@ class Callbacks:
 
         assert self._config.elicitation is not None
         asked = _json(params)
-        answer = await self._config.elicitation(asked)
+        answer = await self._ask(self._config.elicitation, asked)
         if answer is None:
             return ElicitResult(action="cancel")
         if answer.get("action") == "accept" and "requestedSchema" in asked:
@@ -129,9 +122,15 @@ class Callbacks:
         from mcp_types import CreateMessageResult, CreateMessageResultWithTools
 
         assert self._config.sampling is not None
-        answer = await self._config.sampling(_json(params))
+        answer = await self._ask(self._config.sampling, _json(params))
         with_tools = isinstance(answer.get("content"), list) or answer.get("stopReason") == "toolUse"
         return (CreateMessageResultWithTools if with_tools else CreateMessageResult).model_validate(answer)
+
+    async def _ask(self, callback: Callable[..., Any], params: Json) -> Any:
+        """The application's answer. While it thinks, no call of this server runs out of time."""
+        call = self._calls.asking()
+        with self._calls.held():
+            return await (callback(params, call) if takes_two(callback) else callback(params))
 
     async def _roots(self, _context: Any) -> Any:
         from mcp_types import ListRootsResult
@@ -204,9 +203,3 @@ def _require_callback(method: str, config: MCPClientConfig, what: str) -> None:
 def _json(model: Any) -> Json:
     dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
-
-
-async def maybe_await(value: Any) -> None:
-    """Wait for what a callback returned, if that is to be waited for."""
-    if inspect.isawaitable(value):
-        await value

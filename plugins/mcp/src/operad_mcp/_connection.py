@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode, OperadError
 from operad_mcp._callbacks import Callbacks
+from operad_mcp._calls import Calls, Clock, current_call, extras_of
+from operad_mcp._hints import not_started
 from operad_mcp._live import Live, ServerLogger
 from operad_mcp._watching import Watchers, listen, updates
-from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, SessionExpired, classify, fault_of, leaf
+from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
+from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, classify, fault_of, in_words, leaf
 
 if TYPE_CHECKING:
     import httpx2
@@ -55,6 +57,10 @@ class Connection:
         self._legacy = config.mode == "legacy"
         self._auth: httpx2.Auth | None = None
         self._words: Callable[[], str] = str
+        self._calls = Calls(name)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.changed_meanwhile = False
+        """Whether the next connection is to be told of as a change: what is offered came from elsewhere."""
         self._connections = 0
 
     # --- connecting ----------------------------------------------------------------------------
@@ -69,11 +75,22 @@ class Connection:
             raise CallError(ErrorCode.UNAVAILABLE, f'the connection to MCP server "{self.name}" is closed')
         live = self._current
         if live is not None and not live.closed.is_set():
+            self._same_loop()
             return live
+        self._same_loop()
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
         return await asyncio.shield(self._connecting)
+
+    def _same_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise CallError(
+                ErrorCode.UNAVAILABLE,
+                f"{self._what} was connected to in another event loop; use a registry in the loop that loaded it",
+            )
+        self._loop = loop
 
     def _connected(self, task: asyncio.Task[Live]) -> None:
         self._connecting = None
@@ -96,7 +113,7 @@ class Connection:
                 raise self._unavailable(again) from again
         self._current = live
         self._connections += 1
-        if self._connections > 1 and self._watchers.on_change is not None:
+        if (self._connections > 1 or self.changed_meanwhile) and self._watchers.on_change is not None:
             self._watchers.on_change("all")
         return live
 
@@ -114,6 +131,7 @@ class Connection:
 
     async def _own(self, ready: asyncio.Future[Live]) -> None:
         """The owner task: the whole life of a connection."""
+        current_call.set(None)  # of the call that happened to be the first
         closed = asyncio.Event()
         limit = self.config.connect_timeout
         try:
@@ -158,12 +176,19 @@ class Connection:
             from operad_mcp._oauth import http_auth
 
             self._auth = await http_auth(self.config, self.name)
-        callbacks = Callbacks(self.config, self.logger, self._watchers.notified)
+        callbacks = Callbacks(self.config, self.logger, self._calls)
         stack.push_async_callback(callbacks.end)
         self._words = callbacks.last_words
         live: Live
         live, self._legacy = await dialing.dial(
-            stack, self.config, callbacks, self.logger, closed, self._auth, legacy=self._legacy
+            stack,
+            self.config,
+            callbacks,
+            self._watchers.notified,
+            self.logger,
+            closed,
+            self._auth,
+            legacy=self._legacy,
         )
         if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:
             await self._exchange(live, "logging/setLevel", {"level": self.config.log_level})
@@ -210,35 +235,63 @@ class Connection:
         safe: bool = False,
         timeout: float | None = None,
         progress: ProgressFnT | None = None,
+        call: MCPCall | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> tuple[Any, Live]:
         """Send a request; the server's answer as it came, and the connection that it came by.
 
         Args:
             method: as the protocol names it.
             params: its parameters.
-            safe: whether it may be sent again if the connection ends before the answer. What surely was not
-                executed is sent again once in any case.
+            safe: whether it may be sent again if the connection ends before the answer, or the server has no time
+                for it. What surely was not executed is sent again once in any case.
             timeout: seconds; ``None``: the caller's own deadline ends it.
             progress: awaited with each progress notification.
+            call: for which it is sent.
+            extras: metadata of the call's context, see `extras_of`.
 
         Raises:
             CallError: whatever goes wrong.
         """
+        clock = Clock(timeout)
+        if progress is not None and self.config.renew_timeout:
+            progress = _renewing(clock, progress)
         try:
-            async with asyncio.timeout(timeout):
-                return await self._request(method, params, safe, progress)
+            async with clock:
+                with self._calls.running(call, clock):
+                    more = None if call is None else await extras_of(self.config, call, extras or {})
+                    return await self._patiently(method, params, safe, progress, more)
         except TimeoutError as error:
             raise CallError(ErrorCode.TIMEOUT, f"{self._what} did not answer within {timeout:g} s") from error
 
+    async def _patiently(
+        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
+    ) -> tuple[Any, Live]:
+        """Send a request, and again when the server has time for it, as ``retries`` say."""
+        attempt = 0
+        while True:
+            try:
+                return await self._request(method, params, safe, progress, extras)
+            except CallError as error:
+                refused = fault_of(error.__cause__) if error.__cause__ is not None else None
+                if not isinstance(refused, HTTPRefusal):
+                    raise
+                wait = self.config.retries.wait(attempt, "POST", refused.status, refused.headers, repeatable=safe)
+                if wait is None:
+                    raise
+                self.logger.debug("%s; sent again in %.1f s", refused, wait)
+                await asyncio.sleep(wait)
+                attempt += 1
+
     async def _request(
-        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None
+        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
     ) -> tuple[Any, Live]:
         retried = False
         while True:
             live = await self.open()
             try:
                 with live.used():
-                    return await self._exchange(live, method, params, progress), live
+                    return await self._exchange(live, method, params, progress, extras), live
             except ConnectionLost as lost:
                 if lost.whole:
                     live.closed.set()
@@ -252,10 +305,17 @@ class Connection:
                     raise self._unavailable(expired) from expired
             retried = True
 
-    async def _exchange(self, live: Live, method: str, params: Json, progress: ProgressFnT | None = None) -> Any:
+    async def _exchange(
+        self,
+        live: Live,
+        method: str,
+        params: Json,
+        progress: ProgressFnT | None = None,
+        extras: MCPExtras | None = None,
+    ) -> Any:
         from operad_mcp._requests import exchange
 
-        return await exchange(live, self.config, self._what, method, params, progress)
+        return await exchange(live, self.config, self._what, method, params, progress, extras)
 
     async def pages(self, method: str, key: str) -> list[Any]:
         """All items of a paged listing, up to ``max_pages`` pages; a cursor that comes again ends it."""
@@ -319,24 +379,28 @@ class Connection:
         return self._unavailable(error) if isinstance(error, (ConnectionLost, SessionExpired)) else error
 
     def _connect_error(self, error: BaseException) -> BaseException:
-        if isinstance(error, ImportError):
-            text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
-            return CallError(ErrorCode.UNAVAILABLE, text)
         fault = fault_of(error)
         if isinstance(fault, ConnectionLost):
             return fault
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            text = f"{self._what}: {self.config.where} cannot be started: {reason}"
+        if isinstance(error, ImportError):
+            text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
             return CallError(ErrorCode.UNAVAILABLE, text)
-        if not isinstance(error, Exception) or isinstance(error, CallError):
+        if isinstance(error, OSError):
+            return CallError(ErrorCode.UNAVAILABLE, f"{self._what}: {not_started(self.config, error)}")
+        if not isinstance(error, Exception) or isinstance(error, OperadError):
             return error
         from mcp.shared.exceptions import MCPError
 
-        if isinstance(error, OperadError):
-            return error
         if fault is not None or isinstance(error, MCPError):
-            return self._final(classify(error, self._what))
+            return self._final(classify(error, f"{self._what} ({self.config.where})"))
         words = self._words()
-        text = "; ".join(part for part in (f"{type(error).__name__}: {error}", words) if part)
+        text = "; ".join(part for part in (in_words(error), words) if part)
         return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {text}")
+
+
+def _renewing(clock: Clock, report: ProgressFnT) -> ProgressFnT:
+    async def renewed(progress: float, total: float | None, message: str | None) -> None:
+        clock.renew()
+        await report(progress, total, message)
+
+    return renewed

@@ -6,6 +6,8 @@ Imported with the first connection: it needs the SDK.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
@@ -25,11 +27,15 @@ from operad_mcp._sse import sse_streams
 from operad_mcp._stdio import ServerProcess, stdio_streams
 from operad_mcp.config import MCPClientConfig
 
+# The SDK logs what a server does wrong with tracebacks, which a program that configured no logging would print.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
 
 async def dial(
     stack: AsyncExitStack,
     config: MCPClientConfig,
     callbacks: Callbacks,
+    notified: Callable[[str, Mapping[str, Any]], None],
     logger: ServerLogger,
     closed: asyncio.Event,
     auth: httpx2.Auth | None,
@@ -42,6 +48,7 @@ async def dial(
         stack: closes the connection; entered and left by the same task.
         config: how to reach the server.
         callbacks: what answers the server.
+        notified: takes the name and the parameters of a notification.
         logger: for diagnostics.
         closed: set when the connection has ended.
         auth: of HTTP requests.
@@ -57,10 +64,10 @@ async def dial(
     process = read if isinstance(read, ServerProcess) else None
     if process is not None:
         callbacks.words = lambda: process.last_words
-    inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write, on_stream_exception=callbacks.stream_error)
+    inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write)
     session = await stack.enter_async_context(
         ClientSession(
-            dispatcher=RawDispatcher(inner, closed),
+            dispatcher=RawDispatcher(inner, closed, notified),
             client_info=Implementation(name="operad", version=_version()),
             log_level=config.log_level,
             **callbacks.for_session(),

@@ -11,6 +11,7 @@ import httpx2
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from operad.plugin import client_tls
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import HTTPRefusal
 
@@ -22,12 +23,19 @@ _REDIRECTS = 5
 
 
 def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
-    """The client of a server. Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
+    """The client of a server. Without ``proxy`` the environment names it (``HTTPS_PROXY``, ``NO_PROXY``, …).
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
     headers = dict(config.headers)
     if config.auth is not None and config.auth.type == "bearer":
         headers["Authorization"] = f"Bearer {config.auth.token}"
+    verify = client_tls(config.tls_ca, config.tls_cert, config.tls_key)
     return httpx2.AsyncClient(
         headers=headers,
+        proxy=config.proxy,
+        verify=True if verify is None else verify,
         auth=auth,
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ class Incoming:
 
     def __init__(self, on_log: Callable[[Mapping[str, Any]], None]) -> None:
         self._on_log = on_log
-        self._items: deque[SessionMessage] = deque()
+        self._items: deque[tuple[SessionMessage, Context | None]] = deque()
+        self.last_context: Context | None = None
+        """The context in which the message that was read last arrived; the SDK answers a request within it."""
         self._reader: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._ended = False
@@ -51,7 +54,8 @@ class Incoming:
         elif method == "notifications/progress" and self.crowded:
             self.left_out += 1
         else:
-            self._items.append(item)
+            is_request = method is not None and hasattr(item.message, "id")
+            self._items.append((item, copy_context() if is_request else None))
             self._wake()
 
     async def room(self) -> None:
@@ -100,7 +104,8 @@ class Incoming:
             self._make_room()
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        return self._items.popleft()
+        item, self.last_context = self._items.popleft()
+        return item
 
     async def aclose(self) -> None:
         """Nothing: what is open closes with the transport's context."""

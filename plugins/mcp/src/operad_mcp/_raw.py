@@ -11,7 +11,7 @@ Imported with the first connection: it needs the SDK.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +39,17 @@ class LocalError(MCPError):
 
 
 class Slot:
-    """Where the raw answer of one request goes."""
+    """Where the raw answer of one request goes.
 
-    __slots__ = ("raw",)
+    Args:
+        headers: HTTP headers that it has besides those of the protocol.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("headers", "raw")
+
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         self.raw: Any = None
+        self.headers = headers
 
 
 slot: ContextVar[Slot | None] = ContextVar("operad_mcp_slot", default=None)
@@ -65,9 +70,12 @@ _MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 class RawDispatcher:
     """A dispatcher of the SDK, with raw results, and with an end that can be awaited."""
 
-    def __init__(self, inner: Dispatcher[Any], closed: asyncio.Event) -> None:
+    def __init__(
+        self, inner: Dispatcher[Any], closed: asyncio.Event, notified: Callable[[str, Mapping[str, Any]], None]
+    ) -> None:
         self._inner = inner
         self._closed = closed
+        self._notified = notified
         self.on_stream_exception: Any = None
 
     async def send_raw_request(
@@ -79,6 +87,9 @@ class RawDispatcher:
         slot.set(None)
         if self._closed.is_set():
             raise LocalError(ConnectionLost("the connection has ended", sent=False))
+        if wanted is not None and wanted.headers:
+            own = (opts or {}).get("headers") or {}
+            opts = {**(opts or {}), "headers": {**wanted.headers, **own}}
         try:
             raw: Any = await self._inner.send_raw_request(method, params, opts)
         except MCPError as error:
@@ -86,6 +97,8 @@ class RawDispatcher:
         if wanted is None:
             return _mended(method, raw)
         wanted.raw = raw
+        if method == "server/discover":
+            return _mended(method, raw)
         if method == "tools/list":
             return {**_MODERN, "tools": _tool_stubs(raw)}
         return {**_MODERN, **_STUBS.get(method, {})}
@@ -94,12 +107,15 @@ class RawDispatcher:
         """Send a notification."""
         await self._inner.notify(method, params, opts)
 
-    async def run(self, *args: Any, **kwargs: Any) -> None:
-        """Receive until the connection ends."""
+    async def run(self, on_request: Any, on_notify: Any, *args: Any, **kwargs: Any) -> None:
+        """Receive until the connection ends. Notifications are ours: the session would judge them."""
         try:
-            await self._inner.run(*args, **kwargs)
+            await self._inner.run(on_request, self._notify, *args, **kwargs)
         finally:
             self._closed.set()
+
+    async def _notify(self, _context: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        self._notified(method, params or {})
 
 
 def _told_apart(error: MCPError, method: str) -> MCPError:

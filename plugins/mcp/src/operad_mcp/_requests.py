@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
 from operad_mcp._callbacks import answer_inputs
 from operad_mcp._live import Live
-from operad_mcp.config import MCPClientConfig
+from operad_mcp.config import MCPClientConfig, MCPExtras
 from operad_mcp.errors import classify
 
 if TYPE_CHECKING:
@@ -18,7 +19,13 @@ _MAX_ROUNDS = 10
 
 
 async def exchange(
-    live: Live, config: MCPClientConfig, what: str, method: str, params: Json, progress: ProgressFnT | None = None
+    live: Live,
+    config: MCPClientConfig,
+    what: str,
+    method: str,
+    params: Json,
+    progress: ProgressFnT | None = None,
+    extras: MCPExtras | None = None,
 ) -> Any:
     """Send a request, answer what the server asks for on the way, and return its answer.
 
@@ -29,13 +36,17 @@ async def exchange(
         method: as the protocol names it.
         params: its parameters.
         progress: awaited with each progress notification.
+        extras: further headers, and fields of ``_meta``.
 
     Raises:
         ConnectionLost, SessionExpired, CallError: see `classify`.
     """
+    if extras is not None and extras.meta:
+        params = {**params, "_meta": dict(extras.meta)}
+    headers = None if extras is None else extras.headers
     answers: Json = {}
     for _ in range(_MAX_ROUNDS):
-        raw = await _once(live, what, method, {**params, **answers} if answers else params, progress)
+        raw = await _once(live, what, method, {**params, **answers} if answers else params, progress, headers)
         if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
             return raw
         answers = await answer_inputs(live.session, raw, config, what)
@@ -43,11 +54,18 @@ async def exchange(
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
-async def _once(live: Live, what: str, method: str, params: Json, progress: ProgressFnT | None) -> Any:
+async def _once(
+    live: Live,
+    what: str,
+    method: str,
+    params: Json,
+    progress: ProgressFnT | None,
+    headers: Mapping[str, str] | None,
+) -> Any:
     from operad_mcp._raw import Slot, slot
     from operad_mcp._wire import ANYTHING, request_of
 
-    wanted = Slot()
+    wanted = Slot(headers)
     token = slot.set(wanted)
     try:
         if method == "tools/list":

@@ -10,15 +10,18 @@ Imported with the first connection: it needs the SDK.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import IO, Any
 
 import anyio
 from mcp.shared.message import SessionMessage
 
+from operad import ConfigError
 from operad_mcp._ending import MARK, end_process, new_mark
 from operad_mcp._incoming import Incoming
 from operad_mcp._live import ServerLogger
@@ -47,22 +50,38 @@ async def stdio_streams(
     assert config.command is not None
     mark = new_mark()
     loop = asyncio.get_running_loop()
-    _, process = await loop.subprocess_exec(
-        lambda: ServerProcess(config, logger, on_log),
-        config.command,
-        *config.args,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=get_default_environment() | config.env | {MARK: mark},
-        cwd=config.cwd,
-        start_new_session=sys.platform != "win32",
-    )
+    inherited = {name: os.environ[name] for name in config.inherit_env if name in os.environ}
+    with _log_file(config.stderr) as log:
+        _, process = await loop.subprocess_exec(
+            lambda: ServerProcess(config, logger, on_log, log),
+            config.command,
+            *config.args,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=get_default_environment() | inherited | config.env | {MARK: mark},
+            cwd=config.cwd,
+            start_new_session=sys.platform != "win32",
+        )
+        try:
+            yield process, process
+        finally:
+            process.leave()
+            await end_process(process.transport, mark, config.shutdown_timeout)
+
+
+@contextmanager
+def _log_file(path: str | None) -> Iterator[IO[bytes] | None]:
+    """The file for standard error, if there is to be one. Raises `ConfigError`."""
+    if path is None:
+        yield None
+        return
     try:
-        yield process, process
-    finally:
-        process.leave()
-        await end_process(process.transport, mark, config.shutdown_timeout)
+        file = open(path, "ab", buffering=0)  # noqa: SIM115  # closed below: what is opened may fail, not the use
+    except OSError as error:
+        raise ConfigError(f"stderr: {path} cannot be written: {error.strerror}") from None
+    with file:
+        yield file
 
 
 class ServerProcess(Incoming, asyncio.SubprocessProtocol):
@@ -73,9 +92,14 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
     """
 
     def __init__(
-        self, config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
+        self,
+        config: MCPClientConfig,
+        logger: ServerLogger,
+        on_log: Callable[[Mapping[str, Any]], None],
+        stderr_file: IO[bytes] | None,
     ) -> None:
         super().__init__(on_log)
+        self._stderr_file = stderr_file
         self._limit = config.max_message_bytes
         self._logger = logger
         self._lines = Lines(self._limit, self._line, self._long_line)
@@ -101,6 +125,9 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         """Take lines of standard output; keep the end of standard error for messages."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
+            if self._stderr_file is not None and not self._stderr_file.closed:
+                with contextlib.suppress(OSError):  # a full disk is no reason to end the server
+                    self._stderr_file.write(data)
             self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
             return
         self._lines.feed(data)

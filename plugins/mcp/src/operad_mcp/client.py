@@ -10,10 +10,13 @@ from typing import Any, Self
 
 from operad import CallError, OperadError, Operation
 from operad_mcp._connection import Connection
+from operad_mcp._memories import Memory
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.operations import Offer
 
 logger = logging.getLogger("operad.mcp")
+_REST = 10.0
+"""Seconds; a server that changes its listings all the time has them listed no more often."""
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
@@ -35,7 +38,10 @@ class MCPClientWrapper:
         self.name = name
         self.client = Connection(name, config, self._dirty, logger)
         self._offer = Offer(self.client, namespace or safe_namespace(name), prefix)
+        self._memory = Memory(config) if config.start == "first use" and config.server is None else None
         self._callbacks: list[OnChange] = []
+        self._pause = 0.0
+        self._refreshed = 0.0
         self._changed: set[str] = set()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -59,9 +65,23 @@ class MCPClientWrapper:
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect, and list what the server offers. Raises `CallError`."""
+        """Connect, and list what the server offers; or remember it, with ``start = "first use"``.
+
+        Raises:
+            CallError: it cannot be had.
+        """
+        kept = self._memory.read() if self._memory is not None else None
+        if kept is not None:
+            self.client.changed_meanwhile = True
+            self._offer.restore(*kept)
+            return
         await self.client.open()
         await self._offer.refresh()
+        self._remember()
+
+    def _remember(self) -> None:
+        if self._memory is not None:
+            self._memory.write(*self._offer.remembered())
 
     async def aclose(self) -> None:
         """End the connection, and the server if it was started here; idempotent."""
@@ -85,6 +105,7 @@ class MCPClientWrapper:
 
     async def _refresh(self) -> None:
         while self._changed:
+            await asyncio.sleep(self._next_pause())
             changed, self._changed = self._changed, set()
             before = self._offer.operations
             try:
@@ -93,10 +114,22 @@ class MCPClientWrapper:
             except CallError as error:  # the operations stay as they were
                 self.client.logger.warning("listing again failed: %s", error)
                 continue
+            finally:
+                self._refreshed = asyncio.get_running_loop().time()
+            self._remember()
             after = self._offer.operations
             if len(after) != len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
                 for callback in self._callbacks:
                     callback(after)
+
+    def _next_pause(self) -> float:
+        """Seconds before the next listing: none after a time of rest, then more and more."""
+        rested = asyncio.get_running_loop().time() - self._refreshed
+        if rested > _REST + self._pause:
+            self._pause = 0.0
+            return 0.0
+        self._pause = min(max(self._pause * 2, 0.05), _REST)
+        return self._pause
 
 
 async def create_mcp_client(

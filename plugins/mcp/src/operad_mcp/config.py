@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import attrs
+import msgspec
 
-from operad import ConfigError
+from operad import ConfigError, Identity
+from operad.plugin import RetryPolicy
 
 Json = dict[str, Any]
-Elicitation = Callable[[Json], Awaitable[Json | None]]
-Sampling = Callable[[Json], Awaitable[Json]]
+Elicitation = Callable[..., Awaitable[Json | None]]
+Sampling = Callable[..., Awaitable[Json]]
 Roots = Sequence[str | Mapping[str, Any]]
 Mode = Literal["auto", "legacy", "2026-07-28"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -30,6 +30,59 @@ class MCPProgress:
     progress: float
     total: float | None = None
     message: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class MCPCall:
+    """A call of operad's, as callbacks learn of it."""
+
+    server: str
+    """The name of the server."""
+    operation_id: str | None = None
+    """``None`` where a server that is asked several things at once does not say what it asks for."""
+    request_id: str | None = None
+    """The id of operad's call."""
+    identity: Identity | None = None
+    """Who calls."""
+
+
+@attrs.frozen(kw_only=True)
+class MCPExtras:
+    """What goes with one call besides its arguments."""
+
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
+    """HTTP headers; those of the protocol stay as they are."""
+    meta: Mapping[str, Any] = attrs.field(factory=dict, repr=lambda meta: f"<{len(meta)} fields>")
+    """Fields of ``_meta``."""
+
+
+@attrs.frozen(kw_only=True)
+class MCPArgument:
+    """What to make of an argument of a tool."""
+
+    name: str | None = None
+    """What to call it here."""
+    description: str | None = None
+    value: Any = attrs.field(default=msgspec.UNSET, repr=False)
+    """Always send this; callers neither see nor give the argument."""
+    hide: bool = False
+    """Neither offer nor send it."""
+
+
+@attrs.frozen(kw_only=True)
+class MCPTool:
+    """What to make of a tool: another name, other words, fewer arguments."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    hide: bool = False
+    """Offer no operation for it."""
+    type: Literal["query", "mutation"] | None = None
+    """What it is, where you know better than its hints."""
+    idempotent: bool | None = None
+    arguments: dict[str, MCPArgument] = attrs.field(factory=dict)
+    """By the names that the server gives them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,22 +133,53 @@ def _shown(url: str | None) -> str | None:
     return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
 
+def _shown_url(url: str | None) -> str:
+    return repr(_shown(url))
+
+
+def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
+    """A policy, the number of further attempts, or a table."""
+    # No method is safe to repeat as such: here everything is a POST, and what it does stands in its body.
+    if isinstance(value, Mapping):
+        value = {"methods": (), **value}
+    elif isinstance(value, int):
+        value = {"methods": (), "attempts": value}
+    return RetryPolicy.of(value)
+
+
 @attrs.frozen(kw_only=True)
 class MCPClientConfig:
     """How to reach one MCP server, and how to treat what it offers. Give ``command``, ``url`` or ``server``."""
 
     command: str | None = None
     """A program that speaks MCP on its standard streams. Its environment is ``HOME LOGNAME PATH SHELL TERM
-    USER`` of this process and ``env``, nothing else."""
+    USER`` of this process, what ``inherit_env`` names, and ``env``; nothing else."""
     args: list[str] = attrs.field(factory=list)
     env: dict[str, str] = attrs.field(factory=dict, repr=lambda env: f"<{len(env)} variables>")
+    inherit_env: list[str] = attrs.field(factory=list)
+    """Variables of this process that the program gets as well, such as ``HTTPS_PROXY`` or ``SSL_CERT_FILE``."""
     cwd: str | None = None
-    url: str | None = attrs.field(default=None, repr=lambda url: repr(_shown(url)))
+    stderr: str | None = None
+    """A file to which the program's standard error is appended; else its end is in messages, and all of it in
+    the debug log."""
+    url: str | None = attrs.field(default=None, repr=_shown_url)
     """A server over HTTP."""
     transport: Literal["http", "sse"] = "http"
     """For ``url``: streamable HTTP, or the HTTP+SSE transport of 2024-11-05."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
     auth: MCPAuth | None = None
+    proxy: str | None = attrs.field(default=None, repr=_shown_url)
+    """The URL of a proxy, instead of those that the environment names (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
+    tls_ca: str | None = None
+    """Path of certificates to trust instead of the system's, PEM."""
+    tls_cert: str | None = None
+    """Path of this client's own certificate, PEM, with its chain."""
+    tls_key: str | None = None
+    """Path of its key; may be in the file of ``tls_cert``."""
+    retries: RetryPolicy = attrs.field(factory=lambda: RetryPolicy(methods=()), converter=_retries)
+    """When a request is sent again after an HTTP status such as 429 or 503; the number of attempts, or a table. Of
+    itself only what changes nothing is, and what the server is sure to have refused: name the statuses of those in
+    ``also = { POST = [429] }``."""
     server: Any = None
     """A server object of the SDK (``MCPServer``, or the low-level ``Server``) in this process."""
 
@@ -108,6 +192,8 @@ class MCPClientConfig:
     """Seconds that ``auto`` waits for the answer of a server that may not know the question."""
     timeout: float | None = 30.0
     """Seconds that a call without a deadline of its own may take; ``None``: for ever."""
+    renew_timeout: bool = False
+    """Let each progress of a call begin its ``timeout`` anew."""
     shutdown_timeout: float = 2.0
     """Seconds that a program gets to end by itself, and again after SIGTERM."""
     max_message_bytes: int = 64 * 1024 * 1024
@@ -119,6 +205,16 @@ class MCPClientConfig:
     """Shell patterns of the names to take; ``None``: all."""
     exclude: list[str] = attrs.field(factory=list)
     """Shell patterns of the names to leave out."""
+    overrides: dict[str, MCPTool] = attrs.field(factory=dict)
+    """What to make of tools, by the names that the server gives them."""
+    pin: bool = False
+    """Keep to the definitions of the first listing: a tool whose definition changes afterwards is reported, and
+    its calls fail, until the source is loaded again."""
+    start: Literal["load", "first use"] = "load"
+    """``first use``: offer what the server offered the last time, and connect with the first call. A server that
+    was never seen is connected to at once."""
+    server_operations: bool = False
+    """``server.about``, ``server.ping``, and where the server completes arguments, ``server.complete``."""
     tools: bool = True
     resources: bool = True
     """``resources.list``, ``resources.read``, ``resources.subscribe``, and an operation per template."""
@@ -133,11 +229,14 @@ class MCPClientConfig:
 
     elicitation: Elicitation | None = None
     """``await elicitation(params) -> {"action": "accept" | "decline" | "cancel", "content": {…}}``; the JSON of
-    the protocol. ``None`` as the answer cancels."""
+    the protocol. ``None`` as the answer cancels. With a second parameter it gets the `MCPCall`."""
     sampling: Sampling | None = None
-    """``await sampling(params) -> {"role", "content", "model", …}``; the JSON of the protocol."""
+    """``await sampling(params) -> {"role", "content", "model", …}``; the JSON of the protocol. With a second
+    parameter it gets the `MCPCall`."""
     roots: Roots | Callable[[], Awaitable[Roots]] | None = None
     """URIs (or ``{uri, name}``) that the server may work in, or a function that answers them."""
+    on_call: Callable[[MCPCall], Any] | None = None
+    """Called before each call; answers (or awaits) its `MCPExtras`, or ``None``."""
     on_progress: Callable[[MCPProgress], Any] | None = None
     """Called with the progress of calls; asked of servers only if given."""
     on_log: Callable[[Json], Any] | None = None
@@ -154,6 +253,8 @@ class MCPClientConfig:
             raise ConfigError("an MCP server's url has to start with http:// or https://")
         if self.url is None and (self.auth or self.headers):
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
 
     @property
     def where(self) -> str:
@@ -163,79 +264,3 @@ class MCPClientConfig:
         if self.url is not None:
             return _shown(self.url) or ""
         return type(self.server).__name__
-
-
-def load_mcp_servers(path: str | Path) -> dict[str, MCPClientConfig]:
-    """The servers of an ``mcpServers`` file, the shape that MCP hosts use; disabled ones are left out.
-
-    ``${VAR}`` and ``${VAR:-default}`` come from the environment.
-
-    Raises:
-        ConfigError: the file cannot be read, or a server's entry cannot be used.
-    """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
-    servers = None
-    if isinstance(document, dict):
-        servers = document.get("mcpServers", document.get("servers"))  # VS Code says "servers"
-    if not isinstance(servers, dict):
-        raise ConfigError(f'{path}: expected an object with "mcpServers"')
-    return {
-        name: _server(entry, f"{path}: mcpServers.{name}")
-        for name, entry in servers.items()
-        if not (isinstance(entry, dict) and entry.get("disabled") is True)
-    }
-
-
-_TRANSPORTS: Mapping[str, Literal["http", "sse"]] = {
-    "http": "http", "streamable-http": "http", "streamableHttp": "http", "sse": "sse",
-}  # fmt: skip
-_URL_KEYS = ("url", "serverUrl", "httpUrl")
-
-
-def _server(entry: Any, where: str) -> MCPClientConfig:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: expected an object, got {type(entry).__name__}")
-    entry = _expand(entry, where)
-    url = next((entry[key] for key in _URL_KEYS if entry.get(key)), None)
-    kind = entry.get("type", entry.get("transport", "http"))
-    values: dict[str, Any] = {"command": entry.get("command"), "url": url}
-    if url is not None:
-        if kind not in _TRANSPORTS:
-            raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)} for a server with a url")
-        values["transport"] = _TRANSPORTS[kind]
-    for key, kinds in (("args", list), ("env", dict), ("headers", dict), ("cwd", str)):
-        if entry.get(key) is not None:
-            if not isinstance(entry[key], kinds):
-                raise ConfigError(f"{where}.{key}: expected {kinds.__name__}, got {type(entry[key]).__name__}")
-            values[key] = entry[key]
-    for key in ("env", "headers"):
-        values[key] = {str(name): str(value) for name, value in values.get(key, {}).items()}
-    if url is None:
-        values.pop("headers")
-    try:
-        return MCPClientConfig(**{**values, "args": [str(arg) for arg in values.get("args", ())]})
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _expand(value: Any, where: str) -> Any:
-    import os
-    import re
-
-    if isinstance(value, str):
-
-        def replace(match: re.Match[str]) -> str:
-            found = os.environ.get(match[1], match[2])
-            if found is None:
-                raise ConfigError(f"{where} wants the environment variable {match[1]}, which is not set")
-            return found
-
-        return re.sub(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}", replace, value)
-    if isinstance(value, dict):
-        return {key: _expand(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item, where) for item in value]
-    return value

@@ -11,6 +11,8 @@ from typing import Any
 
 from operad import CallError, ErrorCode
 
+_URL_ELICITATION = -32042
+
 
 class Fault(Exception):
     """What this process, or its transport, made of a request. A server cannot make one."""
@@ -47,8 +49,9 @@ class HTTPRefusal(Fault):
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
         super().__init__(f"the server answered HTTP {status} {reason}".rstrip())
-        self.details = {"statusCode": status, "headers": headers, "body": body}
         self.status = status
+        self.headers = headers
+        self.details: dict[str, Any] = {"statusCode": status, "headers": headers, "body": body}
 
 
 class TooLarge(Fault):
@@ -116,7 +119,20 @@ def classify(error: Exception, what: str) -> Exception:
     details: dict[str, Any] = {"message": error.message, "jsonrpcCode": error.code}
     if error.data is not None:
         details["data"] = error.data
+    url = _to_visit(error.code, error.data)
+    if url is not None:
+        details["url"] = url
+        message = f"{what}: {error.message}; it wants you to visit {url}, and to call again"
+        return CallError(ErrorCode.EXECUTION_ERROR, message, details)
     return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {error.message}", details)
+
+
+def _to_visit(code: int, data: Any) -> str | None:
+    """The URL that a server wants somebody to visit before it takes the request (2025-11-25, URL elicitation)."""
+    asked = data.get("elicitations") if code == _URL_ELICITATION and isinstance(data, dict) else None
+    urls = [item.get("url") for item in asked if isinstance(item, dict)] if isinstance(asked, list) else []
+    found = [url for url in urls if isinstance(url, str) and url.startswith(("https://", "http://"))]
+    return found[0] if found else None
 
 
 def _of_fault(fault: Fault, what: str) -> CallError:

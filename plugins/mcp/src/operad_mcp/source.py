@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
 from operad.plugin import SourceContext, SourceSession
-from operad_mcp.config import MCPClientConfig, load_mcp_servers
+from operad_mcp._hints import not_loaded
+from operad_mcp._hosts import load_mcp_servers
+from operad_mcp.config import MCPClientConfig
 
 if TYPE_CHECKING:
     from operad_mcp.client import MCPClientWrapper
@@ -22,8 +25,12 @@ def _source_config() -> type[Any]:
     """`MCPClientConfig` plus what only a source has, in one class, because its fields are the source's options."""
     own_type: Any = str | None  # attrs takes any annotation here, its stubs only classes
     own = {name: attrs.field(default=None, type=own_type, kw_only=True) for name in ("config", "name")}
+    inputs: Any = dict[str, str]
+    own["inputs"] = attrs.field(factory=dict, type=inputs, repr=False, kw_only=True)
     shared = {
-        field.name: attrs.field(default=field.default, type=field.type, repr=field.repr, kw_only=True)
+        field.name: attrs.field(
+            default=field.default, type=field.type, repr=field.repr, converter=field.converter, kw_only=True
+        )
         for field in attrs.fields(attrs.resolve_types(MCPClientConfig))
     }
     made = attrs.make_class("MCPSourceConfig", {**own, **shared}, frozen=True)
@@ -36,6 +43,7 @@ _DOC = """The options of an ``mcp`` source: those of `MCPClientConfig`, and
 
 ``config``: the path of an ``mcpServers`` file, relative to the configuration's folder, instead of ``command``,
 ``url`` or ``server``; the other options then hold for all of its servers.
+``inputs``: answers to what that file asks for as ``${input:…}``.
 ``name``: one server of that file. Its operations have no prefix; those of several servers are
 ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace.
 """
@@ -43,6 +51,7 @@ _DOC = """The options of an ``mcp`` source: those of `MCPClientConfig`, and
 MCPSourceConfig = _source_config()
 
 _PLACES = ("command", "url", "server", "args", "env", "cwd", "headers", "auth", "transport")
+_LOCAL_PATHS = ("stderr", "tls_ca", "tls_cert", "tls_key")
 
 
 async def load(config: Any, context: SourceContext) -> SourceSession:
@@ -53,6 +62,9 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
         SourceError: the server cannot be loaded; of several, all of them.
     """
     values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
+    for name in _LOCAL_PATHS:
+        if values[name] is not None:
+            values[name] = str(context.path(values[name]))
     if config.config is None:
         if values["cwd"] is not None:
             values["cwd"] = str(context.path(values["cwd"]))
@@ -70,27 +82,24 @@ async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) 
     try:
         wrapper = await create_mcp_client(name, config, namespace=context.namespace)
     except CallError as error:
-        raise SourceError(f"{error.message}{_hint(config, error)}") from error
+        raise SourceError(f"{error.message}{not_loaded(config, error)}") from error
     return MCPSession([wrapper])
 
 
 async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
+    import asyncio
+
     from operad_mcp.client import MCPClientLoader, safe_namespace
 
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):
             raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
     path = context.path(config.config)
-    servers = load_mcp_servers(path)
-    if config.name is not None:
-        if config.name not in servers:
-            raise ConfigError(f'{path} has no server "{config.name}"; it has {", ".join(sorted(servers))}')
-        servers = {config.name: servers[config.name]}
-    shared = {name: value for name, value in values.items() if name not in _PLACES}
-    servers = {
-        name: attrs.evolve(server, cwd=server.cwd or (str(path.parent) if server.command else None), **shared)
-        for name, server in servers.items()
-    }
+    # To answer a question may take a person's time.
+    servers = await asyncio.to_thread(load_mcp_servers, path, inputs=config.inputs, name=config.name)
+    servers = {name: _shared(server, values) for name, server in servers.items()}
+    if config.name is not None and not servers:
+        raise ConfigError(f'{path}: the server "{config.name}" is switched off there')
     if config.name is not None:
         return await _load_one(
             config.name,
@@ -98,8 +107,6 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
             attrs.evolve(context, namespace=context.namespace or safe_namespace(config.name)),
         )
     loader = MCPClientLoader()
-    import asyncio
-
     groups = await asyncio.gather(
         *(
             loader.load(
@@ -117,11 +124,16 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     return MCPSession(wrappers)
 
 
-def _hint(config: MCPClientConfig, error: CallError) -> str:
-    status = (error.details or {}).get("statusCode")
-    if status in (401, 403):
-        return "; give it auth or headers"
-    return ""
+def _shared(server: MCPClientConfig, values: dict[str, Any]) -> MCPClientConfig:
+    """A server of a file with the options of its source. Both say which tools to take: both hold."""
+    shared = {name: value for name, value in values.items() if name not in _PLACES}
+    shared["exclude"] = [*server.exclude, *values["exclude"]]
+    if values["include"] is None:
+        shared["include"] = server.include
+    elif server.include is not None:
+        both = [name for name in server.include if any(fnmatchcase(name, given) for given in values["include"])]
+        shared["include"] = both
+    return attrs.evolve(server, **shared)
 
 
 class MCPSession(SourceSession):

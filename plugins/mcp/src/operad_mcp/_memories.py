@@ -1,0 +1,66 @@
+"""What servers offered the last time, in the user's cache folder, for those that start with their first call."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from operad_mcp.config import MCPClientConfig
+
+Json = dict[str, Any]
+logger = logging.getLogger("operad.mcp")
+
+
+class Memory:
+    """The remembered listings of one server.
+
+    Args:
+        config: of the server. Where it is, and all that it is given, is its identity; of that only a hash is kept.
+    """
+
+    def __init__(self, config: MCPClientConfig) -> None:
+        auth = config.auth
+        identity = [
+            config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,
+            sorted(config.headers.items()), None if auth is None else [auth.type, auth.token, auth.client_id],
+        ]  # fmt: skip
+        digest = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
+        self.path = cache_folder() / "mcp" / f"{digest}.json"
+
+    def read(self) -> tuple[Json, Json] | None:
+        """The capabilities and the listings, or ``None``."""
+        try:
+            found = msgspec.json.decode(self.path.read_bytes())
+            if isinstance(found["capabilities"], dict) and isinstance(found["listed"], dict):
+                return found["capabilities"], found["listed"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            pass  # never seen, or not as we wrote it: then the server is asked
+        return None
+
+    def write(self, capabilities: Json, listed: Json) -> None:
+        """Remember what a server offers. That this does not succeed costs a start the next time."""
+        try:
+            content = msgspec.json.encode({"capabilities": capabilities, "listed": listed})
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            number, name = tempfile.mkstemp(dir=self.path.parent)
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+            os.replace(name, self.path)
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
+            logger.debug("what a server offers is not remembered: %s", error)
+
+
+def cache_folder() -> Path:
+    """The folder of this user's caches."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "operad" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "operad"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "operad"

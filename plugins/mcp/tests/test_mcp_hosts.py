@@ -1,0 +1,141 @@
+"""The files of MCP hosts, as the hosts write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import ConfigError, OperationRegistry, SourceError, load_plugins
+from operad_mcp import load_mcp_servers
+
+VSCODE = """{
+  // servers of this workspace
+  "inputs": [
+    {"type": "promptString", "id": "api-key", "description": "The key of the service", "password": true},
+  ],
+  "servers": {
+    "a": {
+      "type": "stdio", "command": "npx", "args": ["-y", "a//b", "/* no comment */",],
+      "env": {"KEY": "${input:api-key}", "HOME_IS": "${userHome}", "IN": "${workspaceFolder}/src"},
+      "envFile": "${workspaceFolder}/.env", /* more
+      of them */
+    },
+  },
+}
+"""
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_a_file_of_vs_code_is_read_with_comments_inputs_and_variables(tmp_path: Path) -> None:
+    path = write(tmp_path / ".vscode" / "mcp.json", VSCODE)
+    write(tmp_path / ".env", "# secrets\nexport A=1\nB='two # 2'\nC=\"three\\n\"\nKEY=overridden\nD=4 # four\n")
+    config = load_mcp_servers(path, inputs={"api-key": "hush"})["a"]
+    assert config.args == ["-y", "a//b", "/* no comment */"]
+    assert config.env == {
+        "A": "1", "B": "two # 2", "C": "three\n", "D": "4", "KEY": "hush",
+        "HOME_IS": str(Path.home()), "IN": f"{tmp_path}/src",
+    }  # fmt: skip
+    assert config.cwd == str(tmp_path)
+    settings = write(tmp_path / "settings.json", {"mcp": {"servers": {"b": {"url": "http://h/mcp"}}}})
+    assert load_mcp_servers(settings)["b"].url == "http://h/mcp"
+
+
+def test_an_input_without_a_terminal_is_refused_with_its_name_and_what_to_do(tmp_path: Path) -> None:
+    path = write(tmp_path / "mcp.json", VSCODE)
+    with pytest.raises(ConfigError, match=r"input 'api-key' \(The key of the service\).*inputs = "):
+        load_mcp_servers(path)
+
+
+def test_an_input_is_asked_for_once_where_there_is_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"command": "x", "env": {"A": "${input:k}", "B": "${input:k}"}}
+    path = write(tmp_path / "mcp.json", {"mcpServers": {"a": entry}})
+    asked: list[str] = []
+
+    def ask(text: str) -> str:
+        asked.append(text)
+        return "typed"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", ask)
+    assert load_mcp_servers(path)["a"].env == {"A": "typed", "B": "typed"}
+    assert len(asked) == 1
+
+
+def test_what_is_switched_off_is_not_offered_and_what_is_not_understood_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {
+        "off": {"command": "x", "enabled": False},
+        "a": {"command": "x", "disabledTools": ["delete"], "autoApprove": ["read"], "timeout": 60, "retires": 3},
+        "b": {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]},
+    }
+    loaded = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
+    assert list(loaded) == ["a", "b"]
+    assert loaded["a"].exclude == ["delete"]
+    assert (loaded["b"].include, loaded["b"].exclude) == (["read"], ["write"])
+    assert "ignored: retires, timeout; give timeout to the source, in seconds" in caplog.text
+    assert "autoApprove" not in caplog.text
+
+
+def test_a_folder_of_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
+    servers = {"a": {"command": "x", "cwd": "sub"}, "b": {"command": "x", "cwd": "/abs"}, "c": {"command": "x"}}
+    loaded = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
+    assert [loaded[name].cwd for name in "abc"] == [str(tmp_path / "sub"), "/abs", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"mcpServers": {"a": }}', "cannot be read as JSON"),
+        ({"mcpServers": {"x": {"command": "a", "envFile": "none"}}}, r"mcpServers\.x\.envFile: .*No such file"),
+        ({"mcpServers": {"x": {"command": ["a"]}}}, r"mcpServers\.x\.command: expected str, got list"),
+        ({"mcpServers": {"x": {"command": "a", "disabledTools": "b"}}}, "disabledTools: expected a list of names"),
+        ({"mcpServers": {"x": {"url": "http://h", "oauth": 5}}}, "oauth: expected an object, got int"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_mcp_servers(write(tmp_path / "mcp.json", content))
+
+
+def test_what_other_servers_of_a_file_need_is_not_asked_for(tmp_path: Path) -> None:
+    servers = {"a": {"command": "x"}, "b": {"command": "${OPERAD_TEST_NONE}"}}
+    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
+    assert list(load_mcp_servers(path, name="a")) == ["a"]
+    with pytest.raises(ConfigError, match="it has a, b"):
+        load_mcp_servers(path, name="c")
+
+
+async def test_the_inputs_of_a_source_answer_the_file(tmp_path: Path) -> None:
+    servers = {"a": {"command": "/no/such/${input:k}"}}
+    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises(SourceError, match="/no/such/program"):
+            await registry.load("mcp", config=str(path), inputs={"k": "program"}, name="a")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": "npx -y x"}, "arguments belong in args, not in command"),
+        ({"command": "~/bin/x"}, "~ is not expanded, write /"),
+        ({"command": "true", "cwd": "/no/such/folder"}, "its folder /no/such/folder does not exist"),
+        ({"command": "true", "stderr": "/no/such/folder/log"}, "stderr: /no/such/folder/log cannot be written"),
+        ({"url": "http://127.0.0.1:9/mcp", "tls_ca": "/no/such/ca.pem"}, "tls_ca: /no/such/ca.pem cannot be used"),
+    ],
+)
+async def test_a_server_that_cannot_be_had_says_what_to_do(options: dict[str, Any], message: str) -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises((SourceError, ConfigError), match=message):
+            await registry.load("mcp", namespace="x", **options)

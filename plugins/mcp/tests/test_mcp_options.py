@@ -1,0 +1,383 @@
+"""What a configuration makes of a server: other tools, pins, a later start, more with each call."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mcp.server.mcpserver import Context, MCPServer
+
+from operad import (
+    CallError,
+    ConfigError,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationType,
+    SourceError,
+    load_plugins,
+)  # fmt: skip
+from operad_mcp import MCPCall, MCPExtras
+
+HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
+FEATURES = Path(__file__).with_name("mcp_feature_server.py")
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@asynccontextmanager
+async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with the hostile server as namespace ``h``."""
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        options = {"mode": "legacy", **options}
+        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE), *modes], **options)
+        yield registry
+
+
+@asynccontextmanager
+async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with a new server of the SDK, in this process, as namespace ``f``."""
+    spec = importlib.util.spec_from_file_location("mcp_feature_server", FEATURES)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="f", server=module.server, **options)
+        yield registry
+
+
+async def fails(awaitable: Any) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def names(registry: OperationRegistry) -> set[str]:
+    return {spec.name for spec in registry.specs()}
+
+
+# --- tools as the configuration says -------------------------------------------------------------------
+
+
+@MODES
+async def test_a_tool_is_offered_as_the_overrides_say(mode: str) -> None:
+    overrides = {
+        "add": {
+            "name": "plus_two",
+            "description": "Two more.",
+            "type": "query",
+            "arguments": {"a": {"name": "number", "description": "To begin with."}, "b": {"value": 2}},
+        },
+        "sleep": {"hide": True},
+    }
+    async with features(mode=mode, overrides=overrides, resources=False, prompts=False) as registry:
+        assert {"add", "sleep"}.isdisjoint(names(registry))
+        spec = registry.get_spec("f.plus_two")
+        assert spec is not None
+        assert (spec.description, spec.type) == ("Two more.", OperationType.QUERY)
+        assert list(spec.input_schema.raw["properties"]) == ["number"]
+        assert spec.input_schema.raw["required"] == ["number"]
+        assert spec.input_schema.raw["properties"]["number"]["description"] == "To begin with."
+        assert (await registry.execute("f.plus_two", {"number": 5})).data["total"] == 7
+
+
+async def test_overrides_that_fit_no_tool_or_argument_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    overrides = {
+        "adt": {"hide": True},
+        "add": {"arguments": {"c": {"value": 1}}},
+        "sleep": {"arguments": {"seconds": {"hide": True}}},
+    }
+    async with features(overrides=overrides) as registry:
+        assert {"add", "sleep"}.isdisjoint(names(registry))
+    assert "overrides name adt, which the server does not offer" in caplog.text
+    assert "the argument 'c'; the tool has a, b" in caplog.text
+    assert "hide the argument 'seconds', which is required; give it a value" in caplog.text
+
+
+async def test_a_pinned_tool_that_changes_is_reported_and_refuses_its_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hostile("fickle", pin=True) as registry:
+        spec = registry.get_spec("h.echo")
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        await registry.execute("h.count")
+        await until(lambda: "changed since it was pinned: description" in caplog.text)
+        error = await fails(registry.execute("h.echo", {"a": 1}))
+        assert "load the source again to accept it" in error.message
+        assert registry.get_spec("h.echo") is spec
+        assert (await registry.execute("h.same", {"a": 1})).data == {"a": 1}
+    async with hostile("fickle") as registry:
+        await registry.execute("h.count")
+        await until(lambda: "everything" in registry.get_spec("h.echo").description)  # type: ignore[union-attr]
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_the_server_itself_can_be_asked() -> None:
+    async with features(server_operations=True, mode="legacy") as registry:
+        about = (await registry.execute("f.server.about")).data
+        assert about["server"]["name"] == "features"
+        assert about["protocolVersion"] == "2025-11-25"
+        assert "instructions" in about
+        assert (await registry.execute("f.server.ping")).data is None
+    async with features(server_operations=True, mode="2026-07-28") as registry:
+        assert (await registry.execute("f.server.ping")).data is None
+    async with features() as registry:
+        assert not [name for name in names(registry) if name.startswith("server.")]
+
+
+async def test_arguments_are_completed_where_the_server_can() -> None:
+    from mcp_types import Completion
+
+    server = MCPServer("completing")
+
+    @server.prompt()
+    def review(language: str) -> str:
+        return language
+
+    @server.completion()
+    async def complete(reference: Any, argument: Any, context: Any) -> Completion:
+        known = [name for name in ("python", "pascal", "c") if name.startswith(argument.value)]
+        return Completion(values=known, total=len(known), has_more=False)
+
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="c", server=server, server_operations=True)
+        found = await registry.execute(
+            "c.server.complete", {"prompt": "review", "argument": "language", "value": "p"}
+        )
+        assert found.data["values"] == ["python", "pascal"]
+        assert (await fails(registry.execute("c.server.complete", {"argument": "a"}))).code == "VALIDATION_ERROR"
+
+
+# --- when it starts --------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_was_seen_before_starts_with_its_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    env = {"TOKEN": "hush"}
+    async with hostile(start="first use", env=env) as registry:
+        seen = names(registry)
+    assert "hush" not in "".join(file.read_text() for file in tmp_path.rglob("*.json"))
+    before = {child.pid for child in psutil.Process().children()}
+    async with hostile(start="first use", env=env) as registry:
+        assert names(registry) == seen
+        assert {child.pid for child in psutil.Process().children()} == before
+        spec = registry.get_spec("h.echo")
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        assert {child.pid for child in psutil.Process().children()} != before
+        assert registry.get_spec("h.echo") is spec
+
+
+async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with hostile(start="first use"):
+        pass
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(file.read_text().replace('"echo"', '"gone"'))
+    async with hostile(start="first use") as registry:
+        assert "echo" not in names(registry)
+        await registry.execute("h.pid")
+        await until(lambda: "echo" in names(registry))
+    file.write_text("{")
+    async with hostile(start="first use") as registry:
+        assert "echo" in names(registry)
+
+
+# --- what goes with a call -------------------------------------------------------------------------------
+
+
+async def test_each_call_has_its_own_meta_and_trace() -> None:
+
+    server = MCPServer("meta")
+
+    @server.tool()
+    def told(context: Context) -> dict[str, Any]:
+        meta = context.request_context.meta
+        return {key: value for key, value in dict(meta or {}).items() if "/" not in key}
+
+    calls: list[MCPCall] = []
+
+    def on_call(call: MCPCall) -> MCPExtras:
+        calls.append(call)
+        return MCPExtras(meta={"tenant": call.identity.id if call.identity else None})
+
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="m", server=server, mode="legacy", on_call=on_call)
+        context = OperationContext(
+            identity=Identity(id="ada", scopes=[]), metadata={"traceparent": trace, "mcp": {"meta": {"a": 1}}}
+        )
+        envelope = await registry.execute("m.told", {}, context)
+        told_meta = envelope.data.get("result", envelope.data)
+        assert told_meta == {"a": 1, "tenant": "ada", "traceparent": trace}
+        assert (calls[0].server, calls[0].operation_id) == ("m", "m.told")
+        wrong = OperationContext(metadata={"mcp": {"header": {}}})
+        with pytest.raises((ConfigError, CallError), match="headers"):
+            await registry.execute("m.told", {}, wrong)
+
+
+@MODES
+async def test_a_callback_learns_for_which_call_it_is_asked(mode: str) -> None:
+    asked: list[MCPCall] = []
+
+    async def elicitation(params: dict[str, Any], call: MCPCall) -> dict[str, Any]:
+        asked.append(call)
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    async with features(mode=mode, elicitation=elicitation) as registry:
+        context = OperationContext(request_id="r1", identity=Identity(id="bob", scopes=[]))
+        await registry.execute("f.greet", {}, context)
+    (call,) = asked
+    assert (call.server, call.operation_id, call.request_id) == ("f", "f.greet", "r1")
+    assert call.identity is not None
+    assert call.identity.id == "bob"
+
+
+@MODES
+async def test_no_call_runs_out_of_time_while_a_person_is_asked(mode: str) -> None:
+    async def elicitation(params: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.6)
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    async with features(mode=mode, elicitation=elicitation, timeout=0.4) as registry:
+        assert "Ada" in (await registry.execute("f.greet")).meta.content[0].text
+
+
+@pytest.mark.parametrize("renew", [True, False])
+async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> None:
+
+    server = MCPServer("slow")
+
+    @server.tool()
+    async def crawl(context: Context) -> str:
+        for step in range(5):
+            await asyncio.sleep(0.15)
+            await context.report_progress(step, 5)
+        return "there"
+
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load(
+            "mcp", namespace="s", server=server, timeout=0.4, renew_timeout=renew, on_progress=lambda _: None
+        )
+        if renew:
+            assert (await registry.execute("s.crawl")).meta.content[0].text == "there"
+        else:
+            assert (await fails(registry.execute("s.crawl"))).code == ErrorCode.TIMEOUT
+
+
+async def test_an_address_that_a_server_wants_visited_is_in_the_error() -> None:
+    import json
+
+    said = {
+        "code": -32042,
+        "message": "log in first",
+        "data": {"elicitations": [{"mode": "url", "url": "https://id.example/login", "elicitationId": "1"}]},
+    }
+    text = json.dumps({"jsonrpc": "2.0", "id": 77, "error": said}).replace("77", "ID", 1) + "\n"
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.raw", {"text": text}))
+        assert error.details is not None
+        assert error.details["url"] == "https://id.example/login"
+        assert "https://id.example/login" in error.message
+
+
+# --- programs ----------------------------------------------------------------------------------------------
+
+
+async def test_a_program_inherits_what_is_named_and_leaves_its_words_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPERAD_TEST_PROXY", "http://p")
+    monkeypatch.setenv("OPERAD_TEST_SECRET", "hush")
+    log = tmp_path / "server.log"
+    wanted = ["OPERAD_TEST_PROXY", "OPERAD_TEST_SECRET"]
+    async with hostile(
+        "chatty", inherit_env=["OPERAD_TEST_PROXY", "OPERAD_TEST_NONE"], stderr=str(log)
+    ) as registry:
+        found = (await registry.execute("h.environment", {"names": wanted})).data
+    assert found == {"OPERAD_TEST_PROXY": "http://p", "OPERAD_TEST_SECRET": None}
+    assert log.read_text() == "a word on standard error\n"
+    assert "OPERAD_TEST_PROXY" in os.environ
+
+
+async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
+    with pytest.raises(SourceError, match="it ended with code 1; Error: API key missing"):
+        async with hostile("fail_on_stdout"):
+            pass
+
+
+# --- bounds ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_no_input_schema_loses_the_listing(mode: str) -> None:
+    async with hostile("schemas", mode=mode) as registry:
+        assert names(registry) == {f"bad{number}" for number in range(12)}
+
+
+async def test_a_server_that_changes_all_the_time_is_listed_now_and_then() -> None:
+    async with hostile("restless") as registry:
+        await asyncio.sleep(0.5)
+        assert (await registry.execute("h.listings")).data < 10
+
+
+async def test_what_is_no_longer_listed_is_forgotten() -> None:
+    import gc
+    import weakref
+
+    async with hostile("growing") as registry:
+        gone = weakref.ref(registry.get_spec("h.grown1"))
+        await registry.execute("h.listings")
+        await until(lambda: "grown1" not in names(registry))
+        gc.collect()
+        assert gone() is None
+
+
+async def test_a_flood_of_logs_and_progress_holds_no_answer_up() -> None:
+    log = (
+        '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"'
+        + "x" * 1000
+        + '"}}\n'
+    )
+    progress = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":ID,"progress":1}}\n'
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":"there"}}\n'
+    seen: list[Any] = []
+    async with hostile(on_log=seen.append, on_progress=lambda _: None) as registry:
+        text = (log + progress) * 10_000 + answer
+        assert (await registry.execute("h.raw", {"text": text}, timeout=20)).data == "there"
+        assert len(seen) == 10_000
+
+
+def test_a_registry_of_another_event_loop_says_so() -> None:
+    async def load() -> OperationRegistry:
+        registry = OperationRegistry(load_plugins(only=["mcp"]))
+        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], mode="legacy")
+        return registry
+
+    async def use(registry: OperationRegistry) -> None:
+        error = await fails(registry.execute("h.echo", {"a": 1}, timeout=5))
+        assert "event loop" in error.message
+
+    with asyncio.Runner() as first:
+        registry = first.run(load())
+        with asyncio.Runner() as second:
+            second.run(use(registry))
+        first.run(registry.aclose())
