@@ -1,8 +1,9 @@
-"""What a type checker makes of the public API: mypy in strict mode over a program that reveals types."""
+"""What type checkers make of the public API: mypy and pyright, both strict, over programs that say the types."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,36 @@ def test_the_types_are_what_the_documentation_says(tmp_path: Path) -> None:
         elif error := re.match(r".*program\.py:(\d+): error: .*\[(.*)\]", line):
             found[int(error[1])] = f"error: {error[2]}"
     assert found == expected, done.stdout + done.stderr
+
+
+SAMPLES = Path(__file__).with_name("samples.py")
+PYRIGHT = Path(__file__).parent / "node_modules" / "pyright" / "index.js"
+
+
+def lines_with_errors(command: list[str], cwd: Path) -> set[int]:
+    """The lines of the samples that a type checker complains of."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {int(number) for number in re.findall(r"samples\.py:(\d+):[\d: -]*error", done.stdout)}
+
+
+def wrong() -> set[int]:
+    lines = SAMPLES.read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+def test_mypy_sees_the_samples_as_they_say(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(SAMPLES)]
+    assert lines_with_errors(command, tmp_path) == wrong()
+
+
+@pytest.mark.long
+@pytest.mark.node
+@pytest.mark.skipif(
+    shutil.which("node") is None or not PYRIGHT.exists(),
+    reason=f"needs node and pyright; run: npm install --prefix {PYRIGHT.parents[2]}",
+)
+def test_pyright_sees_the_samples_as_they_say(tmp_path: Path) -> None:
+    command = ["node", str(PYRIGHT), "--pythonpath", sys.executable, str(SAMPLES)]
+    assert lines_with_errors(command, tmp_path) == wrong()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -15,7 +15,7 @@ from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.wire import json_safe
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)  # an `async def` is known to pyright as a kind of Coroutine of its own
 
 Handler = Callable[..., Any]
 """``async def handler(input, context)``, an async generator function for a subscription, or a plain ``def``."""
@@ -286,6 +286,20 @@ def _spec_schema() -> Schema:
     return _spec_schema_cache[0]
 
 
+class Signature(Protocol):
+    """How a typed function is called through a registry."""
+
+    @property
+    def in_envelope(self) -> bool:
+        """Whether the function answers envelopes, and callers want them."""
+
+    def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """The input that arguments make, and the context among them; `TypeError` for what is no argument."""
+
+    def result(self, data: Any, operation_id: str) -> Any:
+        """The function's result of an envelope's data. Raises `CallError` for data that are none."""
+
+
 @attrs.frozen
 class Method:
     """What an operation knows that was written in a class body."""
@@ -311,7 +325,7 @@ _LOOKS = (
 
 
 @attrs.frozen(eq=False, slots=False)
-class Operation(Generic[P, R]):
+class Operation(Generic[P, R_co]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function.
 
     It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries
@@ -323,11 +337,13 @@ class Operation(Generic[P, R]):
     """``None``: known, but not callable until somebody registers a handler."""
     blocking: bool | None = None
     """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
-    function: Callable[P, R] | None = None
+    function: Callable[P, R_co] | None = None
     """The decorated function, if the operation was made from one."""
     adapt: Callable[[Any], Any] | None = None
     """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
     input is checked; it changes nothing in place, and leaves what it does not know as it is."""
+    signature: Signature | None = attrs.field(default=None, kw_only=True, repr=False)
+    """How the function's arguments become an input, and data its result; for `OperationRegistry.call`."""
     method: Method | None = attrs.field(default=None, kw_only=True, repr=False)
     """Set where the function was written in a class: it becomes an operation when it is bound."""
 
@@ -337,7 +353,7 @@ class Operation(Generic[P, R]):
             seen = {name: getattr(function, name) for name in _LOOKS if hasattr(function, name)}
             vars(self).update(seen, __wrapped__=function)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Operation[..., R]:
+    def __get__(self, instance: object, owner: type | None = None) -> Operation[..., R_co]:
         if self.method is None or (instance is None and not self.method.of_class):
             return self
         return self.method.rebind(self.method.descriptor.__get__(instance, owner))
@@ -347,7 +363,7 @@ class Operation(Generic[P, R]):
         """The operation's id."""
         return self.spec.id
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the decorated function itself, past every registry. Raises `TypeError` where there is none."""
         if self.function is None:
             raise TypeError(f'operation "{self.id}" wraps no function; call it through a registry')

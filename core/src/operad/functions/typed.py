@@ -19,6 +19,7 @@ from operad.functions.annotations import is_field
 from operad.functions.conversions import Conversions, Structure
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
+from operad.functions.signatures import TypedSignature
 from operad.operations import Method, Operation, OperationSpec, OperationType
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.subscriptions import close
@@ -99,7 +100,12 @@ def typed_operation(
 
     owner = _class_of(descriptor)
     return Operation(
-        made, handler, blocking, function, method=None if owner is None else Method(owner, descriptor, rebind)
+        made,
+        handler,
+        blocking,
+        function,
+        signature=result.signature(function, hints, conversions, raw=_is_raw(function, hints)),
+        method=None if owner is None else Method(owner, descriptor, rebind),
     )
 
 
@@ -304,6 +310,15 @@ class _Result:
 
     schema: Schema
     to_json: Callable[[Any], Any]
+    hint: Any
+    """Of the data: what stands in an envelope, or each item of a stream."""
+    in_envelope: bool
+
+    def signature(
+        self, function: Callable[..., Any], hints: Mapping[str, Any], conversions: Conversions, *, raw: bool
+    ) -> TypedSignature:
+        """What callers of the function need."""
+        return TypedSignature(function, hints, conversions, self.hint, in_envelope=self.in_envelope, raw=raw)
 
     @classmethod
     def of(cls, hint: Any, streams: bool, where: str, conversions: Conversions, *, infer: bool) -> _Result:
@@ -311,16 +326,17 @@ class _Result:
         if streams and get_origin(hint) in _STREAMS:
             hint = get_args(hint)[0]
         core = bare(hint)
+        in_envelope = ResponseEnvelope in (core, get_origin(core))
         if get_origin(core) is ResponseEnvelope:
             hint = core = get_args(core)[0]
         if core in (_NO_HINT, Any, ResponseEnvelope) or isinstance(core, TypeVar):
-            return cls(UNKNOWN, _results(conversions.types.to_json))
+            return cls(UNKNOWN, _results(conversions.types.to_json), Any, in_envelope)
         schema = UNKNOWN
         if infer:
             schema = from_schema(Shapes(conversions.types, closed=False).schema(hint, f"{where}, result"))
         if core in (int, str, bool, float, type(None)):
-            return cls(schema, _unchanged)
-        return cls(schema, _results(conversions.unstructurer(hint)))
+            return cls(schema, _unchanged, hint, in_envelope)
+        return cls(schema, _results(conversions.unstructurer(hint)), hint, in_envelope)
 
 
 def _unchanged(value: Any) -> Any:

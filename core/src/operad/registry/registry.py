@@ -26,6 +26,7 @@ from operad.registry.execution import Execution
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
+from operad.registry.typed_calls import TypedCalls
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
 
@@ -41,7 +42,7 @@ logger = logging.getLogger("operad")
 T = TypeVar("T")
 
 
-class OperationRegistry:
+class OperationRegistry(TypedCalls):
     """Operations of all kinds under one roof.
 
     Use it as an async context manager: leaving it closes what its sources opened. A registry belongs to one
@@ -288,7 +289,7 @@ class OperationRegistry:
 
     async def execute(
         self,
-        operation_id: str,
+        operation_id: str | Operation[..., Any],
         input: Any = None,
         context: OperationContext | None = None,
         *,
@@ -297,7 +298,7 @@ class OperationRegistry:
         """Call an operation; of a subscription, take the first item and close it.
 
         Args:
-            operation_id: ``namespace.name``.
+            operation_id: ``namespace.name``, or an `Operation` of that id.
             input: what the operation takes, usually a dict; ``None`` means ``{}``.
             context: who calls, until when; ``OperationContext(trusted=True)`` for the application itself. A
                 handler's own context makes the call a nested one, checked as the handler's call was.
@@ -308,6 +309,8 @@ class OperationRegistry:
         """
         execution = self._execution
         call = execution.new_call(context)
+        if isinstance(operation_id, Operation):
+            operation_id = operation_id.id
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
         if execution.observed:
@@ -319,7 +322,7 @@ class OperationRegistry:
 
     def subscribe(
         self,
-        operation_id: str,
+        operation_id: str | Operation[..., Any],
         input: Any = None,
         context: OperationContext | None = None,
         *,
@@ -331,6 +334,8 @@ class OperationRegistry:
         """
         execution = self._execution
         call = execution.new_call(context)
+        if isinstance(operation_id, Operation):
+            operation_id = operation_id.id
         stream = execution.stream(operation_id, input, call, timeout)
         if execution.observed:
             stream = execution.watched(stream, operation_id, call)

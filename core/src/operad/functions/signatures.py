@@ -1,0 +1,90 @@
+"""The other way around: arguments of a typed function become an input, an operation's data its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from operad.context import OperationContext
+from operad.errors import CallError, ErrorCode
+from operad.functions.conversions import Conversions
+from operad.functions.kinds import bare
+
+_SCALARS = (int, float, str, bool, type(None))
+
+
+class TypedSignature:
+    """How a caller of a typed function says what it takes, and gets what it answers.
+
+    Args:
+        function: the function.
+        hints: its type hints.
+        conversions: how values become JSON and back.
+        result: the hint of what it answers, or of each item; `Any` where it says nothing.
+        in_envelope: whether the function answers envelopes, and callers want them.
+        raw: whether it is a handler of ``(input, context)``.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        hints: Mapping[str, Any],
+        conversions: Conversions,
+        result: Any,
+        *,
+        in_envelope: bool,
+        raw: bool,
+    ) -> None:
+        self._function, self._hints, self._conversions = function, hints, conversions
+        self._result, self._raw = result, raw
+        self.in_envelope = in_envelope
+
+    def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, OperationContext | None]:
+        """The input that arguments make, and the context, if the function takes one and it was given.
+
+        Raises:
+            TypeError: there are more arguments than parameters, or one twice; as Python says it.
+        """
+        names, context_name, unstructures = self._parameters
+        if args:
+            if len(args) > len(names) or not kwargs.keys().isdisjoint(names[: len(args)]):
+                inspect.signature(self._function).bind(*args, **kwargs)  # raises, in Python's own words
+            kwargs.update(zip(names, args, strict=False))
+        context = None if context_name is None else kwargs.pop(context_name, None)
+        if self._raw:
+            return kwargs.get("input"), context
+        for name, unstructure in unstructures:
+            if name in kwargs:
+                kwargs[name] = unstructure(kwargs[name])
+        return kwargs, context
+
+    def result(self, data: Any, operation_id: str) -> Any:
+        """The function's result of an envelope's data. Raises `CallError` for data that are none."""
+        hint, structure = self._structure
+        if structure is None or (hint in _SCALARS and type(data) is hint):
+            return data
+        try:
+            return structure(data)
+        except Exception as error:  # pydantic, cattrs and msgspec each raise their own
+            message = f'the result of "{operation_id}" is not what its function answers: {error}'
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+
+    @cached_property
+    def _structure(self) -> tuple[Any, Callable[[Any], Any] | None]:
+        hint = bare(self._result)
+        return hint, self._conversions.structurer(hint)
+
+    @cached_property
+    def _parameters(self) -> tuple[list[str], str | None, list[tuple[str, Callable[[Any], Any]]]]:
+        names, unstructures, context_name = [], [], None
+        for parameter in inspect.signature(self._function).parameters.values():
+            hint = self._hints.get(parameter.name, Any)
+            if parameter.kind is not parameter.KEYWORD_ONLY and parameter.kind is not parameter.VAR_KEYWORD:
+                names.append(parameter.name)
+            if bare(hint) is OperationContext or (parameter.name == "context" and hint is Any):
+                context_name = parameter.name
+            elif bare(hint) not in _SCALARS and parameter.kind is not parameter.VAR_KEYWORD:
+                unstructures.append((parameter.name, self._conversions.unstructurer(hint)))
+        return names, context_name, unstructures

@@ -1,0 +1,183 @@
+"""Typed calls: an operation made from a function is called with the function's arguments, and answers its type."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+import attrs
+
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.operations import Operation, Signature
+from operad.subscriptions import Subscription
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TypedCalls:
+    """What a registry, and whatever stands in for one, offers for operations that are functions."""
+
+    async def execute(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation by its id."""
+        raise NotImplementedError
+
+    def subscribe(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Subscribe to an operation by its id."""
+        raise NotImplementedError
+
+    def bound(self, *, context: OperationContext | None = None, timeout: float | None = None) -> BoundCalls:
+        """The same calls with a context and a timeout: ``await registry.bound(timeout=5).call(add, a=1, b=2)``."""
+        return BoundCalls(self, context, timeout)
+
+    @overload
+    async def call(
+        self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    @overload
+    async def call(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+
+    @overload
+    async def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call an operation with the arguments of its function; what it answers is of the function's type.
+
+        The call goes the way of every call, by the operation's id: checked, intercepted, wherever it runs. Of a
+        subscription it is the first item. If the function takes a context, that argument is the call's.
+
+        Raises:
+            CallError: as `execute` does; ``EXECUTION_ERROR`` for a result that is not of the type.
+            TypeError: the operation is made from no function, or the arguments are not its own.
+        """
+        signature = _signature(operation)
+        input, context = signature.input(args, kwargs)
+        envelope = await self.execute(operation.id, input, context)
+        return _answer(operation, envelope)
+
+    @overload
+    def stream(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> TypedStream[T]: ...
+
+    @overload
+    def stream(
+        self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> TypedStream[T]: ...
+
+    @overload
+    def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TypedStream[T]: ...
+
+    def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> TypedStream[Any]:
+        """Subscribe to an operation with the arguments of its function; its items are of the function's type."""
+        input, context = _signature(operation).input(args, kwargs)
+        return TypedStream(operation, self.subscribe(operation.id, input, context))
+
+
+@attrs.frozen
+class BoundCalls(TypedCalls):
+    """The calls of a registry, all with one context and timeout (seconds; of streams: for each item)."""
+
+    _target: TypedCalls = attrs.field(repr=False)
+    _context: OperationContext | None = None
+    _timeout: float | None = None
+
+    async def execute(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """As the registry's; what is given here wins."""
+        return await self._target.execute(
+            operation_id, input, context or self._context, timeout=self._timeout if timeout is None else timeout
+        )
+
+    def subscribe(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """As the registry's; what is given here wins."""
+        return self._target.subscribe(
+            operation_id, input, context or self._context, timeout=self._timeout if timeout is None else timeout
+        )
+
+
+class TypedStream(AsyncIterator[T], Generic[T]):
+    """A subscription whose items are values of the function's type; closed as a `Subscription` is."""
+
+    def __init__(self, operation: Operation[..., Any], envelopes: Subscription) -> None:
+        self._envelopes = Subscription(_typed(operation, envelopes))
+
+    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  # the iterator of one loop, as a subscription's
+        items: AsyncIterator[Any] = aiter(self._envelopes)
+        return items
+
+    async def __anext__(self) -> T:
+        item: Any = await anext(self._envelopes)
+        return item  # type: ignore[no-any-return]  # of the type that the operation's signature structures
+
+    async def aclose(self) -> None:
+        """Close it, and what feeds it. Idempotent."""
+        await self._envelopes.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _typed(operation: Operation[..., Any], envelopes: Subscription) -> AsyncGenerator[Any, None]:
+    async with envelopes:
+        async for envelope in envelopes:
+            yield _answer(operation, envelope)
+
+
+def _answer(operation: Operation[..., Any], envelope: ResponseEnvelope[Any]) -> Any:
+    signature = _signature(operation)
+    value = signature.result(envelope.data, operation.id)
+    return ResponseEnvelope(value, envelope.meta) if signature.in_envelope else value
+
+
+def _signature(operation: Operation[..., Any] | Any) -> Signature:
+    if not isinstance(operation, Operation):
+        raise TypeError(f"call takes an operation made from a function, got {type(operation).__name__}")
+    if operation.signature is None:
+        raise TypeError(f'operation "{operation.id}" is made from no function; use execute(id, input)')
+    return operation.signature
