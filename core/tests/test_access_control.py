@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -190,3 +191,10 @@ async def test_only_true_itself_is_trusted(trusted: Any) -> None:
         await registry.execute("t.guarded", context=OperationContext(trusted=trusted))
     assert raised.value.code == ErrorCode.ACCESS_DENIED
     await registry.aclose()
+
+
+def test_nobody_widens_what_an_identity_was_granted() -> None:
+    identity = Identity("ann", ["read"], {"doc:1": ["read"]})
+    with pytest.raises(TypeError):
+        identity.resources["doc:*"] = frozenset({"write"})  # type: ignore[index]  # what is tested
+    assert pickle.loads(pickle.dumps(identity)) == identity

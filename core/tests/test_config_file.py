@@ -411,3 +411,24 @@ def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path
     assert OperationRegistry().configured("calls", Options) == Options()
     with pytest.raises(ConfigError, match='unknown key "other".* @ operad.toml: calls'):
         registry.configured("calls", Options)
+
+
+FOLDER = make_plugin("folder", operad_sources=[Source("folder", load, Options)])
+
+
+async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -> None:
+    path = files_in(tmp_path, operad='[sources.a]\ntype = "folder"\nnamespace = "a b"\n')
+    async with OperationRegistry.from_config(path, plugins=plugins_of(FOLDER)) as registry:
+        (failure,) = registry.failures
+    assert "operad.toml: sources.a" in str(failure.error)
+    assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in str(failure.error)
+
+
+async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> None:
+    text = "".join(f'[sources.{name}]\ntype = "folder"\nnamespace = "n"\n' for name in "ab")
+    async with OperationRegistry.from_config(
+        files_in(tmp_path, operad=text), plugins=plugins_of(FOLDER)
+    ) as registry:
+        (failure,) = registry.failures
+    assert "operad.toml: sources.a" in str(failure.error)
+    assert "operad.toml: sources.b" in str(failure.error)

@@ -183,3 +183,20 @@ def test_a_kind_has_to_be_declared_properly_and_once() -> None:
     assert KINDS.sources == ("local", "pigeon")
     assert "pigeon" in KINDS
     assert KINDS.get("nothing") is None
+
+
+@attrs.frozen
+class FlagMeta:
+    source: ClassVar[str] = "flag"
+    is_error: bool = False
+    content: list[dict[str, Any]] = attrs.field(factory=list)
+
+
+@pytest.mark.parametrize("meta", [{"isError": "false"}, {"content": "abc"}, {"isError": 1}])
+def test_metadata_from_the_wire_are_checked_and_not_coerced(meta: dict[str, Any]) -> None:
+    kinds = EnvelopeKinds([EnvelopeKind("flag", FlagMeta)])
+    with pytest.raises(
+        CallError, match="SERIALIZATION_ERROR: not a response envelope: meta does not fit .*FlagMeta"
+    ):
+        kinds.from_wire({"data": 1, "meta": {"source": "flag", **meta}})
+    assert kinds.from_wire({"data": 1, "meta": {"source": "flag", "isError": True}}).meta == FlagMeta(True)

@@ -128,7 +128,7 @@ def test_details_are_always_json(value: Any) -> None:
 
 
 def test_a_message_that_utf8_cannot_hold_is_escaped() -> None:
-    assert map_error(OSError("no file '\udcff'")).message == "no file '\\udcff'"
+    assert map_error(OSError("no file '\udcff'")).message == "OSError: no file '\\udcff'"
 
 
 def test_details_that_hold_themselves_end() -> None:

@@ -259,3 +259,22 @@ def test_a_malformed_target_is_reported(install: Install) -> None:
     install("operad-z", SOURCE.format(name="z"))
     plugins = load_plugins()
     assert statuses(plugins) == {"x": "failed", "z": "loaded"}
+
+
+@pytest.mark.parametrize("switch", ["only", "disable", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS"])
+def test_a_misspelt_plugin_is_an_error_that_names_the_one_that_was_meant(
+    install: Install, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    install("operad-scanner", SOURCE.format(name="scanner"))
+    chosen: dict[str, list[str]] = {}
+    if switch.isupper():
+        monkeypatch.setenv(switch, "scaner")
+    else:
+        chosen[switch] = ["scaner"]
+    with pytest.raises(PluginError, match='there is no plugin "scaner" here; did you mean "scanner"?'):
+        load_plugins(**chosen)  # type: ignore[arg-type]  # one of two keywords
+
+
+def test_a_plugin_that_is_to_be_left_out_need_not_be_installed(install: Install) -> None:
+    install("operad-scanner", SOURCE.format(name="scanner"))
+    assert statuses(load_plugins(disable=["graphql"], strict=True)) == {"scanner": "loaded"}

@@ -278,8 +278,8 @@ async def test_whatever_a_handler_raises_becomes_a_call_error_with_its_cause() -
 
     registry.register(spec(), fail)
     error = await code_of(registry.execute("math.add"))
-    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "out of range")
-    assert error.details == {"message": "out of range"}
+    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "ValueError: out of range")
+    assert error.details == {"message": "ValueError: out of range"}
     assert isinstance(error.__cause__, ValueError)
 
 
@@ -442,7 +442,7 @@ async def test_a_resolver_that_raises_or_lies_fails_only_that_call(caplog: pytes
 
     registry = OperationRegistry(plugins_of(make_plugin("big", operad_resolve_operation=operad_resolve_operation)))
     error = await code_of(registry.execute("math.broken"))
-    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "disk")
+    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "OSError: disk")
     with caplog.at_level(logging.WARNING):
         assert (await code_of(registry.execute("math.add"))).code == ErrorCode.OPERATION_NOT_FOUND
     assert "math.other" in caplog.text
@@ -498,3 +498,42 @@ async def test_an_input_is_adapted_before_it_is_checked():
     assert (await registry.execute("t.one", given)).data == {"day": "2026-01-02"}
     assert [envelope.data async for envelope in registry.subscribe("t.many", given)] == [{"day": "2026-01-02"}]
     assert given == {"day": date(2026, 1, 2), "other": None}
+
+
+async def test_an_id_that_is_nearly_right_is_answered_with_the_one_that_was_meant() -> None:
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="math", name="multiply"), at_once)
+        with pytest.raises(CallError, match='operation "math.multipy" not found; did you mean "math.multiply"?'):
+            await registry.execute("math.multipy")
+        with pytest.raises(CallError, match='operation "mail.send" not found$'):
+            await registry.execute("mail.send")
+
+
+async def at_once(input: Any, context: Any) -> None:
+    pass
+
+
+async def test_an_undeclared_exception_is_logged_where_it_happened_with_its_type(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def f(input: Any, context: Any) -> Any:
+        return {}["x"]
+
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="math", name="look"), f)
+        with pytest.raises(CallError, match="EXECUTION_ERROR: KeyError: 'x'"):
+            await registry.execute("math.look")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "operation 'math.look' raised KeyError: 'x'" in record.message
+
+
+def test_the_owner_of_a_typed_function_is_named_by_the_function() -> None:
+    @operation(namespace="math")
+    async def add(a: int) -> int:
+        return a
+
+    registry = OperationRegistry()
+    registry.register(add)
+    with pytest.raises(RegistrationError, match=r"the application \(.*test_registry.*add\)"):
+        registry.register(add)

@@ -247,7 +247,7 @@ async def test_an_error_ends_the_stream_as_a_call_error() -> None:
 
     subscription = registry_of(fail).subscribe("s.ticks")
     assert (await anext(subscription)).data == 1
-    with pytest.raises(CallError, match="EXECUTION_ERROR: broken"):
+    with pytest.raises(CallError, match="EXECUTION_ERROR: ValueError: broken"):
         await anext(subscription)
     with pytest.raises(StopAsyncIteration):
         await anext(subscription)

@@ -454,3 +454,10 @@ def test_what_the_schema_admits_is_structured_and_comes_back(hint: Any, value: A
     back = conversions.unstructurer(hint)(structured)
     assert made.spec.output_schema.is_valid(back)
     assert structure(back) == structured
+
+
+def test_a_schema_of_ones_own_with_a_part_that_would_be_ignored_is_refused() -> None:
+    with pytest.raises(RegistrationError, match='(?s)"local.f": input_schema: .*objekt'):
+
+        @operation(input_schema={"type": "objekt"})
+        async def f(a: int) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -26,8 +27,9 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
     return frozenset(_strings(value))
 
 
-def _resources(value: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    return {key: frozenset(_strings(actions)) for key, actions in value.items()}
+def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str]]:
+    # Read-only: a handler must not widen what its caller was granted for the calls that follow.
+    return MappingProxyType({key: frozenset(_strings(actions)) for key, actions in value.items()})
 
 
 @attrs.frozen
@@ -70,7 +72,10 @@ class Identity:
     id: str
     scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
     resources: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_resources)
-    """``{"type:id": {actions}}``; ``type:*`` stands for every resource of the type."""
+    """``{"type:id": {actions}}``, read-only; ``type:*`` stands for every resource of the type."""
+
+    def __reduce__(self) -> tuple[type[Identity], tuple[str, frozenset[str], dict[str, frozenset[str]]]]:
+        return Identity, (self.id, self.scopes, dict(self.resources))  # a read-only mapping cannot be pickled
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON form: ``{id, scopes, resources?}``."""

@@ -89,6 +89,8 @@ class CallError(OperadError):
     """Any JSON value; ``None`` where there is nothing more to say."""
     undeclared: bool = False
     """Whether `map_error` made it of an exception that the operation does not declare (see `mask_error`)."""
+    logged: bool = False
+    """Whether the log has the traceback of that exception already."""
     ran: bool | None = None
     """``False`` where the call's own transport or registry knows that nothing ran: it may be made again."""
     forwarded: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 from operad.errors import CallError, ErrorCode
 from operad.operations import ErrorDefinition
 from operad.wire import json_safe
-from operad.words import text_of
+from operad.words import in_words, text_of
 
 logger = logging.getLogger("operad")
 
@@ -87,7 +87,7 @@ def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) ->
     definition = _declared(error, message, declared)
     if definition is not None:
         return CallError(definition.code, message or definition.description, _details(error, definition))
-    message = message or type(error).__name__
+    message = in_words(error)
     return _undeclared(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
@@ -160,7 +160,7 @@ def mask_error(
         reference,
         cause,
         error.message,
-        exc_info=error.__cause__,
+        exc_info=None if error.logged else error.__cause__,
     )
     message = f"the operation failed; the log of the server has the reason under reference {reference}"
     return CallError(error.code, message, {"message": message, "reference": reference})

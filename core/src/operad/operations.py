@@ -98,7 +98,7 @@ def _tags(values: Iterable[str]) -> tuple[str, ...]:
 DEFAULT_NAMESPACE = "local"
 """The namespace of a decorated function that names none."""
 
-_NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
+NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @attrs.frozen(kw_only=True)
@@ -133,7 +133,7 @@ class OperationSpec:
     """``namespace.name``"""
 
     def __attrs_post_init__(self) -> None:
-        if not _NAMESPACE.fullmatch(self.namespace):
+        if not NAMESPACE.fullmatch(self.namespace):
             raise RegistrationError(
                 f"namespace {self.namespace!r} of operation {self.name!r} is not usable: "
                 "expected one or more of A-Z a-z 0-9 _ -"

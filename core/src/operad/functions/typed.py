@@ -74,6 +74,10 @@ def typed_operation(
             get_origin(bare(hints.get("return"))) in (collections.abc.Iterator, collections.abc.Generator)
         )
         handler = _handler(function, arguments, result.to_json, streams=streams, iterates=iterates)
+        # Messages name the owner of an operation by its handler.
+        handler.__qualname__ = getattr(function, "__qualname__", name)
+        handler.__module__ = getattr(function, "__module__", "?")
+    _check_schemas(where, input_schema=input_schema, output_schema=output_schema)
     made = OperationSpec(
         namespace=namespace,
         name=name,
@@ -111,6 +115,13 @@ def typed_operation(
 
 _standard = cache(Conversions)
 """The conversions of functions that name none; nobody registers anything there."""
+
+
+def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | None) -> None:
+    """Refuse schemas of which a part would be ignored: right for somebody else's, not for one's own code."""
+    for name, schema in schemas.items():
+        if schema is not None and not isinstance(schema, Schema) and (wrong := from_schema(schema).warnings):
+            raise RegistrationError(f"{where}: {name}: {wrong[0]}")
 
 
 def _name(function: Any) -> str:

@@ -13,7 +13,7 @@ import attrs
 from operad.errors import PluginError
 from operad.plugins.manager import Plugins
 from operad.plugins.record import PluginRecord
-from operad.words import in_words
+from operad.words import in_words, nearest
 
 logger = logging.getLogger("operad")
 
@@ -46,6 +46,8 @@ def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (),
         strict: raise instead of reporting.
 
     Raises:
+        PluginError: a name of ``only``, ``disable`` or their variables is misspelt: it is like that of an
+            installed plugin, and is none.
         ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded or that
             was asked for and is not installed.
     """
@@ -63,6 +65,7 @@ def load_installed(plugins: Plugins, only: Iterable[str] | None, disable: Iterab
     choices = [_normalized(choice) for choice in (only, _switch("OPERAD_PLUGINS")) if choice is not None]
     disabled = _normalized(disable) | _normalized(_switch("OPERAD_DISABLE_PLUGINS") or ())
     found = sorted(_installed(), key=lambda item: (item.entry_point.name, item.distribution))
+    _check_names(disabled.union(*choices), frozenset[str]().union(*(item.names for item in found)))
     errors = []
     for item in found:
         if item.names & disabled or not all(item.names & choice for choice in choices):
@@ -75,6 +78,13 @@ def load_installed(plugins: Plugins, only: Iterable[str] | None, disable: Iterab
     known = frozenset[str]().union(*(item.names for item in found))
     missing = sorted(frozenset[str]().union(*choices) - known)
     return [*errors, *(_not_installed(name, found) for name in missing)]
+
+
+def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
+    """Refuse names that are misspelt; one that nothing is like may be of a plugin that is not installed here."""
+    for name in sorted(names):
+        if name not in known and (meant := nearest(name, known, cutoff=0.75)):
+            raise PluginError(f'there is no plugin "{name}" here; did you mean "{meant}"?')
 
 
 def _load(plugins: Plugins, item: Found) -> None:

@@ -24,8 +24,12 @@ from operad.registry.interceptors import InterceptedCall, Interceptor, Intercept
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.workers import Workers
 from operad.subscriptions import close
+from operad.words import nearest
 
 logger = logging.getLogger("operad")
+
+_MEANT, _MEANT_OF = 3, 2_000
+"""How much longer or shorter an id may be that was meant, and how many are looked at: callers choose ids."""
 
 
 class Execution:
@@ -216,7 +220,7 @@ class Execution:
         entry = self._entries.get(operation_id)
         if entry is None:
             if not self._resolvers:
-                raise operation_not_found(operation_id)
+                raise self._not_found(operation_id)
             if deadline is None:
                 entry = await self._resolve(operation_id)
             else:
@@ -256,7 +260,14 @@ class Execution:
             return self._entries[operation_id]
         if failure is not None:  # whether the operation exists is not known
             raise map_error(failure)
-        raise operation_not_found(operation_id)
+        raise self._not_found(operation_id)
+
+    def _not_found(self, operation_id: str) -> CallError:
+        """The error for an id that is not here, with the one that was probably meant."""
+        near = [other for other in self._entries if abs(len(other) - len(operation_id)) <= _MEANT][:_MEANT_OF]
+        meant = nearest(operation_id, near, cutoff=0.8)
+        hint = f'; did you mean "{meant}"?' if meant else ""
+        return operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
 
     def record(self, operation_id: str, call: OperationContext) -> CallRecord:
         """What observers learn of a call before it runs."""
@@ -314,4 +325,8 @@ def _failure(
         return CallError(ErrorCode.ABORTED, f'"{operation_id}" was cancelled by its handler')
     if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
         return None
-    return map_error(error, () if entry is None else entry.spec.error_schemas)
+    failure = map_error(error, () if entry is None else entry.spec.error_schemas)
+    if failure.undeclared:  # nobody expected it: the traceback belongs where it happened
+        logger.error("operation %r raised %s", operation_id, failure.message, exc_info=error)
+        failure.logged = True
+    return failure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from operad.errors import ConfigError, OperadError, SourceError
-from operad.operations import Operation, OperationSpec
+from operad.operations import NAMESPACE, Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
@@ -34,11 +34,16 @@ class SourceFailure:
     error: OperadError
 
 
+def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
+    if value and not NAMESPACE.fullmatch(value):  # "" keeps the ids of a remote source as they are
+        raise ValueError(f"{attribute.name}: expected one or more of A-Z a-z 0-9 _ -, got {value!r}")
+
+
 @attrs.frozen(kw_only=True)
 class SourceOptions:
     """What every source's table may say besides the source's own options."""
 
-    namespace: str | None = None
+    namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
     access: Any = None
     normalize: NormalizeRule | None = None
     on_mismatch: OnMismatch | None = None
@@ -80,7 +85,7 @@ class LoadedSources:
         )
         session = await source.open(config, context)
         loaded = _LoadedSource(
-            session, f'source "{options.namespace or name}" ({name})', self.catalogue, pipeline, rules
+            session, _owner(name, options.namespace, called, where), self.catalogue, pipeline, rules
         )
         try:
             specs = loaded.start()
@@ -193,6 +198,11 @@ def _read(configuration: Configuration, name: str, variables: Variables) -> _Tab
     shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
     source = own.pop("type")
     return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
+
+
+def _owner(name: str, namespace: str | None, called: str | None, where: str) -> str:
+    """What a source is called in messages: its table, where it has one."""
+    return f'source "{namespace or name}" ({name})' if called is None else f"source {where} ({name})"
 
 
 @attrs.define(eq=False)
