@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from operad_nats.config import NATSConfig
-from operad_nats.transport import NATSTransport
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from operad_nats.config import NATSConfig
+    from operad_nats.transport import NATSTransport
 
 __all__ = ["NATSConfig", "NATSTransport"]
+
+_MODULES = {"NATSConfig": "config", "NATSTransport": "transport"}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: the plugin module is in this package, and finding plugins must import neither ssl nor cattrs.
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(f"operad_nats.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
