@@ -36,7 +36,7 @@ PROMISED = {
         to_json
     """,
     "operad.testing": """
-        ANYTHING CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
+        ANYTHING BrokerConformance CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
         PluginConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
         assert_nothing_pending make_plugin plugins_of run support_table
     """,

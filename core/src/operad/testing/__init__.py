@@ -3,6 +3,7 @@
 Nothing here is loaded by pytest on its own; an author imports what the tests use.
 """
 
+from operad.testing._broker import BrokerConformance
 from operad.testing._envelopes import EnvelopeKindCapabilities, EnvelopeKindConformance
 from operad.testing._examples import ANYTHING, Example
 from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
@@ -16,6 +17,7 @@ from operad.testing._transport import Participant, TransportConformance
 
 __all__ = [
     "ANYTHING",
+    "BrokerConformance",
     "CallLog",
     "EnvelopeKindCapabilities",
     "EnvelopeKindConformance",

@@ -34,6 +34,7 @@ class Participant:
     def __init__(self) -> None:
         self.events: list[tuple[Event, Delivery]] = []
         self.states: list[LinkState] = []
+        self.epochs: list[int] = []
         self.link: Link
         self._changed = asyncio.Event()
 
@@ -42,20 +43,23 @@ class Participant:
     async def open(cls, transport: Transport) -> AsyncIterator[Participant]:
         """A participant on a transport."""
         made = cls()
-        made.link = await transport.open(made._on_event, made._on_link)
+        made.link = await transport.open(made.on_event, made.on_link)
         try:
             yield made
         finally:
             await made.link.close()
 
-    def _on_event(self, event: Event, delivery: Delivery) -> None:
+    def on_event(self, event: Event, delivery: Delivery) -> None:
+        """What a link calls."""
         self.events.append((event, delivery))
         if event["type"] == protocol.REQUESTED and delivery.done is not None:
             delivery.done()
         self._changed.set()
 
-    def _on_link(self, state: LinkState, epoch: int) -> None:
+    def on_link(self, state: LinkState, epoch: int) -> None:
+        """What a link calls."""
         self.states.append(state)
+        self.epochs.append(epoch)
 
     def of(self, type_: str) -> list[dict[str, Any]]:
         """The payloads of all events of a type, in the order of arrival."""

@@ -103,12 +103,15 @@ class Queues:
         """Where the server pushes requests for an operation."""
         return self._jetstream.deliver_subject(operation_id)
 
+    def _subject(self, address: str) -> str:
+        return subject_of(address, self._config.prefix, self._config.inbox_prefix)
+
     # --- what comes in -------------------------------------------------------------------------------
 
     def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
         """Take a message, if it is JetStream's. Raises `ValueError` for what is no event."""
         if reply and reply.startswith(b"$JS.ACK."):
-            return self._push(reply.decode(), data)
+            return self._push(reply.decode(), subject.decode(), data)
         if not subject.startswith(self._own_bytes):
             return False
         kind = subject[len(self._own_bytes) : len(self._own_bytes) + 2]
@@ -143,7 +146,7 @@ class Queues:
         self._tell(protocol.error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
         return True
 
-    def _push(self, ack: str, data: bytes) -> bool:
+    def _push(self, ack: str, subject: str, data: bytes) -> bool:
         """A request. Its reply says ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4
@@ -158,6 +161,10 @@ class Queues:
             self._acknowledge(ack)
             return True
         payload = event["payload"]
+        if subject != self._subject(f"queue:{payload.get('operationId')}"):
+            # Permissions are given by subject: it would run an operation that its sender may not call.
+            self._acknowledge(ack)
+            raise ValueError(f"a request for another operation than that of {subject}")
         key = (str(payload.get("replyTo")), str(payload.get("requestId")))
         held = self._held.get(key)
         if held is not None:  # the server has not heard of us for a while
@@ -181,7 +188,7 @@ class Queues:
         details = {"operationId": operation_id, "sent": True}
         event = protocol.error_event(held.key[1], ErrorCode.UNAVAILABLE, message, details)
         try:
-            held.answer = (subject_of(held.key[0], self._config.prefix, self._config.inbox_prefix), encode(event))
+            held.answer = (self._subject(held.key[0]), encode(event))
         except TransportError as error:  # no address
             logger.debug("dropped a request that cannot be answered: %s", error)
         held.unheard = True

@@ -23,12 +23,14 @@ from operad.plugin import (
     OnLink,
     PayloadTooLargeError,
     Registration,
+    Reports,
     TransportError,
     decode,
     encode,
     protocol,
 )
 from operad_nats._client import NO_RESPONDERS, StrictClient
+from operad_nats._permissions import Permissions
 from operad_nats._queues import Queues
 from operad_nats._subjects import asked_in, subject_of, token
 from operad_nats.config import NATSConfig
@@ -38,6 +40,8 @@ logger = logging.getLogger("operad.nats")
 _MAX_REQUEST_ID = 400
 """Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
 _DELIVERY = Delivery()
+DISCOVER = "operad.discover"
+"""The one operation that a request to everybody may run."""
 
 
 class NATSLink:
@@ -53,6 +57,8 @@ class NATSLink:
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
         self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
         self._client = StrictClient(self._receive, require_tls=config.requires_tls)
+        self._permissions = Permissions()
+        self._reports = Reports(logger)
         self._queues: Queues | None = None
         if config.durable:
             own_subjects = self._subject(self._inbox)[: -len("r")]
@@ -81,9 +87,7 @@ class NATSLink:
             if self._epoch == 0 and attempts <= 0 and not failed.done():
                 failed.set_result(error)
             elif self._epoch and not self._closed:
-                # A permission that is missing comes here and nowhere else; the rest `on_link` tells, too.
-                level = logging.WARNING if "permissions" in str(error).lower() else logging.DEBUG
-                logger.log(level, "%s", _reason(error))
+                self._on_error(error)
 
         connecting = asyncio.ensure_future(self._connect(on_error))
         waiting: set[asyncio.Future[Any]] = {connecting, failed}
@@ -103,6 +107,16 @@ class NATSLink:
             await self.close()
             raise
         self._up()
+
+    def _on_error(self, error: Exception) -> None:
+        """An error that the server reports; what it means for the connection `on_link` tells."""
+        ended = self._permissions.violation(_reason(error))
+        if ended is None:
+            logger.debug("%s", _reason(error))
+            return
+        self._reports.warn("server", _reason(error))
+        for event in ended:
+            self._tell(event, _DELIVERY)
 
     async def _connect(self, on_error: Callable[[Exception], Any]) -> None:
         options = self._config
@@ -147,6 +161,7 @@ class NATSLink:
 
     async def _disconnected(self) -> None:
         self._client.forget_unsent()
+        self._permissions.forget()
         if self._is_up:
             self._is_up = False
             if self._queues is not None:
@@ -166,9 +181,37 @@ class NATSLink:
                 if event["type"].startswith("link."):
                     raise ValueError(f"only a link makes a {event['type']}")
         except (ValueError, RecursionError) as error:
-            logger.debug("dropped a message on %r that is no event: %s", subject, error)
+            self._on_unusable(subject, data, error)
+            return
+        if event["type"] == protocol.REQUESTED and not self._is_address(subject.decode(), event):
+            why = "it came to an address that is not its operation's"
+            self._on_unusable(subject, data, why, ErrorCode.ACCESS_DENIED)
             return
         self._tell(event, _DELIVERY)
+
+    def _is_address(self, subject: str, event: Event) -> bool:
+        """Whether a request came to the address of its operation: permissions are given by subject."""
+        operation_id = event["payload"].get("operationId")
+        if type(operation_id) is not str:
+            return True  # nothing that runs
+        return subject == self._subject(f"op:{operation_id}") or (
+            operation_id == DISCOVER and subject == self._subject(f"all:{DISCOVER}")
+        )
+
+    def _on_unusable(
+        self, subject: bytes, data: bytes, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
+    ) -> None:
+        """A message of no use: who waits for what it is about is told, if that can be read."""
+        found = protocol.unreadable(data, why, code)
+        self._reports.refuse("bus", f"dropped what came on {subject.decode(errors='replace')!r}: {why}")
+        if found is None or not found.is_request:
+            if found is not None:
+                self._tell(found.event, _DELIVERY)
+        elif found.reply_to is not None and self._can_send():
+            try:
+                self._client.post(self._subject(found.reply_to), "", encode(found.event))
+            except TransportError as error:  # no address
+                logger.debug("nobody can be told: %s", error)
 
     def _tell(self, event: Event, delivery: Delivery) -> bool:
         """Give an event to whoever opened the link; answers whether it was taken."""
@@ -216,6 +259,7 @@ class NATSLink:
         await self._check_up()
         if event["type"] == "call.requested" and to.startswith("op:"):
             reply = self._refusal_subject(to[3:], event)
+            self._permissions.note(subject, event["payload"])
             # Streams are not stored: what a consumer has seen of one cannot be seen again.
             if queues is not None and reply and "credit" not in event["payload"] and await queues.has(to[3:]):
                 subject, headers = self._subject(f"queue:{to[3:]}"), queues.header(event["payload"])
@@ -267,6 +311,8 @@ class NATSLink:
                 await self._queues.serve(queued, queue)
             else:
                 await self._flushed()
+            if self._permissions.is_refused(subject):
+                raise TransportError(f"the NATS server does not permit this user to subscribe to {subject}")
         except TransportError as error:
             await self.unregister(registration)
             raise TransportError(f'"{topic}" is not registered: {error}') from error

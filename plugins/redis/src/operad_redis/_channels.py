@@ -16,7 +16,7 @@ class Channels:
     def __init__(
         self,
         connection: AbstractConnection,
-        receive: Callable[[bytes], None],
+        receive: Callable[[str, bytes], None],
         on_lost: Callable[[BaseException], None],
     ) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class Channels:
             while True:
                 message = await read()
                 if message[0] == b"message":
-                    self._receive(message[2])
+                    self._receive(message[1].decode(errors="replace"), message[2])
                 elif message[0] == b"subscribe":
                     for future in self._waiting.pop(message[1].decode(), ()):
                         if not future.done():

@@ -16,6 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait to be written before senders have to wait, too."""
+_TOGETHER = 256 * 1024
+"""Bytes that are written in one piece; the rest is the next one."""
 
 LOST = (RedisError, OSError, EOFError)
 """What a connection raises when it is lost, or when the server is not what we take it for."""
@@ -89,8 +91,8 @@ class Pipeline:
         return answer
 
     async def room(self) -> None:
-        """Wait while too much waits to be written."""
-        if not self._room.is_set():
+        """Wait while too much waits to be written; whoever goes on at once is one of few."""
+        while not self._room.is_set():
             await self._room.wait()
 
     def _append(self, packed: bytes, answer: asyncio.Future[Any] | None) -> None:
@@ -108,12 +110,23 @@ class Pipeline:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                batch, self._buffer, self._buffered = self._buffer, [], 0
-                await self._connection.send_packed_command(b"".join(batch), check_health=False)
-                if self._buffered <= HIGH_WATER:
-                    self._room.set()
+                while self._buffer:
+                    await self._connection.send_packed_command(self._next_batch(), check_health=False)
+                    if self._buffered <= HIGH_WATER:
+                        self._room.set()
         except LOST as error:
             self._lost(error)
+
+    def _next_batch(self) -> bytes:
+        """What is written next: small commands together, a large one alone, without another copy of it."""
+        buffer, size, count = self._buffer, 0, 0
+        while count < len(buffer) and (not count or size + len(buffer[count]) <= _TOGETHER):
+            size += len(buffer[count])
+            count += 1
+        batch = buffer[0] if count == 1 else b"".join(buffer[:count])
+        del buffer[:count]
+        self._buffered -= size
+        return batch
 
     async def _read(self) -> None:
         read = self._connection.read_response

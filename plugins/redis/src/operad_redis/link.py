@@ -15,6 +15,7 @@ from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOn
 
 from operad.plugin import (
     Delivery,
+    ErrorCode,
     Event,
     LinkDownError,
     NoRespondersError,
@@ -22,9 +23,11 @@ from operad.plugin import (
     OnLink,
     PayloadTooLargeError,
     Registration,
+    Reports,
     TransportError,
     decode,
     encode,
+    protocol,
 )
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
@@ -38,9 +41,13 @@ logger = logging.getLogger("operad.redis")
 
 BEAT = 1.0
 """Seconds between signs of life of a link that serves; it looks after dead ones in the same step."""
+LOOKED_AT = 8
+"""How many other links a link looks after at each beat."""
 _LONGEST_WAIT = 2.0
 _NOT_OURS = (NoScriptError, ReadOnlyError, MovedError, ClusterDownError)
 _DELIVERY = Delivery()
+DISCOVER = "operad.discover"
+"""The one operation that a request to everybody may run."""
 
 
 class RedisLink:
@@ -57,6 +64,8 @@ class RedisLink:
         self._home = {"host": options.get("host", "localhost"), "port": options.get("port", 6379)}
         self._keys = Keys(config.bus)
         self._burial = Burial(self._keys, self._dispatch, self.send)
+        self._discovery = self._keys.channel(f"all:{DISCOVER}")
+        self._reports = Reports(logger)
         self._id = secrets.token_hex(16)
         self._stream = self._keys.stream(self._id)
         self._lease_ms = int(config.lease * 1000)
@@ -201,25 +210,48 @@ class RedisLink:
 
     # --- events in ---------------------------------------------------------------------------------
 
-    def _receive(self, data: bytes) -> None:
-        self._deliver(data, _DELIVERY)
+    def _receive(self, channel: str, data: bytes) -> None:
+        self._deliver(data, _DELIVERY, DISCOVER if channel == self._discovery else None)
 
-    def _deliver(self, data: bytes, delivery: Delivery) -> None:
+    def _deliver(self, data: bytes, delivery: Delivery, operation_id: str | None) -> None:
+        """Take an event; one that is a request has to be for ``operation_id``, to whose address it came."""
         try:
             event = decode(data)
+            if event["type"].startswith("link."):
+                raise ValueError(f"only a link makes a {event['type']}")
         except ValueError as error:
-            logger.debug("dropped a message that is no event: %s", error)
-            if delivery.done is not None:
-                delivery.done()
+            self._on_unusable(data, delivery, error)
+            return
+        if event["type"] == protocol.REQUESTED and event["payload"].get("operationId") != operation_id:
+            why = "it came to an address that is not its operation's"
+            self._on_unusable(data, delivery, why, ErrorCode.ACCESS_DENIED)
             return
         try:
             self._on_event(event, delivery)
         except Exception:  # a defect of the receiver must not end the connection
             logger.exception("handling an event failed")
 
+    def _on_unusable(
+        self, data: bytes, delivery: Delivery, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
+    ) -> None:
+        """A message of no use: who waits for what it is about is told, if that can be read."""
+        self._reports.refuse("bus", f"dropped a message: {why}")
+        if delivery.done is not None:
+            delivery.done()
+        found = protocol.unreadable(data, why, code)
+        if found is None:
+            return
+        if not found.is_request:
+            self._on_event(found.event, _DELIVERY)
+        elif found.reply_to is not None and self._is_up and self._commands is not None:
+            with contextlib.suppress(TransportError, ConnectionError):  # no address; lost meanwhile
+                self._commands.post(pack("PUBLISH", self._keys.channel(found.reply_to), encode(found.event)))
+
     def _request(self, entry_id: str, fields: dict[bytes, bytes]) -> None:
         done = partial(self._done, entry_id)
-        self._deliver(fields.get(b"e", b""), Delivery(redelivered=fields.get(b"r") == b"1", done=done))
+        delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done)
+        address = fields.get(b"o", b"").decode("utf-8", "surrogatepass")
+        self._deliver(fields.get(b"e", b""), delivery, address.removeprefix("op:"))
 
     def _done(self, entry_id: str) -> None:
         """The work that a request asked for has ended: take it off the stream."""
@@ -241,6 +273,9 @@ class RedisLink:
             PayloadTooLargeError: nothing was sent.
             TransportError: ``to`` is no address, or the server refused the event.
         """
+        commands = self._commands
+        if commands is not None:
+            await commands.room()  # before there are bytes: those who wait have none yet
         data = encode(event)
         if len(data) > self._config.max_payload:
             limit = self._config.max_payload
@@ -256,7 +291,6 @@ class RedisLink:
                     raise NoRespondersError(f'nobody serves "{to[3:]}"')
                 return f"inbox:{taken[0].decode()}" if len(taken) == 1 else None
             commands.post(pack("PUBLISH", self._keys.channel(to), data))
-            await commands.room()
         except _NOT_OURS as error:  # the server is another one, or was reset
             self._lost(error)
             raise LinkDownError(f"not sent: {error}") from error
@@ -387,7 +421,7 @@ class RedisLink:
         """Notice a dead connection; if it serves, tell that it lives, and take care of those that do not."""
         lease = self._config.lease
         keys = [self._keys.links, self._stream, self._keys.served(self._id)]
-        options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms)
+        options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms, LOOKED_AT)
         try:
             while self._commands is not None:
                 if self._requests is None or not self._requests.ready.done():

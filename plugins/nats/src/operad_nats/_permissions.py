@@ -1,0 +1,58 @@
+"""What a server does not permit: it says so in an error of its own, which names a subject and no request."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+from operad.plugin import ErrorCode, Event, protocol
+
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+_REMEMBERED = 1_000
+"""How many of the last requests may be one that is not permitted: the server says so within a round trip."""
+
+
+class Permissions:
+    """The last requests of a link, and the subscriptions that it was refused.
+
+    nats-py gives the server's words in small letters, so subjects are compared without regard to case.
+    """
+
+    def __init__(self) -> None:
+        self._requests: deque[tuple[str, str, str]] = deque(maxlen=_REMEMBERED)
+        self._refused: set[str] = set()
+
+    def note(self, subject: str, payload: dict[str, Any]) -> None:
+        """Remember a request that is sent to a subject."""
+        self._requests.append((subject, payload.get("requestId", ""), payload.get("operationId", "")))
+
+    def violation(self, words: str) -> list[Event] | None:
+        """The ends of the requests that an error of the server is about; ``None``: it is about something else."""
+        found = _VIOLATION.search(words)
+        if found is None:
+            return None
+        kind, named = found[1].lower(), found[2].lower()
+        if kind == "subscription":
+            self._refused.add(named)
+            return []
+        ended = [request for request in self._requests if request[0].lower() == named]
+        for request in ended:
+            self._requests.remove(request)
+        return [_denied(*request) for request in ended]
+
+    def is_refused(self, subject: str) -> bool:
+        """Whether the server has refused a subscription, and forget it."""
+        refused = subject.lower() in self._refused
+        self._refused.discard(subject.lower())
+        return refused
+
+    def forget(self) -> None:
+        """The connection is another one."""
+        self._requests.clear()
+        self._refused.clear()
+
+
+def _denied(subject: str, request_id: str, operation_id: str) -> Event:
+    message = f'"{operation_id}": the NATS server does not permit this user to publish to {subject}'
+    return protocol.error_event(request_id, ErrorCode.ACCESS_DENIED, message, {"operationId": operation_id})
