@@ -31,10 +31,11 @@ from operad.plugin import (
 )
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
-from operad_redis._connection import LOST, Pipeline, connections, disconnect, pack, stop
+from operad_redis._connecting import connect, connect_commands
+from operad_redis._connection import LOST, Pipeline, connections, pack, stop
 from operad_redis._keys import Keys
 from operad_redis._requests import Requests
-from operad_redis._scripts import SCRIPTS, command, run
+from operad_redis._scripts import command, run
 from operad_redis.config import RedisConfig
 
 logger = logging.getLogger("operad.redis")
@@ -108,7 +109,9 @@ class RedisLink:
     async def _establish(self) -> None:
         """Open the connections, and make the server know again what this link serves."""
         self._broken = None
-        self._commands = await self._open_commands()
+        self._commands = await connect_commands(
+            self._pool, self._config.connect_timeout, self._keys.links, self._lost
+        )
         self._channels = Channels(await self._connection(), self._receive, self._lost)
         await self._channels.subscribe(self._keys.channel(self.inbox))
         known: set[_Registration] = set()
@@ -122,34 +125,8 @@ class RedisLink:
         self._is_up = True
         self._on_link("up", self._epoch)
 
-    async def _open_commands(self) -> Pipeline:
-        """A connection to the node that holds the keys of this bus, which knows the scripts."""
-        for _ in range(3):
-            pipeline = Pipeline(await self._connection(), self._lost)
-            try:
-                await pipeline.ask(pack("ZCARD", self._keys.links))
-                answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in SCRIPTS.values()]
-                await asyncio.gather(*answers)
-            except MovedError as moved:
-                await pipeline.close()
-                self._pool.connection_kwargs.update(host=moved.host, port=moved.port)
-            except BaseException:
-                await pipeline.close()
-                raise
-            else:
-                return pipeline
-        raise ConnectionError("the cluster moves the keys of this bus around")
-
     async def _connection(self) -> AbstractConnection:
-        connection = self._pool.connection_class(**self._pool.connection_kwargs)
-        try:
-            connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
-            async with asyncio.timeout(self._config.connect_timeout):
-                await connecting
-        except BaseException:
-            await disconnect(connection)
-            raise
-        return connection
+        return await connect(self._pool, self._config.connect_timeout)
 
     def _lost(self, error: BaseException) -> None:
         """A connection broke, or the server lost its memory: start again from nothing."""

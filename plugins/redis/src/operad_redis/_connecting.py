@@ -1,0 +1,46 @@
+"""Connections made: to the server of the URL, or to the node of a cluster that holds the keys of a bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import MovedError
+
+from operad_redis._connection import Pipeline, disconnect, pack
+from operad_redis._scripts import SCRIPTS
+
+
+async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
+    """A connection of its own. Raises one of `operad_redis._connection.LOST`."""
+    connection = pool.connection_class(**pool.connection_kwargs)
+    try:
+        connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
+        async with asyncio.timeout(timeout):
+            await connecting
+    except BaseException:
+        await disconnect(connection)
+        raise
+    return connection
+
+
+async def connect_commands(
+    pool: ConnectionPool, timeout: float, key: str, on_lost: Callable[[BaseException], None]
+) -> Pipeline:
+    """A connection to the node that holds a key, which knows the scripts; later ones of the pool go there, too."""
+    for _ in range(3):
+        pipeline = Pipeline(await connect(pool, timeout), on_lost)
+        try:
+            await pipeline.ask(pack("ZCARD", key))
+            answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in SCRIPTS.values()]
+            await asyncio.gather(*answers)
+        except MovedError as moved:
+            await pipeline.close()
+            pool.connection_kwargs.update(host=moved.host, port=moved.port)
+        except BaseException:
+            await pipeline.close()
+            raise
+        else:
+            return pipeline
+    raise ConnectionError("the cluster moves the keys of this bus around")
