@@ -170,7 +170,7 @@ class DocumentOperation:
         """Send the request and yield an envelope per item of the stream. Raises `CallError`."""
         config = self.source.config
         last_event_id, wait_ms = "", _DEFAULT_RECONNECT_MS
-        is_text = is_text_item(self.output_schema().raw, self.source.output_view)
+        is_text = self._is_text()
         failures = 0
         while True:
             request = await self._requested(input, context)
@@ -280,13 +280,20 @@ class DocumentOperation:
             plan = self._plan or self.plan
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
                 input = plan.with_stream(input)
-            request = plan.request(input, self.stream_type)
+            request = self._made(plan, input)
             if not self._is_settled:
                 self._settle(plan)
             request.authorize = self._authorize
         except (SerializationError, NotUsableError) as error:
             raise self._refused(error) from error
         return request
+
+    def _made(self, plan: Plan, input: Any) -> Request:
+        return plan.request(input, self.stream_type)
+
+    def _is_text(self) -> bool:
+        """Whether the data of events are text that is not to be parsed."""
+        return is_text_item(self.output_schema().raw, self.source.output_view)
 
     def _settle(self, plan: Plan) -> None:
         """Find out, once, what every request carries: to another origin go neither headers nor credentials."""

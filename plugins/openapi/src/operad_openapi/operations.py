@@ -12,6 +12,7 @@ import attrs
 from operad import Operation, OperationContext, OperationSpec, OperationType
 from operad.plugin import lazy_schema
 from operad_openapi._checks import check_document, check_names, warnings_of
+from operad_openapi._circle import ServedOperation, is_operads, mark_of
 from operad_openapi._document.contents import success_media
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
@@ -103,12 +104,16 @@ def build_operations(
     check_document(document, config)
     chosen: list[RawOperation] = []
     paths: set[str] = set()
+    is_marked = is_operads(document)
     for raw in list_operations(document):
         if isinstance(raw, Diagnostic):
             diagnostics.append(raw)
             continue
+        mark = mark_of(raw) if is_marked else None
+        if is_marked and mark is None:  # another way to call what has a mark
+            continue
         # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
-        name = names.claim(wanted_name(raw))
+        name = names.claim(wanted_name(raw) if mark is None else mark["id"])
         paths.add(raw.path)
         streams = _streams(document, raw)
         twin = names.claim(f"{name}_stream") if streams.has_twin else ""
@@ -116,7 +121,7 @@ def build_operations(
             continue
         try:
             checker.check(raw, diagnostics)
-            for built in _built(source, raw, streams):
+            for built in _built(source, raw, streams) if mark is None else [ServedOperation(source, raw, mark)]:
                 claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
                 operations.built[claimed] = built
@@ -159,7 +164,9 @@ def _built(source: DocumentSource, raw: RawOperation, streams: _Streams) -> list
 
 def _operation(built: DocumentOperation, name: str) -> AnyOperation:
     raw, config, node = built.raw, built.source.config, built.raw.node
-    if built.stream_type is not None:
+    if isinstance(built, ServedOperation):
+        kind = built.kind
+    elif built.stream_type is not None:
         kind = OperationType.SUBSCRIPTION
     elif name in config.operation_types:
         kind = OperationType(config.operation_types[name])
@@ -172,7 +179,8 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         name=name,
         type=kind,
         # What HTTP says of these methods, and what `Retries` goes by as well.
-        idempotent=kind is OperationType.MUTATION and raw.method in ("HEAD", "PUT", "DELETE"),
+        idempotent=kind is OperationType.MUTATION
+        and (raw.method in ("HEAD", "PUT", "DELETE") or getattr(built, "is_idempotent", False)),
         title=summary if isinstance(summary, str) and summary else None,
         description=description if isinstance(description, str) and description else str(summary or ""),
         input_schema=lazy_schema(built.input_schema),

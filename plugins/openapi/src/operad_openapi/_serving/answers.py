@@ -18,8 +18,11 @@ MAX_META = 4_096
 
 
 def wants_envelope(accept: str | None) -> bool:
-    """Whether a client asks for whole envelopes (in a stream too: ``text/event-stream, application/vnd…``)."""
-    return accept is not None and ENVELOPE_TYPE in accept
+    """Whether a client asks for whole envelopes (in a stream too: ``text/event-stream, application/vnd…``).
+
+    A client that takes plain JSON as well gets that, as it gets it without any ``Accept``.
+    """
+    return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 
 
 def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:

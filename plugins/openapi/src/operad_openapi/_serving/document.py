@@ -11,7 +11,6 @@ from typing import Any
 
 from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import SharedDefinitions, may_list, to_json
-from operad_openapi._serving.answers import ENVELOPE_TYPE
 from operad_openapi._serving.forms import path_of
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.problems import PROBLEM_TYPE
@@ -41,7 +40,6 @@ _PROBLEM: Json = {
     },
 }
 _PROBLEM_NAME = "OperadProblem"
-_ENVELOPE_NAME = "OperadEnvelope"
 _RESPONSE_HEADERS: Json = {
     "Operad-Source": {"$ref": "#/components/headers/OperadSource"},
     "Operad-Meta": {"$ref": "#/components/headers/OperadMeta"},
@@ -138,7 +136,7 @@ class _Writer:
     def __init__(self, guarded: bool) -> None:
         self._guarded = guarded
         self._shared = SharedDefinitions(COMPONENTS)
-        self._shared.definitions.update({_PROBLEM_NAME: _PROBLEM, _ENVELOPE_NAME: _envelope(True)})
+        self._shared.definitions[_PROBLEM_NAME] = _PROBLEM
 
     def components(self) -> Json:
         """What the path items refer to."""
@@ -186,10 +184,8 @@ class _Writer:
         if spec.type is OperationType.SUBSCRIPTION:
             content: Json = {"text/event-stream": {"schema": output}}
         else:
-            content = {
-                "application/json": {"schema": output},
-                ENVELOPE_TYPE: {"schema": {"$ref": COMPONENTS + _ENVELOPE_NAME}},
-            }
+            # The envelope form is not declared: clients that ask for all that is would get it.
+            content = {"application/json": {"schema": output}}
             if output is True or output == {}:
                 content["*/*"] = {}  # what an operation answers that says nothing of it may be no JSON at all
         responses: Json = {"200": {"description": "The answer.", "headers": _RESPONSE_HEADERS, "content": content}}
@@ -239,18 +235,6 @@ def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDe
 
 def _problem_response(description: str, schema: Json) -> Json:
     return {"description": description, "content": {PROBLEM_TYPE: {"schema": schema}}}
-
-
-def _envelope(data: Any) -> Json:
-    return {
-        "type": "object",
-        "description": "The data, and the metadata that tell where they came from.",
-        "required": ["data", "meta"],
-        "properties": {
-            "data": data,
-            "meta": {"type": "object", "required": ["source"], "properties": {"source": {"type": "string"}}},
-        },
-    }
 
 
 def _needs_body(spec: OperationSpec, schema: Any) -> bool:

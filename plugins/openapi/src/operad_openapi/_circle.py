@@ -1,0 +1,150 @@
+"""Documents that another operad made (`to_openapi`): what it serves is here what it is there.
+
+Such a document marks itself and each of its operations with ``x-operad``. The whole input is the JSON body, ids,
+types, errors and the ends of streams are as the other side says them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, OperationType, ResponseEnvelope, Schema
+from operad.plugin import lazy_schema, to_json
+from operad_openapi._document.document import Document, Json
+from operad_openapi._document.listing import RawOperation
+from operad_openapi._document.mediatypes import EVENT_STREAM
+from operad_openapi._operation import DocumentOperation
+from operad_openapi._request.plan import Plan
+from operad_openapi._request.request import EncodedBody, Request
+from operad_openapi._source import DocumentSource
+
+MARK = "x-operad"
+END, FAILED = "operad.end", "operad.error"
+_PASSING = frozenset({str(ErrorCode.ACCESS_DENIED), str(ErrorCode.VALIDATION_ERROR)})
+"""Codes that a caller may believe besides those that an operation declares. What says that nothing ran is none of
+them: only a call's own transport can know that."""
+
+_UNRUN = frozenset({str(ErrorCode.OPERATION_NOT_FOUND), str(ErrorCode.NO_RESPONDERS), str(ErrorCode.OVERLOADED),
+                    str(ErrorCode.UNAVAILABLE)})  # fmt: skip
+
+
+def is_operads(document: Document) -> bool:
+    """Whether another operad made the document."""
+    mark = document.root.get(MARK)
+    return isinstance(mark, dict) and mark.get("version") == 1
+
+
+def mark_of(raw: RawOperation) -> Json | None:
+    """The mark of an operation, or ``None``: the operation is another way to call one that has it."""
+    mark = raw.node.get(MARK)
+    if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
+        return None
+    return mark
+
+
+class ServedOperation(DocumentOperation):
+    """An operation that another operad serves."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self, source: DocumentSource, raw: RawOperation, mark: Json) -> None:
+        kind = mark.get("type")
+        self.mark: Json = mark
+        super().__init__(source, raw, EVENT_STREAM if kind == OperationType.SUBSCRIPTION else None)
+
+    @property
+    def kind(self) -> OperationType:
+        """What calling it means; what is not said to be harmless is not."""
+        kind = self.mark.get("type")
+        return OperationType(kind) if kind in tuple(OperationType) else OperationType.MUTATION
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether the other side promises that it may run twice."""
+        return self.mark.get("idempotent") is True
+
+    def input_schema(self) -> Schema:
+        """The schema of the whole input."""
+        body = self.source.document.resolve(self.raw.node.get("requestBody", {}))
+        media = body.get("content", {}).get("application/json", {}) if isinstance(body, dict) else {}
+        schema = media.get("schema", True) if isinstance(media, dict) else True
+        return self.source.schema(self.source.input_view.schema(schema), self.source.input_view)
+
+    def adapt(self, input: Any) -> Any:
+        """The input is the body: JSON as it is."""
+        return input
+
+    @property
+    def error_schemas(self) -> tuple[ErrorDefinition, ...]:
+        """The errors that the other side declares."""
+        return tuple(self._error(item) for item in self._declared)
+
+    @property
+    def _declared(self) -> list[Json]:
+        errors = self.mark.get("errors")
+        found = [item for item in errors if isinstance(item, dict)] if isinstance(errors, list) else []
+        return [item for item in found if isinstance(item.get("code"), str)]
+
+    def _error(self, item: Json) -> ErrorDefinition:
+        view, status = self.source.output_view, item.get("httpStatus")
+        return ErrorDefinition(
+            item["code"],
+            str(item.get("description", "")),
+            lazy_schema(partial(self.source.schema, view.schema(item.get("schema", True)), view)),
+            status if type(status) is int else None,
+        )
+
+    async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
+        """As any operation of a document; the other side's error is what is raised."""
+        try:
+            return await super().call(input, context)
+        except CallError as error:
+            raise self._translated(error) from error
+
+    async def stream(
+        self, input: Any, context: OperationContext | None = None
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        """The items, until the other side says that it is the end. Raises `CallError` if it says no such thing."""
+        try:
+            async with aclosing(super().stream(input, context)) as items:
+                async for envelope in items:
+                    if envelope.meta.event_type == END:
+                        return
+                    if envelope.meta.event_type == FAILED:
+                        raise self._failure(envelope.data)
+                    yield envelope
+        except CallError as error:
+            raise self._translated(error) from error
+        raise CallError(ErrorCode.UNAVAILABLE, f"{self.raw.path}: the stream broke off before its end")
+
+    def _made(self, plan: Plan, input: Any) -> Request:
+        headers = plan.headers.copy()
+        if self.stream_type is not None:
+            headers["Accept"] = self.stream_type
+        body = EncodedBody("application/json", to_json(input))
+        return Request("POST", plan.server + self.raw.path, headers, [], body)
+
+    def _is_text(self) -> bool:
+        return False  # data of events are JSON here, strings as well
+
+    def _translated(self, error: CallError) -> CallError:
+        details = error.details
+        problem = details.get("problem") if isinstance(details, Mapping) else None
+        return error if not isinstance(problem, Mapping) else self._of_problem(problem) or error
+
+    def _failure(self, problem: Any) -> CallError:
+        if isinstance(problem, Mapping) and (error := self._of_problem(problem)) is not None:
+            return error
+        details = {"problem": problem}
+        text = problem.get("detail") if isinstance(problem, Mapping) else None
+        return CallError(ErrorCode.EXECUTION_ERROR, f"{self.raw.path}: {text or 'the stream failed'}", details)
+
+    def _of_problem(self, problem: Mapping[str, Any]) -> CallError | None:
+        code = problem.get("code")
+        declared = {item["code"] for item in self._declared}
+        if not isinstance(code, str) or code not in _PASSING | declared or code in _UNRUN:
+            return None
+        return CallError(code, str(problem.get("detail", "")), problem.get("details"))
