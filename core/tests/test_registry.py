@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from operad import (
+    AccessControl,
     CallError,
     ErrorCode,
     Identity,
@@ -537,3 +538,78 @@ def test_the_owner_of_a_typed_function_is_named_by_the_function() -> None:
     registry.register(add)
     with pytest.raises(RegistrationError, match=r"the application \(.*test_registry.*add\)"):
         registry.register(add)
+
+
+class CountedPages:
+    def following(self, input, envelope):
+        return {**input, "page": envelope.data["page"] + 1} if envelope.data["page"] < 3 else None
+
+    def items(self, envelope):
+        return envelope.data["items"]
+
+
+async def list_page(input, context):
+    page = input.get("page", 1)
+    return {"page": page, "items": [page * 10, page * 10 + 1]}
+
+
+async def test_pages_are_one_call_each_and_items_what_stands_on_them():
+    registry = OperationRegistry()
+    registry.register(Operation(spec("list"), list_page, pages=CountedPages()))
+    assert [page.data["page"] async for page in registry.paginate("math.list")] == [1, 2, 3]
+    assert [item async for item in registry.paginate("math.list", items=True)] == [10, 11, 20, 21, 30, 31]
+    assert [page.data["page"] async for page in registry.paginate("math.list", {"page": 2}, max_pages=1)] == [2]
+
+
+async def test_an_operation_without_pages_is_one_page():
+    registry = OperationRegistry()
+    registry.register(Operation(spec("list"), list_page))
+    assert [page.data["page"] async for page in registry.paginate("math.list")] == [1]
+    with pytest.raises(CallError) as caught:
+        await anext(registry.paginate("math.nope"))
+    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def chunks(input, context):
+    for letter in input["text"]:
+        yield ResponseEnvelope(letter.encode(), LocalResponseMeta("math.get", 0))
+
+
+def downloadable(**fields):
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return Operation(spec("get", input_schema=schema, **fields), list_page, chunks=chunks)
+
+
+async def test_a_download_is_admitted_as_any_call():
+    registry = OperationRegistry()
+    registry.register(downloadable(access_control=AccessControl(required_scopes=("read",))))
+    with pytest.raises(CallError) as caught:
+        await anext(registry.download("math.get", {"text": "ab"}))
+    assert caught.value.code == ErrorCode.ACCESS_DENIED
+    trusted = OperationContext(trusted=True)
+    with pytest.raises(CallError) as caught:
+        await anext(registry.download("math.get", {}, trusted))
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert b"".join([piece async for piece in registry.download("math.get", {"text": "ab"}, trusted)]) == b"ab"
+    registry.register(Operation(spec("list"), list_page))
+    with pytest.raises(CallError, match="cannot be downloaded"):
+        await anext(registry.download("math.list"))
+
+
+async def test_a_download_does_not_walk_around_interceptors():
+    async def deny(call, proceed):
+        raise CallError("ACCESS_DENIED", "no")
+
+    async def deny_streams(call, proceed):
+        raise CallError("ACCESS_DENIED", "no streams")
+        yield
+
+    registry = OperationRegistry()
+    registry.register(downloadable())
+    remove = registry.use(deny)
+    with pytest.raises(CallError, match="takes no streams"):
+        await anext(registry.download("math.get", {"text": "ab"}))
+    remove()
+    registry.use(deny, subscribe=deny_streams)
+    with pytest.raises(CallError, match="no streams"):
+        await anext(registry.download("math.get", {"text": "ab"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -13,6 +13,9 @@ from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.wire import json_safe
+
+if TYPE_CHECKING:
+    from operad.envelopes import ResponseEnvelope
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)  # an `async def` is known to pyright as a kind of Coroutine of its own
@@ -324,6 +327,18 @@ _LOOKS = (
 """What makes a function known as one to `inspect`, `help` and FastAPI."""
 
 
+class Pages(Protocol):
+    """Knows how an operation lists what does not fit into one answer."""
+
+    def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
+        """The input of the next page; ``None`` after the last one. Raises `CallError`."""
+        ...
+
+    def items(self, envelope: ResponseEnvelope[Any]) -> Any:
+        """What stands on a page: a list. Raises `CallError`."""
+        ...
+
+
 @attrs.frozen(eq=False, slots=False)
 class Operation(Generic[P, R_co]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function.
@@ -344,6 +359,11 @@ class Operation(Generic[P, R_co]):
     input is checked; it changes nothing in place, and leaves what it does not know as it is."""
     signature: Signature | None = attrs.field(default=None, kw_only=True, repr=False)
     """How the function's arguments become an input, and data its result; for `OperationRegistry.call`."""
+    pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
+    """How to go from one page of what it lists to the next; for `OperationRegistry.paginate`."""
+    chunks: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
+    """An asynchronous generator function of envelopes whose data are the bytes of an answer, in pieces; for
+    `OperationRegistry.download`."""
     method: Method | None = attrs.field(default=None, kw_only=True, repr=False)
     """Set where the function was written in a class: it becomes an operation when it is bound."""
 

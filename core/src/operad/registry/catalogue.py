@@ -182,3 +182,14 @@ def _notify(observers: Observers, spec: OperationSpec) -> None:
             observer(spec=spec)
         except Exception:
             logger.exception("observer %r failed for operation %s", observer, spec.id)
+
+
+class Watcher:
+    """A callback of `OperationRegistry.on_change`."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def changed(self) -> None:
+        """Call it."""
+        self._callback()

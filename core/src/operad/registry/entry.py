@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import check_access
 from operad.errors import CallError, ErrorCode
-from operad.operations import Handler, OperationSpec, OperationType
+from operad.operations import Handler, Operation, OperationSpec, OperationType
 from operad.subscriptions import close
 
 if TYPE_CHECKING:
@@ -27,19 +27,21 @@ class Entry:
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
         owner: the source that brought it; ``None`` for the application and its plugins.
         pipeline: what becomes of its results.
-        adapt: what makes JSON of its input; see `Operation.adapt`.
+        operation: what the handler came with, if it came as an operation.
     """
 
     __slots__ = (
         "adapt",
         "blocking",
         "call_chain",
+        "chunks",
         "finish",
         "guarded",
         "handler",
         "invoke",
         "is_open",
         "owner",
+        "pages",
         "pipeline",
         "spec",
         "stream_chain",
@@ -54,14 +56,16 @@ class Entry:
         blocking: bool | None,
         owner: str | None,
         pipeline: ResultPipeline,
-        adapt: Callable[[Any], Any] | None = None,
+        operation: Operation[..., Any] | None = None,
     ) -> None:
         self.spec = spec
         self.handler = handler
         self.blocking = blocking
         self.owner = owner
         self.pipeline = pipeline
-        self.adapt = adapt
+        self.adapt = None if operation is None else operation.adapt
+        self.pages = None if operation is None else operation.pages
+        self.chunks = None if operation is None else operation.chunks
         # ----
         self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
         self.validator: Callable[[Any], bool] | None = None
@@ -189,3 +193,17 @@ def _invalid_input(spec: OperationSpec, input: Any) -> CallError:
     return CallError(
         ErrorCode.VALIDATION_ERROR, f'invalid input for "{spec.id}": {reason}{more}', {"errors": listed}
     )
+
+
+def unbound(operation: Operation[..., Any]) -> str:
+    """What to do instead of registering a method of no instance."""
+    assert operation.method is not None
+    name = operation.function.__name__ if operation.function is not None else operation.spec.name
+    whose = operation.method.owner if operation.method.of_class else f"{operation.method.owner}(…)"
+    return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
+
+
+def no_operation(value: Any) -> str:
+    """What to do instead of registering what is none."""
+    wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"
+    return f"register takes an operation, or a spec and a handler, got {type(value).__name__}; {wrap}"

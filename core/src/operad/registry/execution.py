@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from operad.context import Callables, OperationContext
 from operad.envelopes import ResponseEnvelope
@@ -161,6 +161,53 @@ class Execution:
         call.deadline = deadline
         yield await self.run(operation_id, input, call)
 
+    async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
+        """The bytes of an operation's answer, admitted and intercepted as any call of it."""
+        entry: Entry | None = None
+        stream: AsyncGenerator[ResponseEnvelope[Any], None] | None = None
+        deadline = call.deadline
+        try:
+            try:
+                entry = await self._prepared(operation_id, deadline)
+                stream = self._chunks(entry, input, call)
+                if self.observed:
+                    stream = self.watched(stream, operation_id, call)
+                while True:
+                    try:
+                        piece = await (anext(stream) if deadline is None else until(deadline, anext, stream))
+                    except StopAsyncIteration:
+                        return
+                    yield piece.data
+            except BaseException as error:
+                if (failure := _of_call(error, operation_id, entry, deadline)) is error:
+                    raise
+                raise failure from error
+        finally:
+            if stream is not None:
+                await close(stream)
+
+    def _chunks(
+        self, entry: Entry, input: Any, call: OperationContext
+    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        chunks = entry.chunks
+        refused = "its source gives no bytes" if chunks is None else None
+        chain = None
+        if chunks is not None:
+            chain = self.interceptors.around_stream(entry, lambda inner: chunks(inner.input, inner.context))
+            if chain is None and entry.call_chain is not None:
+                # What guards the calls of the operation and knows no streams must not be walked around.
+                refused = "an interceptor of its calls takes no streams"
+        if refused is not None:
+            message = f'"{entry.spec.id}" cannot be downloaded: {refused}'
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+        input = {} if input is None else input
+        if entry.adapt is not None:
+            input = entry.adapt(input)
+        entry.admit(input, call)
+        assert chunks is not None
+        stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall.of(entry.spec, input, call))
+        return cast("AsyncGenerator[ResponseEnvelope[Any], None]", stream)
+
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
         """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
         if input is None:
@@ -254,7 +301,7 @@ class Execution:
                 continue
             if operation_id not in self._entries:
                 entry = Entry(
-                    operation.spec, operation.handler, operation.blocking, plugin, self._pipeline, operation.adapt
+                    operation.spec, operation.handler, operation.blocking, plugin, self._pipeline, operation
                 )
                 self._catalogue.add(entry)
             return self._entries[operation_id]

@@ -265,9 +265,7 @@ class _LoadedSource:
 
     def _entry(self, operation: Operation[..., Any]) -> Entry:
         operation = self.rules.apply(operation)
-        return Entry(
-            operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation.adapt
-        )
+        return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation)
 
     def _add(self, entry: Entry) -> None:
         self._ids.add(entry.spec.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -19,12 +19,13 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
-from operad.registry.catalogue import Catalogue
+from operad.registry.catalogue import Catalogue, Watcher
 from operad.registry.deadline import earlier
-from operad.registry.entry import Entry
+from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
+from operad.registry.paging import items_of, pages_of
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.typed_calls import TypedCalls
 from operad.registry.workers import Workers
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["OperationRegistry", "SourceFailure"]
 
 logger = logging.getLogger("operad")
-
-
 T = TypeVar("T")
 
 
@@ -84,7 +83,7 @@ class OperationRegistry(TypedCalls):
             resolvers,
             contributed(plugins.implementations("operad_interceptors")),
         )
-        self._watchers: set[_Watcher] = set()  # the catalogue itself holds listeners only weakly
+        self._watchers: set[Watcher] = set()  # the catalogue itself holds listeners only weakly
         self._configuration: Configuration | None = None
         self._to_load: tuple[Configuration, bool] | None = None
         plugins.register_operations(self)
@@ -207,10 +206,10 @@ class OperationRegistry(TypedCalls):
         """
         if isinstance(spec, Operation):
             if spec.method is not None:
-                raise RegistrationError(_unbound(spec))
-            entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline, spec.adapt)
+                raise RegistrationError(unbound(spec))
+            entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline, spec)
         elif not isinstance(spec, OperationSpec):
-            raise TypeError(_no_operation(spec))
+            raise TypeError(no_operation(spec))
         elif handler is None:
             raise TypeError("register takes a spec and a handler, or an operation; see register_spec")
         else:
@@ -275,7 +274,7 @@ class OperationRegistry(TypedCalls):
         Returns:
             What ends that; idempotent.
         """
-        watcher = _Watcher(callback)
+        watcher = Watcher(callback)
         self._watchers.add(watcher)
         self._catalogue.listen(watcher.changed)
 
@@ -340,6 +339,34 @@ class OperationRegistry(TypedCalls):
         if execution.observed:
             stream = execution.watched(stream, operation_id, call)
         return Subscription(stream)
+
+    def paginate(
+        self,
+        operation_id: str,
+        input: Mapping[str, Any] | None = None,
+        context: OperationContext | None = None,
+        *,
+        items: bool = False,
+        max_pages: int = 1_000,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Any, None]:
+        """All pages of a listing, one `execute` each: their envelopes, or, with ``items``, what stands on them.
+
+        Its source knows how to go on; what has no pages is one page. ``timeout`` is that of each page, in seconds.
+        """
+        entry = self._entries.get(operation_id)
+        pages = None if entry is None else entry.pages
+
+        def execute(page: dict[str, Any]) -> Awaitable[ResponseEnvelope[Any]]:
+            return self.execute(operation_id, page, context, timeout=timeout)
+
+        return (items_of if items else pages_of)(execute, pages, input, max_pages)
+
+    def download(
+        self, operation_id: str, input: Any = None, context: OperationContext | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of an operation's answer as they come: for what is too large to hold. Raises `CallError`."""
+        return self._execution.download(operation_id, input, self._execution.new_call(context))
 
     def use(
         self,
@@ -421,26 +448,3 @@ class OperationRegistry(TypedCalls):
         if self._configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
         return await self._sources.login(self._configuration, name, account)
-
-
-def _unbound(operation: Operation[..., Any]) -> str:
-    """What to do instead of registering a method of no instance."""
-    assert operation.method is not None
-    name = operation.function.__name__ if operation.function is not None else operation.spec.name
-    whose = operation.method.owner if operation.method.of_class else f"{operation.method.owner}(…)"
-    return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
-
-
-def _no_operation(value: Any) -> str:
-    wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"
-    return f"register takes an operation, or a spec and a handler, got {type(value).__name__}; {wrap}"
-
-
-class _Watcher:
-    """A callback of `OperationRegistry.on_change`."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-
-    def changed(self) -> None:
-        self._callback()
