@@ -44,15 +44,30 @@ class CallOutcome:
     """How many envelopes it answered."""
 
 
+Observer = Callable[..., None]
+"""Called with the keywords of its hook: ``call``, and at the end ``outcome``."""
+
+
 @attrs.frozen
 class Observers:
     """The observers of an application. One that raises is logged and does not disturb the call."""
 
-    started: tuple[Callable[..., None], ...] = ()
-    finished: tuple[Callable[..., None], ...] = ()
+    started: tuple[Observer, ...] = ()
+    finished: tuple[Observer, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.started or self.finished)
+
+    def with_others(self, others: Observers) -> Observers:
+        """These and the others."""
+        return Observers((*self.started, *others.started), (*self.finished, *others.finished))
+
+    def without(self, others: Observers) -> Observers:
+        """These but the others; what is not here is not missed."""
+        return Observers(
+            tuple(each for each in self.started if each not in others.started),
+            tuple(each for each in self.finished if each not in others.finished),
+        )
 
     def watch(self, call: CallRecord) -> Watch:
         """A context manager around the call: tells of its start and of its end."""

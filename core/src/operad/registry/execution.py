@@ -15,7 +15,7 @@ from operad.context import Callables, OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
-from operad.observers import CallRecord, Observers
+from operad.observers import CallRecord, Observer, Observers
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
@@ -67,6 +67,15 @@ class Execution:
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
         self._id_prefix = os.urandom(8).hex() + "-"
         self._next_id = itertools.count(1).__next__
+
+    def observe(self, started: Observer | None, finished: Observer | None) -> Callable[[], None]:
+        """Add observers; what is returned takes them away again."""
+        added = Observers((started,) if started else (), (finished,) if finished else ())
+        self._observe(self.observers.with_others(added))
+        return lambda: self._observe(self.observers.without(added))
+
+    def _observe(self, observers: Observers) -> None:
+        self.observers, self.observed = observers, bool(observers)
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
         """The context of one call, bound to the registry."""

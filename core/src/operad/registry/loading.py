@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import attrs
 
@@ -32,6 +33,24 @@ class SourceFailure:
 
     name: str
     error: OperadError
+    type: str = ""
+    """The source plugin's contribution that was asked for."""
+    _again: Any = attrs.field(default=None, repr=False, eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class SourceState:
+    """A source of a registry, as it is now."""
+
+    name: str
+    """Of its table, or its namespace."""
+    type: str
+    """The name of the source plugin's contribution, such as ``openapi``."""
+    status: Literal["loaded", "failed"]
+    operations: int = 0
+    """How many it offers."""
+    error: str | None = None
+    """Why it is not loaded."""
 
 
 def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
@@ -69,8 +88,12 @@ class LoadedSources:
         base_dir: Path | None,
         where: str,
         called: str | None = None,
+        again: Callable[[], Awaitable[object]] | None = None,
     ) -> list[OperationSpec]:
-        """Load one source: all of its operations, or none. See `OperationRegistry.load`."""
+        """Load one source: all of its operations, or none. See `OperationRegistry.load`.
+
+        ``again`` is what loads it once more, if that is more than calling this.
+        """
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure
 
@@ -87,6 +110,8 @@ class LoadedSources:
         loaded = _LoadedSource(
             session, _owner(name, options.namespace, called, where), self.catalogue, pipeline, rules
         )
+        loaded.name, loaded.type = called or options.namespace or name, name
+        loaded.again = again or partial(self.load, name, options, table, base_dir, where, called)
         try:
             specs = loaded.start()
         except BaseException as error:
@@ -152,12 +177,44 @@ class LoadedSources:
         try:
             table = _read(configuration, name, variables)
             folder = configuration.folder(name)
-            await self.load(table.source, table.options, table.own, folder, table.where, name)
+            again = partial(self._load_table, configuration, name, quiet=False)
+            await self.load(table.source, table.options, table.own, folder, table.where, name, again)
         except OperadError as error:
             variables.redact(error)
-            self.failures.append(SourceFailure(name, error))
+            kind = str(configuration.sources[name].get("type"))
+            self.failures.append(SourceFailure(name, error, kind, partial(self._load_table, configuration, name)))
             if not quiet:
                 logger.warning("source %s is not loaded: %s", name, error)
+
+    def states(self) -> list[SourceState]:
+        """The sources by name, those that are not loaded included."""
+        states = [
+            SourceState(name=each.name, type=each.type, status="loaded", operations=each.count)
+            for each in self._loaded
+        ]
+        states += [
+            SourceState(name=failure.name, type=failure.type, status="failed", error=str(failure.error))
+            for failure in self.failures
+        ]
+        return sorted(states, key=lambda state: state.name)
+
+    async def reload(self, name: str) -> None:
+        """Load a source once more; what it offered until now goes first. See `OperationRegistry.reload`."""
+        from operad.words import did_you_mean
+
+        for loaded in self._loaded:
+            if loaded.name == name:
+                self._loaded.remove(loaded)
+                await loaded.aclose()
+                await loaded.again()
+                return
+        for failure in self.failures:
+            if failure.name == name and failure._again is not None:
+                self.failures.remove(failure)
+                await failure._again(quiet=False)
+                return
+        known = did_you_mean(name, {state.name for state in self.states()})
+        raise ConfigError(f'there is no source "{name}"{known}')
 
     async def describe(self, operation_id: str) -> None:
         """Let the source of an operation complete its spec."""
@@ -214,6 +271,9 @@ class _LoadedSource:
     catalogue: Catalogue
     pipeline: ResultPipeline
     rules: AccessRules
+    name: str = ""
+    type: str = ""
+    again: Callable[[], Awaitable[object]] = attrs.field(default=None, repr=False)  # a recipe may hold secrets
     _ids: set[str] = attrs.field(factory=set, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
@@ -249,6 +309,11 @@ class _LoadedSource:
                 logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
             elif held is None or held.spec is not entry.spec or held.handler is not entry.handler:
                 self._add(entry)
+
+    @property
+    def count(self) -> int:
+        """How many operations it offers."""
+        return len(self._ids)
 
     def offers(self, operation_id: str) -> bool:
         """Whether the operation of that id is this source's."""

@@ -17,6 +17,7 @@ from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
+from operad.observers import Observer
 from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue, Watcher
@@ -153,30 +154,31 @@ class OperationRegistry(TypedCalls):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """What ``[transport]`` of the configuration says: ``url``, and options for `Plugins.transport`.
-
-        Raises:
-            ConfigError: a ``${VAR}`` in it is not set.
-        """
-        return {} if self._configuration is None else self._configuration.values("transport")
+        """What ``[transport]`` says: ``url``, and options for `Plugins.transport`; see `configured_values`."""
+        return self.configured_values("transport")
 
     def configured_values(self, table: str) -> Mapping[str, Any]:
         """A table of the configuration as written, its variables filled in; ``"serve.mcp"`` is one in another.
-
-        Raises:
-            ConfigError: a ``${VAR}`` in it is not set, or it is no table.
-        """
+        Raises `ConfigError`: a ``${VAR}`` is not set, or it is no table."""
         return {} if self._configuration is None else self._configuration.values(table)
 
     def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
 
-        Without a configuration, or without that table, the instance has its defaults. ``but`` names keys that
-        belong to others. Raises `ConfigError` for what does not fit.
-        """
+        Without that table it has its defaults. ``but`` names keys that belong to others. Raises `ConfigError`."""
         from operad.config.file import Configuration
 
         return (self._configuration or Configuration(Path())).table(table, config_type, but)
+
+    @property
+    def sources(self) -> LoadedSources:
+        """The sources: their ``states()``, and ``await reload(name)``."""
+        return self._sources
+
+    def observe(self, started: Observer | None = None, finished: Observer | None = None) -> Callable[[], None]:
+        """Let functions see each call, as the hooks ``operad_call_started(call)`` and ``operad_call_finished(call,
+        outcome)`` do, until what this returns is called. While nobody does, calls cost nothing more."""
+        return self._execution.observe(started, finished)
 
     @property
     def failures(self) -> list[SourceFailure]:
@@ -410,16 +412,14 @@ class OperationRegistry(TypedCalls):
         trusted: bool = False,
         **config: Any,
     ) -> list[OperationSpec]:
-        """Load the operations of a source; all of them, or none.
+        """Load the operations of a source (``"openapi"``, say); all of them, or none.
 
         Args:
-            source: the source's name, such as ``"openapi"``.
+            source: the source's name.
             namespace: the namespace of the operations' ids.
-            access: what the operations require, instead of what the source says: an `AccessControl` or its
-                fields for all of them, or ``{"pattern": {...fields}}``, where the first shell pattern that fits
-                the name or id counts.
-            normalize: instead of the registry's.
-            on_mismatch: instead of the registry's.
+            access: what the operations require, instead of what the source says: an `AccessControl` or its fields
+                for all, or ``{"pattern": {...fields}}``: the first shell pattern that fits the name or id counts.
+            normalize, on_mismatch: instead of the registry's.
             trusted: whether the source's documents are trusted.
             config: the options of the source.
 
