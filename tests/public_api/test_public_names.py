@@ -27,10 +27,10 @@ PROMISED = {
     """,
     "operad.plugin": """
         ASGIApplication Admission CallClient CallError Capabilities ConfigError DEFAULT_NAMESPACE Delivery
-        EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError NoRespondersError
-        OPERATION_SPEC_SCHEMA OnEvent OnLink PayloadTooLargeError ProtocolError RateLimits Registration Reports
+        EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError Login NoRespondersError
+        OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError RateLimits Registration Reports
         RetryPolicy Server SharedDefinitions Source
-        SourceContext SourceSession Transport TransportError TransportFactory check_options client_tls decode
+        SourceContext SourceSession Tell Transport TransportError TransportFactory check_options client_tls decode
         did_you_mean encode from_json hookimpl json_safe lazy_schema mask_error may_list printable protocol
         retry_after safe_names
         to_json

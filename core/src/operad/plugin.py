@@ -9,7 +9,17 @@ from operad.failures import mask_error
 from operad.hookspecs import hookimpl
 from operad.operations import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
 from operad.schemas import lazy_schema
-from operad.sources import Admission, ASGIApplication, Server, Source, SourceContext, SourceSession
+from operad.sources import (
+    Admission,
+    ASGIApplication,
+    Login,
+    OpenURL,
+    Server,
+    Source,
+    SourceContext,
+    SourceSession,
+    Tell,
+)
 from operad.transports import (
     Capabilities,
     Delivery,
@@ -56,9 +66,11 @@ __all__ = [
     "Interceptor",
     "Link",
     "LinkDownError",
+    "Login",
     "NoRespondersError",
     "OnEvent",
     "OnLink",
+    "OpenURL",
     "PayloadTooLargeError",
     "ProtocolError",
     "RateLimits",
@@ -70,6 +82,7 @@ __all__ = [
     "Source",
     "SourceContext",
     "SourceSession",
+    "Tell",
     "Transport",
     "TransportError",
     "TransportFactory",

@@ -298,50 +298,11 @@ def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -
     )
 
 
-async def test_oauth_without_handlers_is_refused_with_what_is_missing() -> None:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        with pytest.raises(ConfigError, match="redirect_handler and callback_handler"):
-            await registry.load("mcp", namespace="o", url="http://127.0.0.1:9/mcp", auth={"type": "oauth"})
+def test_auth_without_what_it_needs_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs a token"):
         MCPAuth()
-
-
-class Keys:
-    """A keyring in a dictionary, with the two functions of the package ``keyring``."""
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], str] = {}
-        self.broken = False
-
-    def get_password(self, service: str, name: str) -> str | None:
-        if self.broken:
-            raise RuntimeError("locked")
-        return self.kept.get((service, name))
-
-    def set_password(self, service: str, name: str, text: str) -> None:
-        if self.broken:
-            raise RuntimeError("locked")
-        self.kept[service, name] = text
-
-
-async def test_tokens_live_in_the_keyring_and_a_locked_one_only_costs_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    from mcp.shared.auth import OAuthToken
-
-    from operad_mcp._oauth import KeyringStore
-
-    keys = Keys()
-    await KeyringStore("http://a/mcp", keys).set_tokens(OAuthToken(access_token="t", token_type="Bearer"))
-    found = await KeyringStore("http://a/mcp", keys).get_tokens()
-    assert found is not None
-    assert found.access_token == "t"
-    assert await KeyringStore("http://b/mcp", keys).get_tokens() is None
-    assert await KeyringStore("http://a/mcp", keys).get_client_info() is None
-    keys.broken = True
-    assert await KeyringStore("http://a/mcp", keys).get_tokens() is None
-    await KeyringStore("http://a/mcp", keys).set_tokens(found)
-    assert "locked" in caplog.text
+    with pytest.raises(ConfigError, match="client_secret or private_key"):
+        MCPAuth(type="client_credentials", client_id="a", issuer="https://i")
 
 
 async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
@@ -350,8 +311,8 @@ async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
     with pytest.raises(ConfigError, match="issuer"):
         MCPAuth(type="client_credentials", client_id="i", client_secret="s")
     auth = MCPAuth(type="client_credentials", client_id="i", client_secret="s", issuer="https://as.invalid")
-    made = await http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
+    made = http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
     assert type(made).__name__ == "ClientCredentialsOAuthProvider"
     assert "'s'" not in repr(auth)
     given = MCPAuth(type="provider", provider=made)
-    assert await http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=given), "s") is made
+    assert http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=given), "s") is made

@@ -9,10 +9,12 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from operad import CallError, ErrorCode, OperadError, OperationRegistry, OperationSpec, load_plugins
+from operad.auth import TokenStore
 from operad_mcp import MCPAuth
 
 FILLERS: dict[Any, Any] = {"number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
@@ -60,6 +62,7 @@ def auth(scenario: str, context: dict[str, Any]) -> MCPAuth | None:
         client_metadata_url="https://conformance-test.local/client-metadata.json",
         redirect_handler=browser.visit,
         callback_handler=browser.answer,
+        store=TokenStore(tempfile.mkdtemp(), keyring=False),
     )
 
 

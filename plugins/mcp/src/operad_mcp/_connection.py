@@ -175,7 +175,7 @@ class Connection:
         if self._auth is None and self.config.url is not None:
             from operad_mcp._oauth import http_auth
 
-            self._auth = await http_auth(self.config, self.name)
+            self._auth = http_auth(self.config, self.name)
         callbacks = Callbacks(self.config, self.logger, self._calls)
         stack.push_async_callback(callbacks.end)
         self._words = callbacks.last_words

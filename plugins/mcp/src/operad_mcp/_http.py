@@ -24,7 +24,7 @@ from operad_mcp._incoming import Incoming
 from operad_mcp._live import MODERN, ServerLogger
 from operad_mcp._messages import failure, parse, too_large
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, SessionExpired, Unreadable, Unusable, in_words
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, SessionExpired, Unreadable, in_words, unusable
 
 _SESSION = "mcp-session-id"
 _VERSION = "mcp-protocol-version"
@@ -135,7 +135,7 @@ class HTTPLink(Incoming):
         except httpx2.TransportError as error:
             self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.add(failure(request_id, Unusable(in_words(error))))
+            self.add(failure(request_id, unusable(error)))
 
     async def _answers(
         self, request_id: int | str, method: str, headers: dict[str, str], response: httpx2.Response

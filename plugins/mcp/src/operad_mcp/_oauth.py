@@ -1,29 +1,39 @@
-"""OAuth for servers over HTTP: the SDK's flow, with tokens that outlive the process where a keyring is."""
+"""OAuth for servers over HTTP: the SDK's flow, with tokens that outlive the process.
+
+Imported with the first connection that logs in: it needs the SDK.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx2
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+from pydantic import AnyUrl
 
 from operad import ConfigError
+from operad.auth import LoginRequired, TokenKey, TokenStore
+from operad_mcp._tokens import KeptTokens, MemoryTokens, OwnTokens
 from operad_mcp.config import MCPAuth, MCPClientConfig
 
-if TYPE_CHECKING:
-    import httpx2
-    from mcp.client.auth import TokenStorage
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-
-logger = logging.getLogger("operad.mcp")
-SERVICE = "operad-mcp"
+Redirect = Callable[[str], Awaitable[None]]
+Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
-async def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
+def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
     """The httpx2 authentication of a configuration; ``None`` where a header will do.
 
-    Raises:
-        ConfigError: OAuth without the handlers that it needs.
+    Args:
+        config: of the server.
+        name: of the source, for whom it may have to ask for a login.
     """
     auth = config.auth
     if auth is None or auth.type == "bearer":
@@ -32,40 +42,61 @@ async def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
         provider: httpx2.Auth = auth.provider
         return provider
     assert config.url is not None
-    store: TokenStorage = auth.store if auth.store is not None else _default_store(config.url)
     if auth.type == "client_credentials":
-        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+        return _client_credentials(config.url, auth)
+    if isinstance(auth.store, TokenStore) or auth.store is None:
+        return KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
+    own = OwnTokens(auth.store, client_of(auth))
+    provider = _code_provider(config.url, auth, own, auth.redirect_handler, auth.callback_handler, name)
+    own.context = provider.context
+    return provider
 
-        assert auth.client_id is not None
-        assert auth.client_secret is not None
-        assert auth.issuer is not None
-        return ClientCredentialsOAuthProvider(
-            server_url=config.url,
+
+def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
+    assert auth.client_id is not None
+    assert auth.issuer is not None
+    store: Any = auth.store if auth.store is not None else MemoryTokens()
+    if auth.private_key is not None:
+        signed = SignedJWTParameters(
+            issuer=auth.client_id,
+            subject=auth.client_id,
+            signing_key=auth.private_key,
+            signing_algorithm=auth.signing_algorithm,
+        )
+        return PrivateKeyJWTOAuthProvider(
+            server_url=url,
             storage=store,
             client_id=auth.client_id,
-            client_secret=auth.client_secret,
-            token_endpoint_auth_method=_credentials_method(auth),
+            assertion_provider=signed.create_assertion_provider(),
             scope=auth.scope,
             issuer=auth.issuer,
         )
-    return await _authorization_code(config.url, auth, store, name)
+    assert auth.client_secret is not None
+    method: Any = auth.token_endpoint_auth_method or "client_secret_basic"
+    return ClientCredentialsOAuthProvider(
+        server_url=url,
+        storage=store,
+        client_id=auth.client_id,
+        client_secret=auth.client_secret,
+        token_endpoint_auth_method=method,
+        scope=auth.scope,
+        issuer=auth.issuer,
+    )
 
 
-def _credentials_method(auth: MCPAuth) -> Any:
-    return auth.token_endpoint_auth_method or "client_secret_basic"
+def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
+    """The client that a configuration names."""
+    if auth.client_id is None:
+        return None
+    given = "none" if auth.client_secret is None else "client_secret_basic"
+    values: dict[str, Any] = {**_metadata(auth)}
+    values["token_endpoint_auth_method"] = auth.token_endpoint_auth_method or given
+    return OAuthClientInformationFull(
+        client_id=auth.client_id, client_secret=auth.client_secret, issuer=auth.issuer, **values
+    )
 
 
-async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name: str) -> httpx2.Auth:
-    from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
-    from pydantic import AnyUrl
-
-    redirect, callback = auth.redirect_handler, auth.callback_handler
-    if redirect is None or callback is None:
-        raise ConfigError(
-            f'server "{name}": auth type "oauth" needs redirect_handler and callback_handler, which a file cannot '
-            'hold; load the server from Python, or use type "client_credentials" or "bearer"'
-        )
+def _metadata(auth: MCPAuth) -> dict[str, Any]:
     values: dict[str, Any] = {
         "client_name": auth.client_name,
         "redirect_uris": [AnyUrl(auth.redirect_uri)],
@@ -75,15 +106,21 @@ async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name
     }
     if auth.token_endpoint_auth_method is not None:
         values["token_endpoint_auth_method"] = auth.token_endpoint_auth_method
-    if auth.client_id is not None and await store.get_client_info() is None:
-        given = {"token_endpoint_auth_method": "none" if auth.client_secret is None else "client_secret_basic"}
-        await store.set_client_info(
-            OAuthClientInformationFull(
-                client_id=auth.client_id, client_secret=auth.client_secret, **{**given, **values}
-            )
-        )
+    return values
+
+
+def _code_provider(
+    url: str, auth: MCPAuth, store: Any, redirect: Redirect | None, callback: Answer | None, name: str
+) -> OAuthClientProvider:
+    async def ask(_: str) -> None:
+        account = f" --account {auth.account}" if auth.account else ""
+        command = f"operad login {name}{account}"
+        message = f'MCP server "{name}" wants you to log in; run: {command}'
+        raise LoginRequired("AUTHORIZATION_REQUIRED", message, {"command": command})
 
     async def answered() -> AuthorizationCodeResult:
+        if callback is None:
+            raise ConfigError("auth: redirect_handler and callback_handler go together")
         result: Any = await callback()
         if isinstance(result, AuthorizationCodeResult):
             return result
@@ -92,92 +129,58 @@ async def _authorization_code(url: str, auth: MCPAuth, store: TokenStorage, name
 
     return OAuthClientProvider(
         server_url=url,
-        client_metadata=OAuthClientMetadata(**values),
+        client_metadata=OAuthClientMetadata(**_metadata(auth)),
         storage=store,
-        redirect_handler=redirect,
+        redirect_handler=redirect or ask,
         callback_handler=answered,
         client_metadata_url=auth.client_metadata_url,
     )
 
 
-def _default_store(url: str) -> TokenStorage:
-    try:
-        keyring: Any = importlib.import_module("keyring")
-        no_keyring: Any = importlib.import_module("keyring.backends.fail").Keyring
-    except ImportError:
-        return MemoryStore()
-    return MemoryStore() if isinstance(keyring.get_keyring(), no_keyring) else KeyringStore(url, keyring)
+class KeptAuth(httpx2.Auth):
+    """The SDK's flow, with tokens in a `TokenStore`; only one process at a time renews them.
 
+    Args:
+        url: of the server.
+        auth: who logs in.
+        redirect: awaited with the URL that the user has to visit; ``None``: say that a login is needed.
+        callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
+        name: of the source.
+    """
 
-class MemoryStore:
-    """Tokens for as long as the process lives."""
+    requires_response_body = True
 
-    def __init__(self) -> None:
-        self._tokens: OAuthToken | None = None
-        self._client: OAuthClientInformationFull | None = None
+    def __init__(
+        self, url: str, auth: MCPAuth, redirect: Redirect | None, callback: Answer | None, name: str
+    ) -> None:
+        store = auth.store if auth.store is not None else TokenStore()
+        key = TokenKey(f"mcp {url}", auth.client_id or "", auth.account)
+        self.kept = KeptTokens(store, key, client_of(auth))
+        self._provider = _code_provider(url, auth, self.kept, redirect, callback, name)
+        self.kept.context = self._provider.context
+        self._loaded = False
 
-    async def get_tokens(self) -> OAuthToken | None:
-        """The tokens."""
-        return self._tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
-        self._tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the authorization server knows this client as."""
-        return self._client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
-        self._client = client_info
-
-
-class KeyringStore:
-    """Tokens in the system's keyring, under the server's URL. What cannot be read counts as absent."""
-
-    def __init__(self, url: str, keyring: Any) -> None:
-        self._url = url
-        self._keyring = keyring
-
-    async def get_tokens(self) -> OAuthToken | None:
-        """The tokens."""
-        from mcp.shared.auth import OAuthToken
-
-        text = await self._get("tokens")
-        try:
-            return None if text is None else OAuthToken.model_validate_json(text)
-        except ValueError:
-            return None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
-        await self._set("tokens", tokens.model_dump_json(exclude_none=True))
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the authorization server knows this client as."""
-        from mcp.shared.auth import OAuthClientInformationFull
-
-        text = await self._get("client")
-        try:
-            return None if text is None else OAuthClientInformationFull.model_validate_json(text)
-        except ValueError:
-            return None
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
-        await self._set("client", client_info.model_dump_json(exclude_none=True))
-
-    # In a thread: a keyring may ask the user for a password.
-    async def _get(self, what: str) -> str | None:
-        try:
-            return await asyncio.to_thread(self._keyring.get_password, SERVICE, f"{what} {self._url}")
-        except Exception as error:  # noqa: BLE001  # each backend raises its own
-            logger.warning("the keyring cannot be read: %s", error)
-            return None
-
-    async def _set(self, what: str, text: str) -> None:
-        try:
-            await asyncio.to_thread(self._keyring.set_password, SERVICE, f"{what} {self._url}", text)
-        except Exception as error:  # noqa: BLE001  # each backend raises its own
-            logger.warning("the keyring cannot be written, tokens are kept for this process only: %s", error)
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """The requests that lead to an answer to this one."""
+        if not self._loaded:
+            self._loaded = True
+            context = self._provider.context
+            context.current_tokens = await self.kept.get_tokens()
+            context.client_info = await self.kept.get_client_info()
+        async with AsyncExitStack() as stack:
+            if self.kept.has_expired():
+                # A refresh token may count only once: what another process got meanwhile is found inside.
+                await stack.enter_async_context(self.kept.store.lock(self.kept.key))
+                await self.kept.renewed_elsewhere()
+            flow = self._provider.async_auth_flow(request)
+            try:
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is request:
+                        await stack.aclose()
+                    response = yield outgoing
+                    outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()

@@ -20,7 +20,7 @@ from operad_mcp._incoming import Incoming
 from operad_mcp._live import ServerLogger
 from operad_mcp._messages import answered_id, failure, parse, too_large
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words
+from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words, unusable
 
 
 @asynccontextmanager
@@ -141,7 +141,7 @@ class SSELink(Incoming):
         except httpx2.TransportError as error:
             self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.add(failure(request_id, Unusable(in_words(error))))
+            self.add(failure(request_id, unusable(error)))
 
     async def _post(self, body: bytes) -> None:
         headers = {"content-type": "application/json"}

@@ -89,11 +89,13 @@ class MCPTool:
 class MCPAuth:
     """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
 
-    ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``),
-    awaits ``redirect_handler`` with the URL that the user has to visit, and ``callback_handler`` for the ``code``,
-    ``state`` and (where there was one) ``iss`` that came back. ``client_credentials`` needs no user. Tokens live
-    in ``store``; the default is the system's keyring where the package ``keyring`` is installed, else the memory
-    of this process. ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
+    ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``) and
+    uses the token that ``operad login`` got, renewed when it expires; without one a call fails with
+    ``AUTHORIZATION_REQUIRED``. With ``redirect_handler``, awaited with the URL that the user has to visit, and
+    ``callback_handler``, awaited for the ``code``, ``state`` and (where there was one) ``iss`` that came back, a
+    program logs its users in itself. ``client_credentials`` needs no user: a ``client_secret``, or a
+    ``private_key`` that signs a JWT (RFC 7523). ``provider`` is for everything else: an ``httpx2.Auth`` that is
+    taken as it is.
     """
 
     type: Literal["bearer", "oauth", "client_credentials", "provider"] = "bearer"
@@ -111,15 +113,24 @@ class MCPAuth:
     redirect_uri: str = "http://127.0.0.1:8763/callback"
     redirect_handler: Callable[[str], Awaitable[None]] | None = None
     callback_handler: Callable[[], Awaitable[Sequence[str | None]]] | None = None
+    account: str = ""
+    """Which of several accounts of this user."""
+    private_key: str | None = attrs.field(default=None, repr=False)
+    """PEM; signs instead of ``client_secret`` (``client_credentials``)."""
+    signing_algorithm: str = "ES256"
     store: Any = None
-    """An object with the four methods of ``mcp.client.auth.TokenStorage``."""
+    """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
+    ``mcp.client.auth.TokenStorage``."""
     provider: Any = attrs.field(default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.type == "bearer" and not self.token:
             raise ConfigError('auth: type "bearer" needs a token')
-        if self.type == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
-            raise ConfigError('auth: type "client_credentials" needs client_id, client_secret and issuer')
+        secret = self.client_secret or self.private_key
+        if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
+            raise ConfigError(
+                'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key'
+            )
         if (self.type == "provider") != (self.provider is not None):
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 

@@ -67,7 +67,16 @@ class NoAnswer(Fault):
 
 
 class Unusable(Fault):
-    """The request could not be made, as where logging in failed."""
+    """The request could not be made, as where logging in failed.
+
+    Args:
+        reason: why.
+        error: what to raise for it; the default is ``UNAVAILABLE``.
+    """
+
+    def __init__(self, reason: str, error: CallError | None = None) -> None:
+        super().__init__(reason)
+        self.error = error
 
 
 class Said:
@@ -89,6 +98,12 @@ def leaf(error: BaseException) -> BaseException:
 def in_words(error: BaseException) -> str:
     """The type of an exception and what it says."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def unusable(error: Exception) -> Unusable:
+    """The fault of a request that something else than the server or the network stopped."""
+    found = leaf(error)
+    return Unusable(in_words(found), found if isinstance(found, CallError) else None)
 
 
 def fault_of(error: BaseException) -> Fault | None:
@@ -142,6 +157,6 @@ def _of_fault(fault: Fault, what: str) -> CallError:
     if isinstance(fault, TooLarge):
         return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)
     if isinstance(fault, Unusable):
-        return CallError(ErrorCode.UNAVAILABLE, message)
+        return fault.error or CallError(ErrorCode.UNAVAILABLE, message)
     details = fault.details if isinstance(fault, HTTPRefusal) else {}
     return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": str(fault), **details})

@@ -16,9 +16,9 @@ def operad_envelope_kinds() -> list[EnvelopeKind]:
 @hookimpl
 def operad_sources() -> list[Source]:
     """The source ``mcp``."""
-    from operad_mcp.source import MCPSourceConfig, load
+    from operad_mcp.source import MCPSourceConfig, load, login
 
-    return [Source("mcp", load, MCPSourceConfig, "An MCP server, or a file of them.")]
+    return [Source("mcp", load, MCPSourceConfig, "An MCP server, or a file of them.", login)]
 
 
 @hookimpl

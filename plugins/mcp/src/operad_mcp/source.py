@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
-from operad.plugin import SourceContext, SourceSession
+from operad.plugin import Login, SourceContext, SourceSession
 from operad_mcp._hints import not_loaded
 from operad_mcp._hosts import load_mcp_servers
 from operad_mcp.config import MCPClientConfig
@@ -61,10 +61,7 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
         ConfigError: the options do not say how to reach a server.
         SourceError: the server cannot be loaded; of several, all of them.
     """
-    values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
-    for name in _LOCAL_PATHS:
-        if values[name] is not None:
-            values[name] = str(context.path(values[name]))
+    values = _values(config, context)
     if config.config is None:
         if values["cwd"] is not None:
             values["cwd"] = str(context.path(values["cwd"]))
@@ -74,6 +71,35 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
             raise ConfigError("name chooses a server of an mcpServers file; give config, the file's path, too")
         return await _load_one(context.namespace or "mcp", MCPClientConfig(**values), context)
     return await _load_file(config, values, context)
+
+
+def _values(config: Any, context: SourceContext) -> dict[str, Any]:
+    """The options of a client; paths from the configuration's folder."""
+    values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
+    for name in _LOCAL_PATHS:
+        if values[name] is not None:
+            values[name] = str(context.path(values[name]))
+    return values
+
+
+async def login(config: Any, context: SourceContext, account: str | None) -> Login:
+    """How to log in at the server. Raises `ConfigError` for one that needs no login."""
+    values = _values(config, context)
+    name = context.namespace or "mcp"
+    if config.config is None:
+        server = MCPClientConfig(**values)
+    elif config.name is None:
+        raise ConfigError('config is a file of several servers; name the one to log in at: name = "…"')
+    else:
+        path = context.path(config.config)
+        server = _shared(load_mcp_servers(path, inputs=config.inputs, name=config.name)[config.name], values)
+    if server.url is None or server.auth is None or server.auth.type != "oauth":
+        hint = 'auth = { type = "oauth" } is for servers that ask'
+        raise ConfigError(f'source "{name}": nobody logs in here; {hint}')
+    from operad_mcp._login import MCPLogin
+
+    auth = server.auth if account is None else attrs.evolve(server.auth, account=account)
+    return MCPLogin(name, attrs.evolve(server, auth=auth))
 
 
 async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) -> SourceSession:

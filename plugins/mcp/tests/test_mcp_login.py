@@ -1,0 +1,327 @@
+"""Logging in without programming: a real authorization server, tokens that outlive the process, several accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    OAuthAuthorizationServerProvider,
+    RefreshToken,
+    construct_redirect_uri,
+)  # fmt: skip
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+from operad import ConfigError, OperationRegistry, SourceError, load_plugins
+from operad.auth import TokenStore
+
+
+class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+    """The accounts of an authorization server, in memory. Refresh tokens count once."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.tokens: dict[str, AccessToken] = {}
+        self.refreshing: dict[str, RefreshToken] = {}
+        self.expires_in = 3600
+        self.seen: Counter[str] = Counter()
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.seen["register"] += 1
+        assert client_info.client_id is not None
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        self.seen["authorize"] += 1
+        code = AuthorizationCode(
+            code=secrets.token_hex(16), scopes=params.scopes or [], expires_at=time.time() + 60,
+            client_id=client.client_id or "", code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly, resource=params.resource,
+        )  # fmt: skip
+        self.codes[code.code] = code
+        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
+
+    async def load_authorization_code(self, client: Any, authorization_code: str) -> AuthorizationCode | None:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(self, client: Any, authorization_code: AuthorizationCode) -> OAuthToken:
+        del self.codes[authorization_code.code]
+        return self._issued(client, authorization_code.scopes)
+
+    async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
+        return self.refreshing.get(refresh_token)
+
+    async def exchange_refresh_token(
+        self, client: Any, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        self.seen["refresh"] += 1
+        del self.refreshing[refresh_token.token]
+        return self._issued(client, scopes)
+
+    def _issued(self, client: Any, scopes: list[str]) -> OAuthToken:
+        access, refresh = secrets.token_hex(16), secrets.token_hex(16)
+        expires = int(time.time()) + self.expires_in
+        self.tokens[access] = AccessToken(
+            token=access, client_id=client.client_id, scopes=scopes, expires_at=expires
+        )
+        self.refreshing[refresh] = RefreshToken(token=refresh, client_id=client.client_id, scopes=scopes)
+        return OAuthToken(
+            access_token=access, refresh_token=refresh, expires_in=self.expires_in, scope=" ".join(scopes)
+        )
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        return self.tokens.get(token)
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        self.seen["revoke"] += 1
+        self.tokens.pop(token.token, None)
+        self.refreshing.pop(token.token, None)
+
+    def expire(self) -> None:
+        """End all access tokens."""
+        self.tokens.clear()
+
+
+@asynccontextmanager
+async def guarded() -> AsyncIterator[tuple[str, Accounts]]:
+    """A server behind its own authorization server: its URL, and the accounts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    base = f"http://127.0.0.1:{port}"
+    accounts = Accounts()
+    server = MCPServer(
+        "guarded",
+        auth_server_provider=accounts,
+        auth=AuthSettings(
+            issuer_url=base,  # type: ignore[arg-type]  # the model makes a URL of it
+            resource_server_url=f"{base}/mcp",  # type: ignore[arg-type]  # the same
+            client_registration_options=ClientRegistrationOptions(enabled=True),
+            revocation_options=RevocationOptions(enabled=True),
+            validate_token_resource=False,
+        ),
+    )
+
+    @server.tool()
+    def who() -> str:
+        return "you"
+
+    app = server.streamable_http_app(stateless_http=True)
+    listener = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="on"))
+    listener.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
+    serving = asyncio.create_task(listener.serve())
+    async with asyncio.timeout(20):
+        while not listener.started:
+            await asyncio.sleep(0.01)
+    try:
+        yield f"{base}/mcp", accounts
+    finally:
+        listener.should_exit = True
+        await serving
+
+
+def browse(url: str) -> None:
+    """A browser whose user agrees to everything."""
+    urllib.request.urlopen(url, timeout=20).read()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    return tmp_path
+
+
+def configured(folder: Path, url: str, **auth: str) -> Path:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        redirect = f"http://127.0.0.1:{probe.getsockname()[1]}/callback"
+    values = ", ".join(f'{name} = "{value}"' for name, value in {"redirect_uri": redirect, **auth}.items())
+    path = folder / "operad.toml"
+    path.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\nauth = {{ type = "oauth", {values} }}\n')
+    return path
+
+
+async def logged_in(path: Path, account: str | None = None, open_url: Callable[[str], Any] = browse) -> str:
+    plugins = load_plugins(only=["mcp"])
+    entry = await OperationRegistry.from_config(path, plugins).source_login("g", account)
+    return await entry.login(tell=lambda _: None, open_url=open_url, timeout=20)
+
+
+async def call(path: Path) -> str:
+    """As a new process would: nothing is known but what is kept."""
+    async with OperationRegistry.from_config(path, load_plugins(only=["mcp"])) as registry:
+        if registry.failures:
+            raise registry.failures[0].error
+        envelope = await registry.execute("g.who")
+        text: str = envelope.meta.content[0].text
+        return text
+
+
+async def test_a_login_outlives_the_process_its_token_is_renewed_and_a_logout_ends_it(home: Path) -> None:
+    async with guarded() as (url, accounts):
+        path = configured(home, url)
+        with pytest.raises(SourceError, match="run: operad login g"):
+            await call(path)
+        assert accounts.seen["authorize"] == 0
+        assert "tokens.json" in await logged_in(path)
+        assert await call(path) == "you"
+        assert accounts.seen == {"register": 1, "authorize": 1}
+        # A token that has expired is renewed by a process that never saw it.
+        store = TokenStore()
+        text = store.path.read_text()
+        import json
+        import re
+
+        store.path.write_text(re.sub(r'"expires_at": [0-9.]+', '"expires_at": 1.0', text))
+        accounts.expire()
+        assert await call(path) == "you"
+        assert await call(path) == "you"
+        assert accounts.seen == {"register": 1, "authorize": 1, "refresh": 1}
+        assert json.loads(store.path.read_text())["entries"]
+        entry = await OperationRegistry.from_config(path, load_plugins(only=["mcp"])).source_login("g", None)
+        assert "revoked" in await entry.logout()
+        assert accounts.seen["revoke"] == 1
+        with pytest.raises(SourceError, match="operad login g"):
+            await call(path)
+
+
+async def test_two_accounts_at_one_server_have_their_own_tokens(home: Path) -> None:
+    async with guarded() as (url, _):
+        path = configured(home, url)
+        await logged_in(path, "work")
+        with pytest.raises(SourceError, match="operad login g"):
+            await call(path)
+        assert await call(configured(home, url, account="work")) == "you"
+        with pytest.raises(SourceError, match="operad login g --account home"):
+            await call(configured(home, url, account="home"))
+
+
+async def test_a_changed_client_is_another_client(home: Path) -> None:
+    async with guarded() as (url, accounts):
+        path = configured(home, url)
+        redirect = path.read_text().split('redirect_uri = "')[1].split('"')[0]
+        for name in ("first", "second"):
+            accounts.clients[name] = OAuthClientInformationFull(
+                client_id=name,
+                redirect_uris=[redirect],
+                token_endpoint_auth_method="none",  # type: ignore[list-item]
+            )
+        first = configured(home, url, client_id="first", redirect_uri=redirect)
+        await logged_in(first)
+        assert await call(first) == "you"
+        second = configured(home, url, client_id="second", redirect_uri=redirect)
+        with pytest.raises(SourceError, match="operad login g"):
+            await call(second)
+        await logged_in(second)
+        assert {token.client_id for token in accounts.tokens.values()} == {"first", "second"}
+        assert accounts.seen["register"] == 0
+
+
+class OwnStore:
+    """The store of an application, which keeps what the SDK gives it."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
+    store, visited = OwnStore(), list[str]()
+
+    async def redirect(url: str) -> None:
+        visited.append(url)
+
+    async def answer() -> list[str | None]:
+        from urllib.parse import parse_qs, urlsplit
+
+        import httpx2
+
+        async with httpx2.AsyncClient() as client:
+            location = (await client.get(visited[-1])).headers["location"]
+        query = parse_qs(urlsplit(location).query)
+        return [query[name][0] if name in query else None for name in ("code", "state", "iss")]
+
+    async def use(url: str) -> None:
+        auth = {"type": "oauth", "store": store, "redirect_handler": redirect, "callback_handler": answer}
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="g", url=url, auth=auth)
+            await registry.execute("g.who")
+
+    async with guarded() as (url, accounts):
+        await use(url)
+        accounts.expire()
+        await use(url)
+        assert accounts.seen == {"register": 1, "authorize": 1, "refresh": 1}
+
+
+async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None:
+    from operad import CallError
+
+    def refuse(url: str) -> None:
+        from urllib.parse import parse_qs, urlsplit
+
+        query = parse_qs(urlsplit(url).query)
+        browse(f"{query['redirect_uri'][0]}?error=access_denied&state={query['state'][0]}")
+
+    async with guarded() as (url, _):
+        path = configured(home, url)
+        with pytest.raises(CallError, match="the login was refused: access_denied"):
+            await logged_in(path, open_url=refuse)
+        plain = home / "plain.toml"
+        plain.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\n')
+        with pytest.raises(ConfigError, match="nobody logs in here"):
+            await logged_in(plain)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+async def test_a_real_browser_brings_the_login_back(home: Path, tmp_path: Path) -> None:
+    def chromium(url: str) -> None:
+        command = [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={tmp_path}/profile",
+        ]
+        subprocess.run([*command, "--dump-dom", url], capture_output=True, timeout=60, check=True)
+
+    async with guarded() as (url, accounts):
+        path = configured(home, url)
+        await logged_in(path, open_url=chromium)
+        assert await call(path) == "you"
+        assert accounts.seen["authorize"] == 1
