@@ -85,11 +85,11 @@ def first_call(path):
     Without the very first, which imports what all of them need, without the passes of Python's collector over the
     whole document, which fall on any operation, and without freeing another document that a cache still holds.
     """
-    from operad.schemas import schema as schemas
+    from operad.schemas import compiling
 
     times = []
     operations = load(path)
-    schemas._cache.clear()
+    compiling._cache.clear()
     gc.collect()
     gc.disable()
     for operation in operations:

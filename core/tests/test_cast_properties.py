@@ -159,4 +159,4 @@ def test_the_normalizer_is_the_cast_and_the_check(schema: dict[str, Any], value:
 def test_closures_and_generated_code_agree_with_the_interpreter(schema: dict[str, Any], value: Any) -> None:
     compiled = from_schema(schema)
     inner = compiled._compile()
-    assert compiled.is_valid(value) == (not inner._checks.found(value, inner._root))
+    assert compiled.is_valid(value) == (not inner.checks.found(value, inner.root, 1))

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from operad.plugins.manager import Plugins
     from operad.plugins.record import PluginRecord
     from operad.registry.registry import OperationRegistry
-    from operad.schemas.schema import Schema, SchemaError, from_schema
+    from operad.schemas.records import SchemaError
+    from operad.schemas.schema import Schema, from_schema
     from operad.subscriptions import Subscription, subscribe
 
 __all__ = [
@@ -131,7 +132,7 @@ _HOMES = {
     "load_plugins": "operad.plugins.discovery",
     "OperationRegistry": "operad.registry.registry",
     "Schema": "operad.schemas.schema",
-    "SchemaError": "operad.schemas.schema",
+    "SchemaError": "operad.schemas.records",
     "from_schema": "operad.schemas.schema",
     "Subscription": "operad.subscriptions",
     "subscribe": "operad.subscriptions",

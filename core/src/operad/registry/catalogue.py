@@ -34,7 +34,6 @@ class Catalogue:
         self._added = added
         self._removed = removed
         self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
-        self._watchers: set[Watcher] = set()
         self._sorted: tuple[OperationSpec, ...] | None = None
         self._index: SearchIndex | None = None
         self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
@@ -122,18 +121,6 @@ class Catalogue:
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Call it no longer; idempotent."""
         self._listeners = [held for held in self._listeners if held() not in (None, listener)]
-
-    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call any callable after each change, until what is returned is called; that is idempotent."""
-        watcher = Watcher(callback)
-        self._watchers.add(watcher)  # listeners are held weakly
-        self.listen(watcher.changed)
-
-        def stop() -> None:
-            self._watchers.discard(watcher)
-            self.unlisten(watcher.changed)
-
-        return stop
 
     def _tell(self) -> None:
         for held in self._listeners:

@@ -18,7 +18,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
-from operad.schemas.schema import SchemaError
+from operad.schemas.records import SchemaError
 
 logger = logging.getLogger("operad")
 

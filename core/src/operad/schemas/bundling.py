@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from operad.schemas.compiled import closure_of
-from operad.schemas.keywords import SIBLINGS
-from operad.schemas.nodes import components, ref_name, refs_of
-from operad.schemas.reader import Closure, Store
-from operad.schemas.references import dialect_of
+from operad.schemas.compiling import closure_of, dialect, new_store
+from operad.schemas.nodes import Closure, Definition, Node, Store, components, refs_of
+from operad.schemas.records import Origin
+from operad.schemas.references import Location
+from operad.schemas.vocabulary import SIBLINGS, WORDS
 
 _DEFS = "#/$defs/"
 
 
-def bundle(raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
+def bundle(origin: Origin) -> dict[str, Any] | bool:
     """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
-    used = dialect_of(raw) or dialect_of(document) or dialect or "2020-12"
-    store = Store(raw if document is None else document, used, annotations=True)
-    closure = closure_of(store, raw, pointer, detached=document is not None and not pointer)
-    names: dict[str, str] = {}
+    closure = closure_of(new_store(origin, annotations=True), origin)
     taken: dict[str, int] = {}
-    for name in closure.names:
-        names[name] = _free(_export_name(closure.store.location(name)), taken)
-    bodies = {name: _renamed(closure.bodies[name], names, _DEFS) for name in closure.names}
+    names = {one: _free(_export_name(one.target.location), taken) for one in closure.definitions}
+    bodies = {one: _renamed(one.body, lambda ref: _DEFS + _token(names[ref])) for one in closure.definitions}
     root: dict[str, Any] | bool = bodies.pop(closure.root)
     if isinstance(root, bool):
         return root
-    if any(closure.root in refs_of(closure.bodies[name]) for name in closure.names):
+    if _is_recursive(closure):
         bodies[closure.root] = root
         root = {"$ref": _DEFS + _token(names[closure.root])}
     if bodies:
-        root = {**root, "$defs": {names[name]: body for name, body in bodies.items()}}
+        root = {**root, "$defs": {names[one]: body for one, body in bodies.items()}}
     return root
+
+
+def _is_recursive(closure: Closure) -> bool:
+    return any(closure.root in refs_of(one.body) for one in closure.definitions)
 
 
 class SharedDefinitions:
@@ -55,50 +56,52 @@ class SharedDefinitions:
         self._by_digest: dict[bytes, str] = {}
         self._taken: dict[str, int] = {}
 
-    def add(self, raw: Any, document: Any, pointer: str, dialect: str | None) -> dict[str, Any] | bool:
+    def add(self, origin: Origin) -> dict[str, Any] | bool:
         """As `bundle`, with references to `definitions` instead of ``$defs`` of its own."""
-        used = dialect_of(raw) or dialect_of(document) or dialect or "2020-12"
-        if document is None:
-            names = _Names(Store(raw, used, annotations=True))
+        if origin.document is None:
+            names = _Names(new_store(origin, annotations=True))
         else:
-            key = id(document), used  # the store holds the document, so that its id stays its own
-            names = self._stores.get(key) or _Names(Store(document, used, annotations=True))
+            key = (
+                id(origin.document),
+                dialect(origin),
+            )  # the store holds the document, so that its id stays its own
+            names = self._stores.get(key) or _Names(new_store(origin, annotations=True))
             self._stores[key] = names
-        closure = closure_of(names.store, raw, pointer, detached=document is not None and not pointer)
+        closure = closure_of(names.store, origin)
         if closure.store is not names.store:  # what cannot be read is a schema that says nothing
             return True
-        is_recursive = any(closure.root in refs_of(closure.bodies[name]) for name in closure.names)
+        is_recursive = _is_recursive(closure)
         self._define(names, closure, None if is_recursive else closure.root)
         if is_recursive:
-            return {"$ref": self._prefix + _token(names.known[closure.root])}
-        root: dict[str, Any] | bool = _renamed(closure.bodies[closure.root], names.known, self._prefix)
+            return {"$ref": self._link(names, closure.root)}
+        root: dict[str, Any] | bool = _renamed(closure.root.body, lambda ref: self._link(names, ref))
         return root
 
-    def _define(self, names: _Names, closure: Closure, root: str | None) -> None:
+    def _link(self, names: _Names, definition: Definition) -> str:
+        return self._prefix + _token(names.known[definition])
+
+    def _define(self, names: _Names, closure: Closure, root: Definition | None) -> None:
         """Give all that a schema reaches a name, and a definition; not the schema itself, which stands alone."""
-        fresh = [name for name in closure.names if name not in names.known and name != root]
+        fresh = [one for one in closure.definitions if one not in names.known and one is not root]
         added = []
         # What a definition refers to comes before it, so that its digest can be made of theirs.
-        for group in components({name: refs_of(closure.bodies[name]) for name in fresh}):
-            bases = {name: _export_name(names.store.location(name)) for name in group}
+        for group in components({one: refs_of(one.body) for one in fresh}):
+            bases = {one: _export_name(one.target.location) for one in group}
             inner = {**names.digests, **bases}
-            texts = [
-                _text(_renamed(closure.bodies[name], inner, "")) for name in sorted(group, key=bases.__getitem__)
-            ]
-            for name in group:
-                own = _text(_renamed(closure.bodies[name], inner, ""))
-                digest = hashlib.sha256(
-                    "\0".join([bases[name], own, *texts]).encode("utf-8", "surrogatepass")
-                ).digest()
-                names.digests[name] = digest.hex()
+            texts = {one: json.dumps(_renamed(one.body, inner.__getitem__), sort_keys=True) for one in group}
+            ordered = [texts[one] for one in sorted(group, key=bases.__getitem__)]
+            for one in group:
+                whole = "\0".join([bases[one], texts[one], *ordered])
+                digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).digest()
+                names.digests[one] = digest.hex()
                 known = self._by_digest.get(digest)
                 if known is None:
-                    known = self._by_digest[digest] = _free(bases[name], self._taken)
+                    known = self._by_digest[digest] = _free(bases[one], self._taken)
                     self.definitions[known] = True  # the name is taken; what it means follows
-                    added.append(name)
-                names.known[name] = known
-        for name in added:
-            self.definitions[names.known[name]] = _renamed(closure.bodies[name], names.known, self._prefix)
+                    added.append(one)
+                names.known[one] = known
+        for one in added:
+            self.definitions[names.known[one]] = _renamed(one.body, lambda ref: self._link(names, ref))
 
 
 class _Names:
@@ -106,15 +109,11 @@ class _Names:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.known: dict[str, str] = {}
-        self.digests: dict[str, str] = {}
+        self.known: dict[Definition, str] = {}
+        self.digests: dict[Definition, str] = {}
 
 
-def _text(body: Any) -> str:
-    return json.dumps(body, sort_keys=True)
-
-
-def _export_name(location: tuple[Any, ...]) -> str:
+def _export_name(location: Location) -> str:
     words = [token for token in location if isinstance(token, str)]
     # A lone surrogate is legal in JSON text, and nothing else can write it.
     return words[-1].encode("utf-8", "replace").decode() if words else "root"
@@ -134,26 +133,31 @@ def _token(name: str) -> str:
     return quote(name.replace("~", "~0").replace("/", "~1"), safe="~$&+,;=@!*'()")
 
 
-def _renamed(node: Any, names: Mapping[str, str], prefix: str, values: bool = False) -> Any:
-    """A copy of a normal form with the names of `names`; inside `const` and the like nothing is a reference."""
-    if isinstance(node, list):
-        return [_renamed(item, names, prefix, values) for item in node]
-    if not isinstance(node, dict):
+def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
+    """A copy of a schema as a document, in which a reference is what `link` says."""
+    if not isinstance(node, Node):
         return node
     out: dict[str, Any] = {}
     for key, value in node.items():
-        if key == "$ref" and isinstance(value, str) and not values:
-            out[key] = prefix + _token(names[ref_name(node)])
-        elif key == "$siblings" and not values:
-            out[SIBLINGS] = _renamed(value, names, prefix)
-        elif (
-            key in ("properties", "patternProperties", "dependentSchemas")
-            and not values
-            and isinstance(value, dict)
-        ):
-            out[key] = {name: _renamed(child, names, prefix) for name, child in value.items()}
+        word = WORDS.get(key)
+        if key == "$ref":
+            out[key] = link(node.ref) if node.ref is not None else value
+        elif key == "$siblings":
+            out[SIBLINGS] = _renamed(value, link)
+        elif key == "discriminator":
+            out[key] = _discriminator(node, value, link)
+        elif word is not None and word.holds == "map":
+            out[key] = {name: _renamed(child, link) for name, child in value.items()}
+        elif word is not None and word.holds == "list":
+            out[key] = [_renamed(child, link) for child in value]
+        elif word is not None and word.holds == "schema":
+            out[key] = _renamed(value, link)
         else:
-            out[key] = _renamed(
-                value, names, prefix, values or key in ("const", "enum", "default", "examples", "example")
-            )
+            out[key] = copy.deepcopy(value)
     return out
+
+
+def _discriminator(node: Node, given: dict[str, Any], link: Callable[[Definition], str]) -> dict[str, Any]:
+    branches = node[given["union"]]
+    mapping = {tag: link(ref) for tag, at in given["mapped"].items() if (ref := branches[at].ref) is not None}
+    return {"propertyName": given["propertyName"], **({"mapping": mapping} if mapping else {})}

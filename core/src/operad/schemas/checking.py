@@ -1,9 +1,11 @@
-"""Validation of a normal form: closures for the common keywords, generated code and an interpreter for the rest.
+"""Validation of the normal form. Three engines behind one table: each schema goes to the first that takes it.
 
-Closures are compiled per schema, when a value first reaches it, and shared by everything that refers to it.
-A schema with other keywords goes to fastjsonschema, in a draft-7 form that holds nothing but what it gets
-right, and what it gets wrong (`unevaluated*`, `minContains`) to `jsonschema`, which also builds every list
-of errors. All three read the normal form, in which nothing can be fetched and every pattern is bounded.
+1. Closures, compiled where a value first reaches a schema and shared by everything that refers to it: the
+   common keywords.
+2. fastjsonschema, in a draft-7 form that holds nothing but what it gets right (`generated`).
+3. jsonschema (`interpreting`), which also finds every list of errors.
+
+All three read the normal form, in which nothing can be fetched and every pattern is bounded.
 """
 
 from __future__ import annotations
@@ -14,63 +16,63 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from operad.schemas.generated import Generator, UnsupportedError
-from operad.schemas.interpreting import MAX_ERRORS, errors_of
-from operad.schemas.nodes import Body, children_of, decides, in_place, ref_name
-from operad.schemas.patterns import Pattern
+from operad.schemas.interpreting import errors_of
+from operad.schemas.nodes import Body, Definition, Node, Store
+from operad.schemas.tags import decides
 from operad.schemas.values import ARRAY, CLASSES, CONTAINER, equal, is_multiple, is_type
 
 Check = Callable[[Any], bool]
-
 
 _TYPED = {"type", "default"}
 _VALUES = {"enum", "const"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _STRINGS = {"minLength", "maxLength", "pattern"}
-_ARRAYS = {"items", "prefixItems", "minItems", "maxItems"}
-_OBJECTS = {"properties", "required", "additionalProperties", "patternProperties"}
+_ARRAYS = {"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"}
+_OBJECTS = {"properties", "required", "additionalProperties", "patternProperties", "unevaluatedProperties"}
 _UNIONS = {"$ref", "allOf", "anyOf", "oneOf", "not"}
-_PRIVATE = {"$siblings", "discriminator"}
-_CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS | _PRIVATE
+_CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS | {"$siblings", "discriminator"}
 
 
 class Checks:
-    """The checks of a document's schemas, each made when first needed."""
+    """The checks of a document's schemas, each made when first needed and kept by its node."""
 
-    def __init__(self, bodies: Mapping[str, Body], heavy: set[str], patterns: Mapping[str, Pattern]) -> None:
-        self.bodies = bodies
-        self.heavy = heavy
-        self.patterns = patterns
-        self._generator = Generator(bodies, heavy, patterns)
-        self._known: dict[int, tuple[Body, Check]] = {}
-        self._reasons: dict[int, str] = {}
+    def __init__(self, store: Store) -> None:
+        self.bodies = store.bodies
+        self.patterns = store.patterns
+        self.limits = store.limits
+        self._generator = Generator(store.patterns, store.limits)
         self._local = threading.local()
+        self._engines: tuple[tuple[str, Callable[[Node], Check]], ...] = (
+            ("closures", self._closures),
+            ("generated", self._generated),
+            ("interpreted", self._interpreted),
+        )
 
     def of(self, body: Body) -> Check:
         """The check of a schema; it answers for any value, and raises `RecursionError` on one that is too deep."""
-        known = self._known.get(id(body))
-        if known is None:
-            # The body is kept with its check, so that its id stays its own.
-            known = self._known[id(body)] = (body, self._make(body))
-        return known[1]
-
-    def _make(self, body: Body) -> Check:
         if isinstance(body, bool):
-            return lambda _value: body
-        if _is_closed(body):
-            return self._closures(body)
-        try:
-            return self._generated(body)
-        except UnsupportedError as error:
-            return self._interpreted(body, str(error))
+            return _everything if body else _nothing
+        return body.check or self._make(body)
 
-    def _interpreted(self, body: Body, why: str) -> Check:
-        def interpret(value: Any) -> bool:
-            return self.interpret(value, body)
+    def _make(self, body: Node) -> Check:
+        why = ""
+        for name, engine in self._engines:
+            try:
+                check = engine(body)
+            except UnsupportedError as error:
+                why = str(error)
+            else:
+                body.why = name if name != "interpreted" else f"{name}: {why}"
+                body.check = check
+                break
+        return check
 
-        self._reasons[id(body)] = f"interpreted: {why}"
-        return interpret
+    def _interpreted(self, body: Node) -> Check:
+        return lambda value: self.interpret(value, body)
 
-    def _closures(self, body: dict[str, Any]) -> Check:
+    def _closures(self, body: Node) -> Check:
+        if not _is_closed(body):
+            raise UnsupportedError("keywords of other engines")
         types = _types(body)
         checks: list[Check] = []
         if not body.keys().isdisjoint(_VALUES):
@@ -93,31 +95,25 @@ class Checks:
         """The check of a schema, made when first called."""
         if isinstance(body, bool) or body.keys() <= _TYPED | _VALUES:
             return self.of(body)
-        made: list[Check] = []
+        return lambda value: (body.check or self._make(body))(value)
 
-        def check(value: Any) -> bool:
-            if not made:
-                made.append(self.of(body))
-            return made[0](value)
-
-        return check
-
-    def _ref(self, name: str) -> Check:
-        body = self.bodies[name]
-        check = self.lazy(body)
+    def _ref(self, definition: Definition) -> Check:
+        check = self.lazy(definition.body)
+        if not definition.is_heavy:
+            return check
 
         def remember(value: Any) -> bool:
             memo = getattr(self._local, "memo", None)
             if memo is None or not isinstance(value, CONTAINER):
                 return check(value)
-            key = name, id(value)
+            key = definition, id(value)
             found: tuple[Any, bool] | None = memo.get(key)
             if found is None:
                 # With the value, so that its id stays its own for as long as it is remembered.
                 found = memo[key] = (value, check(value))
             return found[1]
 
-        return remember if name in self.heavy else check
+        return remember
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
@@ -137,9 +133,9 @@ class Checks:
 
         return run
 
-    def _unions(self, body: dict[str, Any]) -> Iterator[Check]:
-        if "$ref" in body:
-            yield self._ref(ref_name(body))
+    def _unions(self, body: Node) -> Iterator[Check]:
+        if body.ref is not None:
+            yield self._ref(body.ref)
         for node in body.get("allOf", ()):
             yield self.lazy(node)
         if "anyOf" in body:
@@ -152,12 +148,12 @@ class Checks:
             excluded = self.lazy(body["not"])
             yield lambda value: not excluded(value)
 
-    def _object(self, body: dict[str, Any]) -> Check:
+    def _object(self, body: Node) -> Check:
         properties = body.get("properties", {})
         needed = set(body.get("required", ()))
         rows = [(name, _exact(node), self.lazy(node), name in needed) for name, node in properties.items()]
         undeclared = tuple(needed - properties.keys())
-        others = self._others(body, properties)
+        others = self._others(body)
 
         def check_object(value: Any) -> bool:
             for name, exact, check, required in rows:
@@ -174,18 +170,20 @@ class Checks:
 
         return check_object
 
-    def _others(self, body: dict[str, Any], properties: Mapping[str, Body]) -> Check | None:
-        """The check of what `properties` does not name."""
-        rest = body.get("additionalProperties", True)
+    def _others(self, body: Node) -> Check | None:
+        """The check of what `properties` does not name; of `unevaluatedProperties` where that is simple."""
+        rest = body.get("additionalProperties", body.get("unevaluatedProperties", True))
+        rest = True if isinstance(rest, Node) and not rest else rest
+        hides = "additionalProperties" in body or "unevaluatedProperties" not in body
+        seen = [body] if hides else _seen(body)
+        names = {name for one in seen for name in one.get("properties", ())}
         patterns = [
-            (self.patterns[source].matches, self.lazy(node))
-            for source, node in body.get("patternProperties", {}).items()
+            (self.patterns[source].matches, self.lazy(node) if one is body else _everything)
+            for one in seen
+            for source, node in one.get("patternProperties", {}).items()
         ]
-        if not patterns:
-            if rest is True or rest == {}:
-                return None
-            if rest is False:
-                return lambda value: value.keys() <= properties.keys()
+        if not patterns and isinstance(rest, bool):
+            return None if rest else lambda value: value.keys() <= names
         further = self.lazy(rest)
 
         def check_others(value: Any) -> bool:
@@ -196,24 +194,26 @@ class Checks:
                         matched = True
                         if not check(item):
                             return False
-                if not matched and name not in properties and not further(item):
+                if not matched and name not in names and not further(item):
                     return False
             return True
 
         return check_others
 
-    def _array(self, body: dict[str, Any]) -> Check:
+    def _array(self, body: Node) -> Check:
         prefix = [self.lazy(node) for node in body.get("prefixItems", ())]
-        item = body.get("items", True)
+        item = body.get("items", body.get("unevaluatedItems", True))
         exact, check = _exact(item), self.lazy(item)
         least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
         start = len(prefix)
+        if "items" not in body:
+            start = max(len(one.get("prefixItems", ())) for one in _seen(body))
         is_bounded = least > 0 or most != math.inf
 
         def check_array(value: Any) -> bool:
             if is_bounded and not least <= len(value) <= most:
                 return False
-            if start:
+            if prefix:
                 for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
                     if not one(part):
                         return False
@@ -225,27 +225,21 @@ class Checks:
 
         return check_array
 
-    def _generated(self, body: Body) -> Check:
-        from fastjsonschema import JsonSchemaValueException
-
+    def _generated(self, body: Node) -> Check:
         function = self._generator.check(body)
 
         def check(value: Any) -> bool:
             try:
-                function(value)
-            except JsonSchemaValueException:
-                return False
+                return function(value)
             except Exception:  # noqa: BLE001  # generated code leaks KeyError, OverflowError, RecursionError…
                 return self.interpret(value, body)
-            return True
 
-        self._reasons[id(body)] = "generated"
         return check
 
-    def interpret(self, value: Any, body: Body) -> bool:
+    def interpret(self, value: Any, body: Node) -> bool:
         """The interpreter's answer. Raises `RecursionError`; what is no JSON is not valid."""
         memo = getattr(self._local, "memo", None)
-        key = "interpreted", id(body), id(value)
+        key = body, id(value)
         if memo is not None and key in memo:
             return bool(memo[key][1])
         try:
@@ -258,48 +252,68 @@ class Checks:
             memo[key] = value, valid
         return valid
 
-    def found(self, value: Any, body: Body, most: int = MAX_ERRORS) -> list[Any]:
+    def found(self, value: Any, body: Body, most: int) -> list[Any]:
         """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
-        memo = getattr(self._local, "memo", None)
-        return errors_of(self, body, value, {} if memo is None and self.heavy else memo, most)
+        return errors_of(self, body, value, getattr(self._local, "memo", None), most)
 
     def engine(self, bodies: list[Body]) -> str:
         """How the given schemas are checked: the slowest of what each of their parts says."""
-        engines = {self._engine(node) for body in bodies for node in _walk(body)}
-        if why := sorted(engine.partition(": ")[2] for engine in engines if engine.startswith("interpreted")):
+        engines = set()
+        stack = list(bodies)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Node):
+                self.of(node)
+                engines.add(node.why)
+                # What is in a schema that is no matter of closures is a matter of the same engine.
+                stack.extend([*node.here(), *node.parts()] if node.why == "closures" else ())
+        why = sorted(engine.partition(": ")[2] for engine in engines if engine.startswith("interpreted"))
+        if why:
             return f"interpreted: {', '.join(why)}"
         return "generated" if "generated" in engines else "closures"
 
-    def _engine(self, body: Body) -> str:
-        if isinstance(body, bool) or _is_closed(body):
-            return "closures"
-        self.of(body)
-        return self._reasons[id(body)]
+
+def _everything(_value: Any) -> bool:
+    return True
 
 
-def _walk(body: Body) -> Iterator[Body]:
-    """A schema and those in it, down to the first that is no matter of closures."""
-    stack: list[Body] = [body]
-    while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node, dict) and _is_closed(node):
-            stack.extend(child for child, _ in children_of(node))
-            stack.extend(in_place(node))
+def _nothing(_value: Any) -> bool:
+    return False
 
 
-def _is_closed(body: dict[str, Any]) -> bool:
-    return all(key in _CLOSED or (key.startswith("unevaluated") and body[key] is True) for key in body)
+def _is_closed(body: Node) -> bool:
+    if not body.keys() <= _CLOSED:
+        return False
+    # `unevaluated*` is simple where every schema that can see the value is a part of this one without condition.
+    return all(
+        body.get(key, True) is True
+        or other in body
+        or all(one.keys() <= (_CLOSED - _MARKS if one is body else _PLAIN) for one in _seen(body))
+        for key, other in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items"))
+    )
+
+
+_MARKS = {"anyOf", "oneOf"}
+_PLAIN = _CLOSED - _MARKS - {"additionalProperties", "items", "unevaluatedProperties", "unevaluatedItems"}
+
+
+def _seen(body: Node) -> list[Node]:
+    """A schema, what it refers to and its `allOf`, each with theirs: all that see a value beside it."""
+    out = [body]
+    for one in out:
+        parts = [*one.get("allOf", ()), *([one.ref.body] if one.ref is not None else ())]
+        out.extend(part for part in parts if isinstance(part, Node) and part not in out)
+    return out
 
 
 def _exact(body: Body) -> frozenset[type]:
     """The classes whose every instance is valid."""
-    if not isinstance(body, dict) or not body.keys() <= _TYPED:
+    if isinstance(body, bool) or not body.keys() <= _TYPED:
         return frozenset()
     return frozenset(cls for name in _types(body) or () for cls in CLASSES[name])
 
 
-def _check_values(body: dict[str, Any]) -> Check:
+def _check_values(body: Node) -> Check:
     lists = [[body["const"]]] if "const" in body else []
     if "enum" in body:
         lists.append(body["enum"])
@@ -341,7 +355,7 @@ def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
     return lambda value: value.__class__ in exact or check(value)
 
 
-def _check_string(body: dict[str, Any], patterns: Mapping[str, Pattern]) -> Check:
+def _check_string(body: Node, patterns: Mapping[str, Any]) -> Check:
     least, most = body.get("minLength", 0), body.get("maxLength", math.inf)
     if "pattern" not in body:
         return lambda value: least <= len(value) <= most
@@ -349,7 +363,7 @@ def _check_string(body: dict[str, Any], patterns: Mapping[str, Pattern]) -> Chec
     return lambda value: least <= len(value) <= most and matches(value)
 
 
-def _check_number(body: dict[str, Any]) -> Check:
+def _check_number(body: Node) -> Check:
     least, most = body.get("minimum", -math.inf), body.get("maximum", math.inf)
     above, below = body.get("exclusiveMinimum"), body.get("exclusiveMaximum")
     factor = body.get("multipleOf")
@@ -398,7 +412,7 @@ def _one(checks: list[Check]) -> Check:
     return check
 
 
-def _tagged(body: dict[str, Any], keyword: str, branches: list[Check], plain: Check) -> Check:
+def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Check:
     """The check of a union that a discriminator decides; `plain` where it does not."""
     given = body.get("discriminator")
     if given is None or not given["decides"] or given["union"] != keyword:
@@ -414,6 +428,6 @@ def _tagged(body: dict[str, Any], keyword: str, branches: list[Check], plain: Ch
     return check
 
 
-def _types(body: dict[str, Any]) -> list[str] | None:
+def _types(body: Node) -> list[str] | None:
     types = body.get("type")
     return [types] if isinstance(types, str) else types

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from operad.schemas.patterns import Pattern
-from operad.schemas.schema import Change, SchemaError
+from operad.schemas.records import Change, SchemaError
 from operad.schemas.values import equal, shown
 
 _NAME = re.compile(r"[^\W\d]\w*")

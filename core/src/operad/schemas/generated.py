@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from operad.schemas.nodes import Body, ref_name
+from operad.schemas.limits import Limits
+from operad.schemas.nodes import Body, Node
 from operad.schemas.patterns import Pattern
 
-MAX_GENERATED = 500
-"""The most schemas that code is generated for at once: beyond them that takes longer than it saves."""
-MAX_GENERATED_IN_ALL = 20_000
-"""`max_schemas_generated`: the most schemas of one document that code is generated for, all together."""
 _INLINE_DEPTH = 5
 
 
@@ -28,8 +25,8 @@ class _FastForm:
     """The draft-7 form of a schema and what it reaches. Schemas nested beyond `_INLINE_DEPTH` become
     definitions, because the generated code nests with them and Python refuses 20 nested blocks."""
 
-    def __init__(self, bodies: Mapping[str, Body], patterns: Mapping[str, Pattern]) -> None:
-        self.bodies = bodies
+    def __init__(self, patterns: Mapping[str, Pattern], limits: Limits) -> None:
+        self.limits = limits
         self.patterns = patterns
         self.definitions: dict[str, Any] = {}
         self.count = 0
@@ -44,8 +41,8 @@ class _FastForm:
 
     def schema(self, body: Body, depth: int) -> Any:
         self.count += 1
-        if self.count > MAX_GENERATED:
-            raise UnsupportedError(f"more than {MAX_GENERATED} schemas")
+        if self.count > self.limits.max_generated:
+            raise UnsupportedError(f"more than {self.limits.max_generated} schemas")
         if isinstance(body, bool):
             return body
         if depth > _INLINE_DEPTH:
@@ -55,9 +52,11 @@ class _FastForm:
         self.objects(body, out, depth + 1)
         self.arrays(body, out, depth + 1)
         self.unions(body, out, depth + 1)
-        if "$ref" in body:
-            name = ref_name(body)
-            ref = self.define(name, self.bodies[name])
+        if body.ref is not None:
+            if body.ref.is_heavy:
+                why = "a schema that recurses, which generated code would follow without remembering"
+                raise UnsupportedError(why)
+            ref = self.define(body.ref.name, body.ref.body)
             if not out:
                 return ref
             out["allOf"] = [ref, *out.get("allOf", [])]
@@ -69,7 +68,7 @@ class _FastForm:
             self.definitions[name] = self.schema(body, 0)
         return {"$ref": f"#/definitions/{name}"}
 
-    def values(self, body: dict[str, Any], out: dict[str, Any]) -> None:
+    def values(self, body: Node, out: dict[str, Any]) -> None:
         if "multipleOf" in body:
             raise UnsupportedError("multipleOf, which it computes in floating point")
         if "pattern" in body and not self.patterns[body["pattern"]].is_cheap:
@@ -83,7 +82,7 @@ class _FastForm:
                 raise UnsupportedError("an object in enum or const")
             out["enum"] = values
 
-    def objects(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
+    def objects(self, body: Node, out: dict[str, Any], depth: int) -> None:
         for key in ("properties", "patternProperties"):
             if key in body:
                 out[key] = {name: self.schema(node, depth) for name, node in body[key].items()}
@@ -102,7 +101,7 @@ class _FastForm:
                 out["required"] = body["required"]
         self.dependencies(body, out, depth)
 
-    def dependencies(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
+    def dependencies(self, body: Node, out: dict[str, Any], depth: int) -> None:
         needs = dict(body.get("dependentRequired", {}))
         for name, node in body.get("dependentSchemas", {}).items():
             schema = self.schema(node, depth)
@@ -110,16 +109,17 @@ class _FastForm:
         if needs:
             out["dependencies"] = needs
 
-    def rest(self, body: dict[str, Any], own: str, unevaluated: str) -> Body | None:
+    def rest(self, body: Node, own: str, unevaluated: str) -> Body | None:
         """The schema of what is not declared; `unevaluated*` where it can see no other schema's properties."""
-        if body.get(unevaluated, True) in (True, {}) or own in body:
+        says = body.get(unevaluated, True)
+        if own in body or says is True or (isinstance(says, Node) and not says):
             return body.get(own)
         if any(key in body for key in _ANNOTATES):
             raise UnsupportedError(unevaluated)
         found: Body = body[unevaluated]
         return found
 
-    def arrays(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
+    def arrays(self, body: Node, out: dict[str, Any], depth: int) -> None:
         if "contains" in body:
             least, most = body.get("minContains", 1), body.get("maxContains")
             if most is not None or least > 1:
@@ -136,7 +136,7 @@ class _FastForm:
         elif rest is not None:
             out["items"] = self.schema(rest, depth)
 
-    def unions(self, body: dict[str, Any], out: dict[str, Any], depth: int) -> None:
+    def unions(self, body: Node, out: dict[str, Any], depth: int) -> None:
         if body.get("discriminator", {}).get("decides"):
             raise UnsupportedError("a discriminator")
         for key in ("anyOf", "oneOf"):
@@ -157,30 +157,27 @@ def _holds_object(value: Any) -> bool:
 class Generator:
     """Generates the checks of a document's schemas, as long as that is bounded work."""
 
-    def __init__(self, bodies: Mapping[str, Body], heavy: set[str], patterns: Mapping[str, Pattern]) -> None:
-        self.bodies = bodies
+    def __init__(self, patterns: Mapping[str, Pattern], limits: Limits) -> None:
+        self.limits = limits
         self.patterns = patterns
-        self.heavy = heavy
         self.count = 0
 
-    def check(self, root: Body) -> Callable[[Any], Any]:
-        """The check of a schema, a function that raises; `UnsupportedError` when it is not for it."""
-        if self.count > MAX_GENERATED_IN_ALL:
-            raise UnsupportedError(f"beyond max_schemas_generated = {MAX_GENERATED_IN_ALL}")
-        form = _FastForm(self.bodies, self.patterns)
+    def check(self, root: Body) -> Callable[[Any], bool]:
+        """The check of a schema, which may raise anything; `UnsupportedError` when it is not for it."""
+        most = self.limits.max_schemas_generated
+        if self.count > most:
+            raise UnsupportedError(f"beyond max_schemas_generated = {most}")
+        form = _FastForm(self.patterns, self.limits)
         try:
             document = form.document(root)
         except RecursionError:
             raise UnsupportedError("a chain of references too long to follow") from None
         finally:
             self.count += form.count
-        if not self.heavy.isdisjoint(form.definitions):
-            why = "a schema that recurses, which generated code would follow without remembering"
-            raise UnsupportedError(why)
         return _compiled(document)
 
 
-def _compiled(document: dict[str, Any]) -> Callable[[Any], Any]:
+def _compiled(document: dict[str, Any]) -> Callable[[Any], bool]:
     import fastjsonschema
 
     try:
@@ -189,7 +186,16 @@ def _compiled(document: dict[str, Any]) -> Callable[[Any], Any]:
         )
     except Exception as error:  # noqa: BLE001  # what it raises is not documented: KeyError, SyntaxError, re.error…
         raise UnsupportedError(f"fastjsonschema: {type(error).__name__}: {error}") from None
-    return function
+    refusal = fastjsonschema.JsonSchemaValueException
+
+    def check(value: Any) -> bool:
+        try:
+            function(value)
+        except refusal:
+            return False
+        return True
+
+    return check
 
 
 class _NoHandlers(dict[str, Callable[[str], Any]]):

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
-from operad.schemas.limits import DEFAULT
-from operad.schemas.nodes import Body, decides
+from operad.schemas.limits import Limits
+from operad.schemas.nodes import Body
 from operad.schemas.patterns import Pattern
+from operad.schemas.tags import decides
 from operad.schemas.values import ARRAY, CLASSES, equal, is_multiple, is_type
-
-MAX_ERRORS = 20
-"""`max_schema_errors`: the errors that are collected for one value."""
 
 
 class Checking(Protocol):
     """What the interpreter takes from the checks of a document."""
 
-    bodies: Mapping[str, Body]
-    patterns: Mapping[str, Pattern]
+    bodies: dict[str, Body]
+    patterns: dict[str, Pattern]
+    limits: Limits
 
     def of(self, body: Body) -> Callable[[Any], bool]:
         """Whether a value is valid by a schema."""
@@ -41,9 +40,7 @@ class _EnoughError(Exception):
     """The search for errors has taken all of its steps."""
 
 
-def errors_of(
-    checks: Checking, body: Body, value: Any, memo: dict[Any, Any] | None, most: int = MAX_ERRORS
-) -> list[Any]:
+def errors_of(checks: Checking, body: Body, value: Any, memo: dict[Any, Any] | None, most: int) -> list[Any]:
     """What is wrong, as `jsonschema` errors; `memo` is what one call remembers, where schemas recurse.
 
     A search for more than one error leaves out what the compiled checks find valid, and ends after
@@ -54,7 +51,7 @@ def errors_of(
     schema = body if isinstance(body, bool) else {**body, "$defs": checks.bodies}
     validator = _interpreter()(schema, registry=referencing.Registry())
     before = _call.checks, _call.memo, _call.steps
-    _call.checks, _call.memo, _call.steps = checks, memo, math.inf if most == 1 else DEFAULT.max_error_steps
+    _call.checks, _call.memo, _call.steps = checks, memo, math.inf if most == 1 else checks.limits.max_error_steps
     found: list[Any] = []
     try:
         found.extend(islice(validator.iter_errors(value), most))
@@ -138,7 +135,10 @@ def _ref(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Any]:
     known = memo.get(key)
     if known is None:
         # No more than are ever shown: schemas that branch as they recurse double them with every level.
-        known = memo[key] = (instance, list(islice(validator.descend(instance, body), MAX_ERRORS)))
+        known = memo[key] = (
+            instance,
+            list(islice(validator.descend(instance, body), _call.checks.limits.max_schema_errors)),
+        )
     for error in known[1]:
         # A copy: whoever passes an error on adds to its path.
         yield ValidationError.create_from(error)

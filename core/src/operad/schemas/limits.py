@@ -37,8 +37,6 @@ class Limits:
     """The steps of backtracking, at worst, that the patterns of one call may take; beyond them strings match."""
     max_data_depth: int = 200
     """The levels of a value that are checked and cast."""
-    max_number_length: int = 330
-    """The characters of a string that is read as a number."""
     max_fill: int = 10_000
     """The parts of a value that one default or zero value may have; a larger one is not filled in."""
     max_filled: int = 10_000

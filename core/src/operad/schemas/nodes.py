@@ -1,117 +1,326 @@
-"""Reading the normal form of a JSON Schema, as `operad.schemas.reader` makes it."""
+"""The normal form of schemas: what validation and cast read, and nothing else.
+
+It is JSON Schema 2020-12 made of a schema and what that reaches: annotations, `format` and unknown keywords
+are gone, older spellings are translated, references lead to objects, and every hostile or broken part is
+unknown, with a warning. Two private keywords serve the cast and the union: `$siblings` (what stands beside a
+`$ref` that hides it, drafts 4 to 7) and `discriminator` (see `operad.schemas.tags`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-Body = dict[str, Any] | bool
+from operad.schemas.limits import Limits
+from operad.schemas.patterns import Pattern
+from operad.schemas.references import Location, References, Target
+from operad.schemas.tags import settle_tags
+from operad.schemas.vocabulary import WORDS
 
-IN_PLACE_ONE = ("not", "if", "then", "else", "$siblings")
-IN_PLACE_LIST = ("allOf", "anyOf", "oneOf")
-
-
-def in_place(body: Body) -> Iterator[Body]:
-    """The subschemas of a normal form that apply to the same value as it does."""
-    if isinstance(body, dict):
-        for key in IN_PLACE_ONE:
-            if key in body:
-                yield body[key]
-        for key in IN_PLACE_LIST:
-            yield from body.get(key, ())
-        yield from body.get("dependentSchemas", {}).values()
+_MISSING: Any = object()
 
 
-def in_place_refs(body: Body) -> list[str]:
-    """The names that a normal form refers to in place; one that it refers to twice is in it twice."""
-    found = []
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict) and "$ref" in node:
-            found.append(ref_name(node))
-        stack.extend(in_place(node))
-    return found
+class SchemaLimitError(ValueError):
+    """A schema is beyond a named limit, and unknown for that."""
 
 
-def ref_name(body: Mapping[str, Any]) -> str:
-    """The name behind a `$ref` of the normal form."""
-    return str(body["$ref"])[8:]
+class Node(dict[str, Any]):
+    """A schema of the normal form: its keywords, and what was made of it. Known by identity.
+
+    `$ref` is there as text, `#/$defs/d7`, for the engines that read documents; `ref` is the definition itself.
+    """
+
+    __slots__ = ("_lesser", "check", "ref", "why")
+
+    def __init__(self, keywords: Mapping[str, Any] | None = None, ref: Definition | None = None) -> None:
+        super().__init__(keywords or {})
+        self.ref = ref
+        self.check: Callable[[Any], bool] | None = None
+        """Whether a value is valid; made when first needed."""
+        self.why = ""
+        """Which engine checks, where it is no closure, and why."""
+        self._lesser: dict[tuple[str, ...], Node] = {}
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def less(self, *keys: str) -> Node:
+        """The schema without some keywords: the same object every time, because nodes are known by identity."""
+        if self.keys().isdisjoint(keys):
+            return self
+        made = self._lesser.get(keys)
+        if made is None:
+            made = Node({key: value for key, value in self.items() if key not in keys})
+            made.ref = None if "$ref" in keys else self.ref
+            made = self._lesser.setdefault(keys, made)
+        return made
+
+    def here(self) -> Iterator[Body]:
+        """The subschemas that apply to the same value, but for the reference."""
+        return self._below("itself")
+
+    def parts(self) -> Iterator[Body]:
+        """The subschemas that apply to parts of the value."""
+        return self._below("parts")
+
+    def _below(self, what: str) -> Iterator[Body]:
+        for key, value in self.items():
+            if key == "$siblings":
+                if what == "itself":
+                    yield value
+            elif (word := WORDS.get(key)) is not None and word.applies == what:
+                if word.holds == "map":
+                    yield from value.values()
+                elif word.holds == "list":
+                    yield from value
+                else:
+                    yield value
 
 
-def refs_of(body: Body) -> list[str]:
-    """The names that a normal form refers to, wherever."""
+Body = Node | bool
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """One schema of the normal form that has a name, with what was found out about it."""
+
+    name: str
+    target: Target
+    body: Body = True
+    nodes: int = 0
+    size: int = 0
+    refs: tuple[Definition, ...] = ()
+    weight: int = 0
+    """How many schemas one value can meet from here on; 0 before it is settled."""
+    is_heavy: bool = False
+    """Whether that is so many that what was found out about a part of a value is remembered within a call."""
+    is_recursive: bool = False
+    warnings: list[str] = field(default_factory=list)
+    tagged: list[Node] = field(default_factory=list)
+    """The unions with a `discriminator`."""
+
+    def warn(self, location: Location, text: str) -> None:
+        """Note what is ignored or unknown, and where."""
+        if len(self.warnings) < 20:
+            self.warnings.append(f"{where(location)}: {text}")
+
+
+def where(location: Location) -> str:
+    """A location for people: `#/components/schemas/Pet`."""
+    tokens = [token.replace("~", "~0").replace("/", "~1") for token in location if isinstance(token, str)]
+    return "#" + "".join("/" + token for token in tokens)
+
+
+@dataclass(slots=True)
+class Closure:
+    """A schema with all that it reaches."""
+
+    root: Definition
+    definitions: tuple[Definition, ...]
+    """The root first, then the rest by distance."""
+    store: Store
+    """Kept, so that the document's other schemas find it for as long as this one is used."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether any of it is; see `Definition`."""
+        return any(definition.is_heavy for definition in self.definitions)
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether any of it refers to itself."""
+        return any(definition.is_recursive for definition in self.definitions)
+
+
+class Store:
+    """The normal form of a document's schemas, made when first reached and shared by all that reach it.
+
+    `read` reads one definition (`operad.schemas.reader`), raising `SchemaLimitError` beyond a number of nodes.
+    """
+
+    def __init__(self, references: References, read: Callable[[Store, Definition, int], None], dialect: str, *,
+                 limits: Limits, annotations: bool = False) -> None:  # fmt: skip
+        self.references = references
+        self.dialect = dialect
+        self.limits = limits
+        self.annotations = annotations
+        self.patterns: dict[str, Pattern] = {}
+        self.lock = threading.RLock()
+        self.warned: set[str] = set()
+        self.made: dict[Any, Any] = {}
+        """What was made of the schemas: checks, casts and compiled forms."""
+        self._read = read
+        self._definitions: dict[Any, Definition] = {}
+        self.bodies: dict[str, Body] = {}
+        """The definitions that are read, by name, for the engines that read documents."""
+
+    def closure(self, location: Location, schema: Any = _MISSING) -> Closure:
+        """The schema at a location, or `schema` as if it stood in the document's root.
+
+        Raises `LookupError` for no such location, `SchemaLimitError` beyond a limit.
+        """
+        with self.lock:
+            try:
+                return self._closure(self.define(self._root(location, schema)))
+            except TrackDynamicError:
+                # The first dynamic reference: what a schema is now depends on how it was reached.
+                self.references.tracks_dynamic = True
+                self._definitions.clear()
+                self.bodies.clear()
+                return self._closure(self.define(self._root(location, schema)))
+
+    def _root(self, location: Location, schema: Any) -> Target:
+        if schema is _MISSING:
+            return self.references.locate(location)
+        base = self.references.locate(())
+        scope = self.references.enter(base.node, (), base.scope)
+        # A number cannot be a token of a pointer, so no location of the document is hidden by it. It stays the
+        # schema's own: its definition holds it.
+        return Target((id(schema),), schema, scope)
+
+    def define(self, target: Target) -> Definition:
+        """The definition of what a reference leads to, read or not."""
+        key = target.location, target.scope.dynamic
+        found = self._definitions.get(key)
+        if found is None:
+            found = self._definitions[key] = Definition(f"d{len(self._definitions)}", target)
+        return found
+
+    def _closure(self, root: Definition) -> Closure:
+        seen = {root: None}
+        queue = deque([root])
+        nodes = size = 0
+        while queue:
+            definition = queue.popleft()
+            if definition.name not in self.bodies:
+                self._read(self, definition, self.limits.max_schema_nodes - nodes)
+                self.bodies[definition.name] = definition.body
+            nodes += definition.nodes
+            size += definition.size
+            self._hold(nodes, size)
+            for ref in definition.refs:
+                if ref not in seen:
+                    seen[ref] = None
+                    queue.append(ref)
+        # What is new reaches all that it refers to, so what was settled before cannot change.
+        self._settle([definition for definition in seen if not definition.weight])
+        warnings = [text for definition in seen for text in definition.warnings]
+        return Closure(root, tuple(seen), self, tuple(warnings))
+
+    def _hold(self, nodes: int, size: int) -> None:
+        if nodes > self.limits.max_schema_nodes:
+            raise SchemaLimitError(f"beyond max_schema_nodes = {self.limits.max_schema_nodes}")
+        if size > self.limits.max_schema_bytes:
+            raise SchemaLimitError(f"beyond max_schema_bytes = {self.limits.max_schema_bytes} ({size} so far)")
+
+    def _settle(self, fresh: list[Definition]) -> None:
+        """Cut what would not end, and note what recurses and what is heavy."""
+        for group in components({one: in_place_refs(one.body) for one in fresh}):
+            for one in group:
+                if len(group) > 1 or one in in_place_refs(one.body):
+                    one.body = without(one.body, group)
+                    one.warn(one.target.location, "it refers to itself in place: that reference is unknown")
+        weights: dict[Definition, int] = {}
+        most = self.limits.max_schema_in_place
+        edges = {one: in_place_refs(one.body) for one in fresh}
+        for group in components(edges):
+            for one in group:
+                weights[one] = 1 + sum(weights.get(ref, 1) for ref in edges[one])
+                if weights[one] > most:
+                    one.body, weights[one] = True, 1
+                    one.warn(one.target.location, f"beyond max_schema_in_place = {most}: it is unknown")
+        edges = {one: refs_of(one.body) for one in fresh}
+        bound = 10_000
+        for group in components(edges):
+            is_recursive = len(group) > 1 or any(one in edges[one] for one in group)
+            for one in group:
+                one.is_recursive = is_recursive
+                below = bound if is_recursive else sum(ref.weight for ref in edges[one])
+                one.weight = min(1 + below, bound + 1)
+                one.is_heavy = one.weight > bound
+        for one in fresh:
+            self.bodies[one.name] = one.body
+            for node in one.tagged:
+                settle_tags(node, decides=self.dialect.startswith("openapi"))
+
+
+class TrackDynamicError(Exception):
+    """A dynamic reference was met, and the store does not track the dynamic scope yet."""
+
+
+def in_place_refs(body: Body) -> list[Definition]:
+    """What a schema refers to in place; what it refers to twice is there twice."""
+    return _refs(body, parts=False)
+
+
+def refs_of(body: Body) -> list[Definition]:
+    """What a schema refers to, wherever."""
+    return _refs(body, parts=True)
+
+
+def _refs(body: Body, *, parts: bool) -> list[Definition]:
     found = []
     stack: list[Any] = [body]
     while stack:
         node = stack.pop()
-        if isinstance(node, dict):
-            if isinstance(node.get("$ref"), str):
-                found.append(ref_name(node))
-            stack.extend(child for child, _ in children_of(node))
-            stack.extend(in_place(node))
-            if "propertyNames" in node:
-                stack.append(node["propertyNames"])
+        if isinstance(node, Node):
+            if node.ref is not None:
+                found.append(node.ref)
+            stack.extend(node.here())
+            if parts:
+                stack.extend(node.parts())
     return found
 
 
-def children_of(body: Mapping[str, Any]) -> Iterator[tuple[Body, str]]:
-    """The subschemas of parts of a value, each with the part: a property's name, `{}` or `[]`."""
-    for name, node in body.get("properties", {}).items():
-        yield node, "." + name
-    for node in body.get("patternProperties", {}).values():
-        yield node, "{}"
-    for key in ("additionalProperties", "unevaluatedProperties"):
-        if key in body:
-            yield body[key], "{}"
-    for node in body.get("prefixItems", ()):
-        yield node, "[]"
-    for key in ("items", "contains", "unevaluatedItems"):
-        if key in body:
-            yield body[key], "[]"
-
-
-def without(body: Body, names: frozenset[str]) -> Body:
-    """A normal form whose in-place references to `names` are unknown."""
-    if not isinstance(body, dict):
+def without(body: Body, group: frozenset[Definition]) -> Body:
+    """A schema whose in-place references to a group are unknown."""
+    if isinstance(body, bool):
         return body
-    if "$ref" in body and ref_name(body) in names:
+    if body.ref in group:
         return True
-    out = dict(body)
-    for key in IN_PLACE_ONE:
-        if key in out:
-            out[key] = without(out[key], names)
-    for key in IN_PLACE_LIST:
-        if key in out:
-            out[key] = [without(node, names) for node in out[key]]
-    if "dependentSchemas" in out:
-        out["dependentSchemas"] = {key: without(node, names) for key, node in out["dependentSchemas"].items()}
+    out = Node(body, body.ref)
+    for key, value in body.items():
+        if key == "$siblings" or (key in WORDS and WORDS[key].applies == "itself"):
+            if isinstance(value, list):
+                out[key] = [without(node, group) for node in value]
+            elif key == "dependentSchemas":
+                out[key] = {name: without(node, group) for name, node in value.items()}
+            else:
+                out[key] = without(value, group)
     return out
 
 
-def components(edges: Mapping[str, list[str]]) -> Iterator[frozenset[str]]:
+def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
     """The strongly connected groups of a graph, what is referred to first (Tarjan, without recursion)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
+    order: dict[Any, int] = {}
+    low: dict[Any, int] = {}
+    stack: list[Any] = []
+    on_stack: set[Any] = set()
+    work: list[tuple[Any, Iterator[Any]]] = []
+
+    def enter(name: Any) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        on_stack.add(name)
+        work.append((name, iter(edges[name])))
+
     for start in edges:
-        if start in order:
-            continue
-        work = [(start, iter(edges[start]))]
-        order[start] = low[start] = len(order)
-        stack.append(start)
-        on_stack.add(start)
+        if start not in order:
+            enter(start)
         while work:
             name, rest = work[-1]
             for ref in rest:
-                if ref not in edges:
-                    continue
-                if ref not in order:
-                    order[ref] = low[ref] = len(order)
-                    stack.append(ref)
-                    on_stack.add(ref)
-                    work.append((ref, iter(edges[ref])))
+                if ref in edges and ref not in order:
+                    enter(ref)
                     break
                 if ref in on_stack:
                     low[name] = min(low[name], order[ref])
@@ -125,68 +334,3 @@ def components(edges: Mapping[str, list[str]]) -> Iterator[frozenset[str]]:
                         group.add(stack.pop())
                     on_stack -= group
                     yield frozenset(group)
-
-
-def settle_tags(bodies: Mapping[str, Body], body: dict[str, Any], *, decides: bool) -> None:
-    """Complete a union's `discriminator`: the branch of each tag, and whether there can be no other tag.
-
-    A tag is what the mapping says, else what the branches' own `const` or `enum` of that property say, else
-    a branch's name. `tags` has None for one that several branches claim: it decides nothing.
-    """
-    given = body["discriminator"]
-    name = given["propertyName"]
-    own: dict[str, int | None] = {}
-    closed = True
-    told = {*given["names"].values(), *given["mapped"].values()}
-    for position, branch in enumerate(body[given["union"]]):
-        values = _tags_of(bodies, branch, name, 0)
-        closed = closed and (bool(values) or (values is not None and position in told))
-        for value in values or ():
-            own[value] = position if own.get(value, position) == position else None
-    given["tags"] = {**given["names"], **own, **given["mapped"]}
-    given["closed"] = closed
-    given["decides"] = decides
-
-
-def _tags_of(bodies: Mapping[str, Body], body: Body, name: str, depth: int) -> set[str] | None:
-    """The tags that a branch declares, none for a property that takes any; None where that cannot be seen."""
-    if isinstance(body, bool) or depth > 8:
-        return None
-    found: set[str] = set()
-    for part in (*body.get("allOf", ()), *([bodies[ref_name(body)]] if "$ref" in body else ())):
-        below = _tags_of(bodies, part, name, depth + 1)
-        if below is None:
-            return None
-        found = below or found
-    if name in body.get("properties", {}):
-        values = _values_of(bodies, body["properties"][name], depth)
-        found = {value for value in values if isinstance(value, str)} or found
-    for key in ("anyOf", "oneOf"):
-        if key in body and not found:
-            each = [_tags_of(bodies, branch, name, depth + 1) for branch in body[key]]
-            if not all(each):
-                return None
-            found = {tag for tags in each for tag in tags or ()}
-    return found
-
-
-def _values_of(bodies: Mapping[str, Body], body: Body, depth: int) -> list[Any]:
-    if isinstance(body, bool) or depth > 8:
-        return []
-    if "const" in body:
-        return [body["const"]]
-    if "enum" in body:
-        return list(body["enum"])
-    return _values_of(bodies, bodies[ref_name(body)], depth + 1) if "$ref" in body else []
-
-
-def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
-    """Whether a `discriminator` alone says which branch of a union a value has to be, or that it is none."""
-    if given is None or not given.get("decides") or given["union"] != keyword:
-        return False
-    if not isinstance(value, dict) or given["propertyName"] not in value:
-        return False
-    tag = value[given["propertyName"]]
-    if isinstance(tag, str) and tag in given["tags"]:
-        return given["tags"][tag] is not None
-    return bool(given["closed"])

@@ -1,18 +1,124 @@
-"""The casts of objects, compiled from the rows of their declared properties."""
+"""The casts of objects: what a conjunction says about properties, compiled into one row for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from operad.schemas.members import ABSENT, Call, Caster
-from operad.schemas.nodes import Body
+from operad.schemas.conjunctions import ABSENT, Call, Caster, Casts, Fills, Lazy, Members, Row, flatten, identity
+from operad.schemas.nodes import Body, Node
+from operad.schemas.patterns import Pattern
 
-Row = tuple[str, frozenset[type], Caster, Any]
-"""A declared property: its name, the classes of values that need no cast, its cast, and its `Fill`, if any."""
+OBJECT_KEYWORDS = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties")
 
 
-def conditions(member: dict[str, Any], names: set[str]) -> Iterator[Body]:
+class ObjectShape:
+    """What a node says about objects."""
+
+    def __init__(
+        self, casting: Casts, members: Members, row: Callable[[str, list[Body], bool], Row | None]
+    ) -> None:
+        self.casting = casting
+        self.says = any(key in member for member in members for key in OBJECT_KEYWORDS)
+        self.required = {name for member in members for name in member.get("required", ())}
+        self.patterns = [
+            (casting.checks.patterns[source], schema)
+            for member in members
+            for source, schema in member.get("patternProperties", {}).items()
+        ]
+        self.properties: dict[str, list[Body]] = {}
+        for member in members:
+            for name, schema in member.get("properties", {}).items():
+                self.properties.setdefault(name, []).append(schema)
+        for name, schemas in self.properties.items():
+            schemas.extend(schema for pattern, schema in self.patterns if pattern.matches(name))
+        rests = [member.get("additionalProperties", member.get("unevaluatedProperties")) for member in members]
+        self.rest = [schema for schema in rests if schema is not None and schema is not False]
+        self.closed = any(schema is False for schema in rests)
+        self.kept, self.kept_patterns = self._conditional(members)
+        self.kept |= self.required
+        made = [row(name, schemas, name in self.required) for name, schemas in self.properties.items()]
+        self.rows = [one for one in made if one is not None]
+
+    def _conditional(self, members: Members) -> tuple[set[str], list[Pattern]]:
+        """What is declared under a condition: kept, because the condition is not evaluated."""
+        names: set[str] = set()
+        patterns: list[Pattern] = []
+        stack: list[Body] = [body for member in members for body in conditions(member, names)]
+        seen: set[Node] = set()
+        while stack:
+            flat, _ = flatten([stack.pop()])
+            for member in flat:
+                if member not in seen:
+                    seen.add(member)
+                    names.update(member.get("properties", ()), member.get("required", ()))
+                    sources = member.get("patternProperties", ())
+                    patterns.extend(self.casting.checks.patterns[source] for source in sources)
+                    stack.extend(conditions(member, names))
+                    for key in ("anyOf", "oneOf"):
+                        stack.extend(member.get(key, ()))
+        return names, patterns
+
+    def caster(self, types: list[str] | None) -> Caster | None:
+        """The cast of an object; None when the node says nothing about objects."""
+        if not self.says:
+            return None if types is None else copy_object
+        rows = self._patchable()
+        extras = self._extras()
+        if extras is None:
+            return closed_object(rows)
+        # A property whose schema is `false` has no row.
+        declared = {row[0] for row in rows} if self.casting.keeps else self.properties
+        hidden = frozenset(self.properties.keys() - {row[0] for row in rows})
+        return open_object(rows, frozenset(declared), hidden, extras)
+
+    def _patchable(self) -> list[Row]:
+        rows = list(self.rows)
+        for position, (name, exact, cast, fill) in enumerate(rows):
+            if isinstance(cast, Lazy):
+
+                def put(real: Caster, position: int = position, name: str = name, exact: frozenset[type] = exact,
+                        fill: Fills | None = fill) -> None:  # fmt: skip
+                    rows[position] = (name, exact, real, fill)
+
+                cast.put = put
+        return rows
+
+    def _extras(self) -> Callable[[Any, Any, Call], Any] | None:
+        """What becomes of a property that is not declared; None when every one is dropped."""
+        patterns, kept_patterns = self.patterns, self.kept_patterns
+        kept = self.kept - self.properties.keys()
+        keep_all = not self.properties and not patterns and not self.closed
+        rest = None
+        if self.rest:
+            rest = identity if all(schema is True for schema in self.rest) else self.casting.lazy(self.rest)
+        casting = self.casting
+        if casting.keeps:
+            keep_all = True
+        elif not (patterns or kept or kept_patterns or keep_all or rest):
+            return None
+
+        def extra(name: Any, value: Any, call: Call) -> Any:
+            if isinstance(name, str):
+                matching = [schema for pattern, schema in patterns if pattern.matches(name)]
+                if matching:
+                    if False in matching:
+                        return value if casting.keeps else ABSENT
+                    with casting.lock:
+                        cast = casting.node(matching)
+                    return cast(value, call)
+            if rest is not None:
+                return rest(value, call)
+            if keep_all or name in kept:
+                return value
+            if isinstance(name, str) and any(pattern.matches(name) for pattern in kept_patterns):
+                return value
+            return ABSENT
+
+        return extra
+
+
+def conditions(member: Node, names: set[str]) -> Iterator[Body]:
     for key in ("if", "then", "else"):
         if key in member:
             yield member[key]

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from operad.schemas.characters import CLASSES, DOT, character_class, complement, property_ranges
-from operad.schemas.limits import DEFAULT
+from operad.schemas.limits import DEFAULT, Limits
 
 FREE = 5_000
 """The steps up to which a match is not counted: most strings, with most patterns."""
@@ -109,21 +109,21 @@ class Pattern:
         return same
 
 
-def translate(pattern: str, longest: int = DEFAULT.max_pattern_string) -> Pattern:
-    """An ECMA-262 pattern (with the flag `u`) as one that may be run on strings of up to `longest` characters.
+def translate(pattern: str, limits: Limits = DEFAULT) -> Pattern:
+    """An ECMA-262 pattern (with the flag `u`) as one that may be run within `limits`.
 
     Raises `UnsafePatternError` for what could backtrack without bound (nested or several unbounded
     repeats, alternation under a repeat, look-around, back-references) or is no valid pattern.
     """
-    if len(pattern) > DEFAULT.max_pattern_length:
-        raise UnsafePatternError(f"longer than {DEFAULT.max_pattern_length} characters")
-    scanner = _Scanner(pattern, longest)
+    if len(pattern) > limits.max_pattern_length:
+        raise UnsafePatternError(f"longer than {limits.max_pattern_length} characters")
+    scanner = _Scanner(pattern, limits.max_pattern_string)
     body = scanner.alternatives(0)
     if scanner.at < len(pattern):
         raise UnsafePatternError("unbalanced ')'")
     if scanner.unbounded > 1:
         raise UnsafePatternError("more than one unbounded repeat")
-    made = Pattern(pattern, body, scanner, longest)
+    made = Pattern(pattern, body, scanner, limits.max_pattern_string)
     if made.cost("xxx") > FREE:
         raise UnsafePatternError(f"may need more than {FREE} steps for three characters")
     try:

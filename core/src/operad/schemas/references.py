@@ -6,48 +6,12 @@ Sources: JSON Pointer (RFC 6901), URI resolution (RFC 3986), `$id`, `$anchor`, `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from operad.schemas.limits import DEFAULT
-
-DIALECTS = {
-    "draft4": 4,
-    "draft6": 6,
-    "draft7": 7,
-    "2019-09": 2019,
-    "2020-12": 2020,
-    "openapi-3.0": 4,
-    "openapi-3.1": 2020,
-}
-_META_SCHEMAS = {
-    "json-schema.org/draft-04/schema": "draft4",
-    "json-schema.org/draft-06/schema": "draft6",
-    "json-schema.org/draft-07/schema": "draft7",
-    "json-schema.org/draft/2019-09/schema": "2019-09",
-    "json-schema.org/draft/2020-12/schema": "2020-12",
-    "spec.openapis.org/oas/3.1/dialect/base": "openapi-3.1",
-}
-
-# Which keywords hold schemas: one, a list of them, a mapping of names to them.
-ONE = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-LIST = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-MAP = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+from operad.schemas.vocabulary import DIALECTS, META_SCHEMAS, subschemas
 
 Location = tuple[Any, ...]
 """Where a node is: the decoded tokens of its JSON Pointer."""
@@ -58,7 +22,7 @@ def dialect_of(schema: Any) -> str | None:
     uri = schema.get("$schema") if isinstance(schema, Mapping) else None
     if not isinstance(uri, str):
         return None
-    return _META_SCHEMAS.get(uri.partition("://")[2].rstrip("#").rstrip("/"))
+    return META_SCHEMAS.get(uri.partition("://")[2].rstrip("#").rstrip("/"))
 
 
 def parse_pointer(pointer: str) -> Location:
@@ -120,10 +84,13 @@ RECURSIVE = "$recursiveAnchor"
 class References:
     """The references of one document. `root` is a schema, or a document that holds schemas."""
 
-    def __init__(self, document: Any, dialect: str, roots: tuple[Location, ...] = ((),)) -> None:
+    def __init__(
+        self, document: Any, dialect: str, roots: tuple[Location, ...] = ((),), most: int = 100_000
+    ) -> None:
         self.document = document
         self.draft = DIALECTS[dialect]
         self.roots = roots
+        self.most = most
         self.tracks_dynamic = False
         self._index: _Index | None = None
 
@@ -203,7 +170,7 @@ class References:
             # Its location is no path of this document's: it begins with a token that no pointer has.
             found = ((url,),)
             tracks, self.tracks_dynamic = self.tracks_dynamic, False
-            self._read(self.locate(found), self.index, DEFAULT.max_schema_indexed)
+            self._read(self.locate(found), self.index, self.most)
             self.tracks_dynamic = tracks
         return found
 
@@ -220,7 +187,7 @@ class References:
         """The document's resources and anchors."""
         if self._index is None:
             index = _Index()
-            left = DEFAULT.max_schema_indexed
+            left = self.most
             tracks, self.tracks_dynamic = self.tracks_dynamic, False
             for root in self.roots:
                 try:
@@ -244,7 +211,7 @@ class References:
             if scope.resource == location:
                 index.resources.setdefault(scope.base, location)
             self._read_anchors(node, location, scope, index)
-            stack.extend(Target(location + tokens, child, scope) for tokens, child in children(node))
+            stack.extend(Target(location + tokens, child, scope) for tokens, child in subschemas(node))
         return left
 
     @staticmethod
@@ -273,21 +240,6 @@ def _meta_schema(uri: str) -> Any:
     from jsonschema_specifications import REGISTRY
 
     return REGISTRY.contents(uri)
-
-
-def children(node: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:
-    """The subschemas directly below a schema, each with the tokens that lead to it."""
-    for key in ONE:
-        if isinstance(node.get(key), Mapping):
-            yield (key,), node[key]
-    for key in LIST:
-        if isinstance(node.get(key), list):
-            for position, child in enumerate(node[key]):
-                yield (key, str(position)), child
-    for key in MAP:
-        if isinstance(node.get(key), Mapping):
-            for name, child in node[key].items():
-                yield (key, name), child
 
 
 def join(base: str, url: str) -> str:

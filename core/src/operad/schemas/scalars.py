@@ -7,11 +7,11 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values
+from operad.schemas.conjunctions import ABSENT, Call, Caster, Members, allowed_values
 from operad.schemas.values import equal, is_type
 
 MAX_NUMBER = 330
-"""The longest string, in characters, that is read as a number."""
+"""The longest string, in characters, that is read as a number: none that is longer is a finite one of use."""
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}

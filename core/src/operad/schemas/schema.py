@@ -19,50 +19,20 @@ On a hot path, take the callables once per schema and keep them:
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from operad.schemas.limits import DEFAULT, Limits
+from operad.schemas.records import Change, Origin, SchemaError
 
 if TYPE_CHECKING:
     from operad.schemas.bundling import SharedDefinitions
-    from operad.schemas.compiled import Compiled
+    from operad.schemas.compiling import Compiled
 
 __all__ = ["UNKNOWN", "Change", "Dialect", "Schema", "SchemaError", "from_schema", "lazy_schema"]
 
-logger = logging.getLogger("operad.schemas.schema")
-
 Dialect = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12", "openapi-3.0", "openapi-3.1"]
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaError:
-    """One thing that is wrong with a value.
-
-    `path` is where (`$.items[3].id`), `keyword` the JSON Schema keyword that says so, `expected` and `got`
-    are short texts; `message` says all of it: `expected integer, got str at $.items[3].id`.
-    """
-
-    path: str
-    message: str
-    keyword: str
-    expected: str
-    got: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that a cast did at `path`: what was dropped has no `after`, what was filled in no `before`."""
-
-    path: str
-    action: Literal["dropped", "filled", "converted"]
-    before: Any
-    after: Any
 
 
 class Schema:
@@ -71,24 +41,31 @@ class Schema:
     Made by `from_schema`. Safe to use from several threads; its document must not be changed.
     """
 
-    __slots__ = ("__weakref__", "_build", "_compiled", "_dialect", "_document", "_pointer", "_raw", "_trusted")
+    __slots__ = ("__weakref__", "_build", "_compiled", "_limits", "_origin")
 
-    def __init__(self, raw: Any, dialect: Dialect | None = None, document: Any = None, pointer: str = "",
-                 trusted: bool = False, build: Callable[[], Any] | None = None) -> None:  # fmt: skip
-        self._raw = raw
-        self._dialect = dialect
-        self._document = document
-        self._pointer = pointer
-        self._trusted = trusted
+    def __init__(self, origin: Origin | None, build: Callable[[], Any] | None = None) -> None:
+        self._origin = origin
         self._build = build
+        self._limits: Limits | None = None
         self._compiled: Compiled | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the schema stands."""
+        return self._origin or self._built()
 
     @property
     def raw(self) -> Any:
         """The schema as it was given: the document's own node, not to be changed."""
+        return self.origin.raw
+
+    def limited(self, limits: Limits) -> Schema:
+        """The same schema, read within other bounds; nothing is read or built yet."""
         if self._build is not None:
-            self._built()
-        return self._raw
+            made = Schema(None, self._build)
+            made._limits = limits
+            return made
+        return Schema(replace(self.origin, limits=limits))
 
     @property
     def is_unknown(self) -> bool:
@@ -157,17 +134,15 @@ class Schema:
         """
         from operad.schemas.bundling import bundle
 
-        raw = self.raw
-        export = bundle if shared is None else shared.add
-        return export(raw, self._document, self._pointer, self._dialect)
+        return bundle(self.origin) if shared is None else shared.add(self.origin)
 
     def published(self) -> dict[str, Any] | bool:
         """What to show to others: the schema as it was given where that stands for itself, else `bundled`.
 
         Not to be changed: it may be the document's own node.
         """
-        raw = self.raw
-        if self._document is None and (self._dialect is None or (isinstance(raw, Mapping) and "$schema" in raw)):
+        raw, origin = self.raw, self.origin
+        if origin.document is None and (origin.dialect is None or (isinstance(raw, Mapping) and "$schema" in raw)):
             return raw if isinstance(raw, (bool, dict)) else dict(raw)
         return self.bundled()
 
@@ -181,33 +156,32 @@ class Schema:
         """How values are checked: `closures`, `generated` or `interpreted: <why>`, whichever is the slowest."""
         return (self._compiled or self._compile()).engine
 
-    def _built(self) -> None:
+    def _built(self) -> Origin:
         build = self._build
         if build is None:
-            return
+            assert self._origin is not None, "built by another thread since"
+            return self._origin
         built = build()
-        if isinstance(built, Schema):
-            raw = built.raw
-            self._dialect, self._document, self._pointer = built._dialect, built._document, built._pointer
-            self._trusted = built._trusted
-        else:
-            raw = _checked(built)
-        self._raw = raw
+        origin = built.origin if isinstance(built, Schema) else Origin(_checked(built), None, None, "", DEFAULT)
+        if self._limits is not None:
+            origin = replace(origin, limits=self._limits)
+        self._origin = origin
         # Last: another thread that still sees `build` builds once more, to the same effect.
         self._build = None
+        return origin
 
     def _compile(self) -> Compiled:
-        if self._build is not None:
-            self._built()
-        compiled = _compiled(self)
-        self._compiled = compiled
-        return compiled
+        from operad.schemas.compiling import compiled
+
+        self._compiled = made = compiled(self.origin)
+        return made
 
     def __repr__(self) -> str:
-        if self._build is not None:
+        if self._origin is None:
             return "<Schema not built yet>"
-        place = f" at {self._pointer}" if self._pointer else ""
-        keys = ", ".join(map(repr, list(self._raw)[:8])) if isinstance(self._raw, Mapping) else self._raw
+        raw, pointer = self._origin.raw, self._origin.pointer
+        place = f" at {pointer}" if pointer else ""
+        keys = ", ".join(map(repr, list(raw)[:8])) if isinstance(raw, Mapping) else raw
         return f"<Schema of {keys}{place}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Schema:
@@ -217,7 +191,7 @@ class Schema:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Schema, (self.raw, self._dialect, self._document, self._pointer, self._trusted)
+        return Schema, (self.origin,)
 
 
 def from_schema(
@@ -227,13 +201,14 @@ def from_schema(
     document: Mapping[str, Any] | None = None,
     pointer: str = "",
     trusted: bool = False,
+    limits: Limits = DEFAULT,
 ) -> Schema:
     """A `Schema` of a JSON Schema; nothing is read yet but its type.
 
     `dialect` is how to read a schema that has no `$schema` of its own; None means 2020-12. With `document`,
     `schema` is the document's node at `pointer` (a JSON Pointer such as `/components/schemas/Pet`), or, without
     `pointer`, a schema whose references lead into the document. `trusted` lifts the bounds on the size of
-    the schema, for documents of one's own.
+    the schema, for documents of one's own; `limits` are all the bounds.
 
     Raises `TypeError` for what is no schema, `ValueError` for an unknown dialect or a malformed pointer.
     """
@@ -245,12 +220,13 @@ def from_schema(
         raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
     if pointer and document is None:
         raise ValueError(f"the pointer {pointer!r} needs the document that it points into: pass document=")
-    return Schema(_checked(schema), dialect, None if document is schema else document, pointer, trusted)
+    within = limits.trusting() if trusted else limits
+    return Schema(Origin(_checked(schema), dialect, None if document is schema else document, pointer, within))
 
 
 def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:
     """A `Schema` whose content `build` gives when it is first used; what `build` raises is raised there."""
-    return Schema(None, build=build)
+    return Schema(None, build)
 
 
 def _checked(schema: Any) -> Any:
@@ -261,88 +237,3 @@ def _checked(schema: Any) -> Any:
 
 UNKNOWN = from_schema(True)
 """The schema that says nothing: everything is valid."""
-
-
-# --- what is shared ------------------------------------------------------------------------------------
-
-MAX_CACHED = 512
-"""The compiled schemas that are kept for others that say the same; a schema in use keeps its own."""
-
-_lock = threading.Lock()
-_cache: OrderedDict[Any, Compiled] = OrderedDict()
-_stores: weakref.WeakValueDictionary[tuple[int, str, bool], Any] = weakref.WeakValueDictionary()
-
-
-def _compiled(schema: Schema) -> Compiled:
-    """The compiled form of a schema, from the cache where another schema says the same.
-
-    A schema of its own is known by its text, one of a document by the text of all that it reaches.
-    """
-    from operad.schemas.compiled import Compiled, Store, closure_of, dialect_of
-
-    raw, document = schema._raw, schema._document
-    dialect = dialect_of(raw) or dialect_of(document) or schema._dialect or "2020-12"
-    key: Any = None
-    if document is None:
-        key = _text_key(raw, dialect, schema._trusted)
-        if key is not None and (found := _cached(key)) is not None:
-            return found
-        store = Store(raw, dialect, trusted=schema._trusted)
-    else:
-        store = _store(document, dialect, schema._trusted)
-    closure = closure_of(store, raw, schema._pointer, detached=document is not None and not schema._pointer)
-    for warning in closure.warnings:
-        if warning in store.warned:  # by another schema of the document that reaches the same one
-            continue
-        store.warned.add(warning)
-        logger.warning("schema%s: %s", f" {schema._pointer}" if schema._pointer else "", warning)
-    if document is not None:
-        key = (closure.key, schema._trusted)
-        if (found := _cached(key)) is not None:
-            return found
-    compiled = Compiled(closure)
-    if key is not None:
-        with _lock:
-            compiled = _cache.setdefault(key, compiled)
-            while len(_cache) > MAX_CACHED:
-                _cache.popitem(last=False)
-    return compiled
-
-
-def _text_key(raw: Any, dialect: str, trusted: bool) -> Any:
-    try:
-        text = json.dumps(raw, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect, trusted
-
-
-def _cached(key: Any) -> Compiled | None:
-    with _lock:
-        found = _cache.get(key)
-        if found is not None:
-            _cache.move_to_end(key)
-        return found
-
-
-def _store(document: Any, dialect: str, trusted: bool) -> Any:
-    """The normal form of a document, shared by its schemas for as long as one of them is compiled."""
-    from operad.schemas.compiled import Store
-
-    key = id(document), dialect, trusted
-    with _lock:
-        found = _stores.get(key)
-        # The store holds its document, so the id is the document's own for as long as the store lives.
-        if found is None or found.references.document is not document:
-            found = _stores[key] = Store(document, dialect, trusted=trusted, roots=_roots(document))
-        return found
-
-
-def _roots(document: Any) -> tuple[tuple[Any, ...], ...]:
-    """Where a document holds schemas: as an OpenAPI or Swagger document, or as a schema itself."""
-    components = document.get("components") if isinstance(document, Mapping) else None
-    named = components.get("schemas") if isinstance(components, Mapping) else None
-    roots: list[tuple[Any, ...]] = [()]
-    if isinstance(named, Mapping):
-        roots += [("components", "schemas", name) for name in named]
-    return tuple(roots)

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from operad.schemas.checking import Check
-from operad.schemas.members import ABSENT, Call, Caster, Members, allowed_values, both, node_types
-from operad.schemas.nodes import Body
+from operad.schemas.conjunctions import (
+    ABSENT,
+    Call,
+    Caster,
+    Casts,
+    Members,
+    allowed_values,
+    both,
+    flatten,
+    node_types,
+)
+from operad.schemas.nodes import Body, Node
 from operad.schemas.values import equal, is_type
-
-if TYPE_CHECKING:
-    from operad.schemas.casting import Casting
-
-MAX_RECASTS = 100
-"""How often, in one cast, a union may change its mind about the branch of a value that it has cast."""
-_NAMES = ("null", "boolean", "integer", "number", "string", "array", "object")
+from operad.schemas.vocabulary import TYPES
 
 
 class Union:
     """One `anyOf` or `oneOf` of a node: chooses a branch for a value, then casts by it and its siblings."""
 
-    def __init__(self, casting: Casting, members: Members, member: dict[str, Any], key: str) -> None:
+    def __init__(self, casting: Casts, members: Members, member: Node, key: str) -> None:
         self.casting = casting
         self.branches: list[Body] = member[key]
-        self.siblings = [casting.reduced(one, key) if one is member else one for one in members]
+        self.siblings = [one.less(key) if one is member else one for one in members]
         self.tag, self.tags = self._discriminator(member, key)
         count = len(self.branches)
         self.casts: list[Caster | None] = [None] * count
-        self.checks: list[Check | None] = [None] * count
-        self.scores: list[list[tuple[str, list[Check], list[Any]]] | None] = [None] * count
-        types = [branch_types(casting, branch) for branch in self.branches]
-        self.fits = {name: [i for i, allowed in enumerate(types) if _fits(name, allowed)] for name in _NAMES}
+        self.checks: list[Callable[[Any], bool] | None] = [None] * count
+        self.scores: list[list[tuple[str, list[Callable[[Any], bool]], list[Any]]] | None] = [None] * count
+        types = [branch_types(branch) for branch in self.branches]
+        self.fits = {name: [i for i, allowed in enumerate(types) if _fits(name, allowed)] for name in TYPES}
 
-    def _discriminator(self, member: dict[str, Any], key: str) -> tuple[str | None, dict[str, int | None]]:
+    def _discriminator(self, member: Node, key: str) -> tuple[str | None, dict[str, int | None]]:
         given = member.get("discriminator")
         if given is None or given["union"] != key:
             return None, {}
@@ -43,7 +47,7 @@ class Union:
         chosen, out = self.choose(value, call)
         if chosen is None:
             return value
-        mark = call.mark()
+        mark = call.mark() if call.dropped or call.invented is not None else (0, False)
         if out is ABSENT:
             out = self.branch(chosen)(value, call)
         tried = {chosen}
@@ -54,7 +58,7 @@ class Union:
             # What was stripped, filled or converted made it another branch's value: settle there,
             # or, if the branches pass it round for ever, leave it as it came.
             call.recasts += 1
-            if again in tried or call.recasts > MAX_RECASTS:
+            if again in tried or call.recasts > self.casting.checks.limits.max_recasts:
                 call.forget(mark)
                 return value
             tried.add(again)
@@ -102,7 +106,7 @@ class Union:
                 cast = self.casts[index] = self.casting.node([*self.siblings, self.branches[index]])
         return cast
 
-    def check(self, index: int) -> Check:
+    def check(self, index: int) -> Callable[[Any], bool]:
         """Whether a value is valid by one branch."""
         check = self.checks[index]
         if check is None:
@@ -127,37 +131,37 @@ class Union:
                     total += 100
         return total
 
-    def _rows(self, index: int) -> list[tuple[str, list[Check], list[Any]]]:
-        members, _ = self.casting.flatten([self.branches[index]])
+    def _rows(self, index: int) -> list[tuple[str, list[Callable[[Any], bool]], list[Any]]]:
+        members, _ = flatten([self.branches[index]])
         properties: dict[str, list[Body]] = {}
         for member in members:
             for name, schema in member.get("properties", {}).items():
                 properties.setdefault(name, []).append(schema)
         rows = []
         for name, schemas in properties.items():
-            values = allowed_values(self.casting.flatten(schemas)[0])
+            values = allowed_values(flatten(schemas)[0])
             tags = values if values is not None and len(values) == 1 else []
             rows.append((name, [self.casting.checks.of(schema) for schema in schemas], tags))
         return rows
 
 
-def branch_types(casting: Casting, branch: Body, depth: int = 0) -> set[str] | None:
+def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
     """The JSON types that a schema allows; None for all of them."""
     if branch is False:
         return set()
-    members, impossible = casting.flatten([branch])
+    members, impossible = flatten([branch])
     if impossible:
         return set()
     given = node_types(members)
     allowed = None if given is None else set(given)
     values = allowed_values(members)
     if values is not None:
-        names = {name for value in values for name in _NAMES if is_type(value, name)}
+        names = {name for value in values for name in TYPES if is_type(value, name)}
         allowed = names if allowed is None else {name for name in names if name in allowed or name == "integer"}
     for member in members:
         for key in ("anyOf", "oneOf"):
             if key in member and depth < 8:
-                below = [branch_types(casting, one, depth + 1) for one in member[key]]
+                below = [branch_types(one, depth + 1) for one in member[key]]
                 if all(one is not None for one in below):
                     union = {name for one in below if one is not None for name in one}
                     allowed = union if allowed is None else set(both(sorted(allowed), sorted(union)))
@@ -169,4 +173,4 @@ def _fits(name: str, allowed: set[str] | None) -> bool:
 
 
 def _json_type(value: Any) -> str | None:
-    return next((name for name in _NAMES if is_type(value, name)), None)
+    return next((name for name in TYPES if is_type(value, name)), None)

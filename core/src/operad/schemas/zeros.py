@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from operad.schemas.members import ABSENT, Call, Members, allowed_values, node_types
-from operad.schemas.nodes import Body
-
-if TYPE_CHECKING:
-    from operad.schemas.casting import Casting
-
-MAX_FILL = 10_000
-"""`max_fill`: the parts of a value that a default or a zero value may have; a larger one is not filled in."""
-MAX_FILLED = 10_000
-"""`max_filled`: the parts that defaults and zero values may add in one cast; what is beyond stays absent."""
+from operad.schemas.conjunctions import ABSENT, Call, Casts, Members, allowed_values, flatten, node_types
+from operad.schemas.nodes import Body, Node
 
 _INFINITE: Any = object()
 
@@ -34,11 +26,13 @@ class Fill:
         "size",
         "value",
         "weight",
+        "zeros",
     )
 
-    def __init__(self, casting: Casting, schemas: list[Body], *, zero: bool, required: bool) -> None:
-        members, _ = casting.flatten(schemas)
+    def __init__(self, casting: Casts, zeros: Zeros, schemas: list[Body], *, zero: bool, required: bool) -> None:
+        members, _ = flatten(schemas)
         self.casting = casting
+        self.zeros = zeros
         self.schemas = schemas
         self.invents = zero
         self.required = required
@@ -54,7 +48,7 @@ class Fill:
             return
         if self.weight:
             call.filled += self.weight
-            if call.filled > MAX_FILLED:
+            if call.filled > self.casting.checks.limits.max_filled:
                 return
             value = _copied(value)
         if isinstance(out, list):
@@ -83,8 +77,8 @@ class Fill:
                 value = ABSENT
             finally:
                 busy.pop()
-            self.size = 0 if value is ABSENT else count_parts(value, MAX_FILL + 1)
-            if self.looped or self.size > MAX_FILL:
+            self.size = 0 if value is ABSENT else count_parts(value, self.zeros.most + 1)
+            if self.looped or self.size > self.zeros.most:
                 value = ABSENT
             self.value = value
             # A default that is no container adds no more than the schema has properties.
@@ -93,7 +87,7 @@ class Fill:
             return value
 
     def _zero(self) -> Any:
-        value = self.casting.zeros.of(self.schemas)
+        value = self.zeros.of(self.schemas)
         # Cast, as it would be when the result is cast again.
         return value if value is ABSENT else self.casting.node(self.schemas)(_copied(value), Call())
 
@@ -127,10 +121,11 @@ def count_parts(value: Any, most: int) -> int:
 class Zeros:
     """Zero values: the smallest value of a type. One that would contain itself does not exist."""
 
-    def __init__(self, casting: Casting) -> None:
+    def __init__(self, casting: Casts) -> None:
         self.casting = casting
-        self.known: dict[tuple[int, ...], tuple[Members, Any]] = {}
-        self.stack: list[tuple[int, ...]] = []
+        self.known: dict[Members, Any] = {}
+        self.stack: list[Members] = []
+        self.most = casting.checks.limits.max_fill
         self.lowest = 0
         self.steps = 0
 
@@ -142,27 +137,26 @@ class Zeros:
         return ABSENT if value is _INFINITE else value
 
     def _of(self, schemas: Iterable[Body]) -> Any:
-        members, impossible = self.casting.flatten(schemas)
+        members, impossible = flatten(schemas)
         if impossible or not members:
             return ABSENT
-        key = tuple(map(id, members))
-        if key in self.known:
-            return self.known[key][1]
-        if key in self.stack:
-            self.lowest = min(self.lowest, self.stack.index(key))
+        if members in self.known:
+            return self.known[members]
+        if members in self.stack:
+            self.lowest = min(self.lowest, self.stack.index(members))
             return _INFINITE
         self.steps += 1
-        if self.steps > MAX_FILL:
+        if self.steps > self.most:
             return ABSENT
         before, self.lowest = self.lowest, len(self.stack)
-        self.stack.append(key)
+        self.stack.append(members)
         value = self._value(members)
         self.stack.pop()
-        if value is not _INFINITE and value is not ABSENT and count_parts(value, MAX_FILL + 1) > MAX_FILL:
+        if value is not _INFINITE and value is not ABSENT and count_parts(value, self.most + 1) > self.most:
             value = ABSENT
         # What was found while something below was still being made may be different without it.
-        if self.lowest >= len(self.stack) and self.steps <= MAX_FILL:
-            self.known[key] = (members, value)
+        if self.lowest >= len(self.stack) and self.steps <= self.most:
+            self.known[members] = value
         self.lowest = min(before, self.lowest)
         return value
 
@@ -186,15 +180,15 @@ class Zeros:
         for member in members:
             for key in ("anyOf", "oneOf"):
                 for branch in member.get(key, ()):
-                    flat, _ = self.casting.flatten([branch])
+                    flat, _ = flatten([branch])
                     if "null" in (node_types(flat) or ()) or (allowed_values(flat) == [None]):
                         return True
         return False
 
-    def _union(self, members: Members, member: dict[str, Any], key: str) -> Any:
+    def _union(self, members: Members, member: Node, key: str) -> Any:
         infinite = False
         for branch in member[key]:
-            rest = [self.casting.reduced(one, key) if one is member else one for one in members]
+            rest = [one.less(key) if one is member else one for one in members]
             value = self._of([*rest, branch])
             if value is not ABSENT and value is not _INFINITE:
                 return value
@@ -211,7 +205,7 @@ class Zeros:
 
     def _object(self, members: Members) -> Any:
         out: dict[str, Any] = {}
-        for name, _exact, _cast, fill in self.casting.shape(members).rows:
+        for name, _exact, _cast, fill in self.casting.rows(members):
             if fill is None:
                 continue
             if fill.invents:

@@ -1,17 +1,20 @@
-"""What casts share: the members of a node, what their conjunction allows, and the state of a call."""
+"""What a cast reads as one: the conjunction of a schema, its reference and its `allOf`; and what a call keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-from operad.schemas.nodes import Body
+from operad.schemas.limits import Limits
+from operad.schemas.nodes import Body, Node
+from operad.schemas.patterns import Pattern
 from operad.schemas.values import CONTAINER, equal
 
 ABSENT: Any = object()
 """In the place of a value: there is none."""
 
-Members = tuple[dict[str, Any], ...]
+Members = tuple[Node, ...]
 """The schemas whose conjunction is a node, without their references, `allOf` and `$siblings`."""
 
 
@@ -54,12 +57,100 @@ class Call:
         self.invented = self.invented or None
 
 
-Caster = Callable[[Any, Call], Any]
-
-
 def has(container: Any, key: Any) -> bool:
     """Whether an object has a property, or an array a position."""
     return key < len(container) if isinstance(container, list) else key in container
+
+
+Caster = Callable[[Any, Call], Any]
+
+
+class Fills(Protocol):
+    """What is filled in where something is missing; see `operad.schemas.zeros`."""
+
+    invents: bool
+    schemas: list[Body]
+
+    def __call__(self, out: Any, key: Any, call: Call) -> None:
+        """Fill in a property or the next position."""
+
+    def template(self) -> Any:
+        """What is filled in, made once; `ABSENT` where there is nothing."""
+
+
+Row = tuple[str, frozenset[type], Caster, Fills | None]
+"""A declared property: its name, the classes of values that need no cast, its cast, and what fills it in."""
+
+
+class Checking(Protocol):
+    """What casts take from the checks of a document."""
+
+    limits: Limits
+    patterns: dict[str, Pattern]
+
+    def of(self, body: Body) -> Callable[[Any], bool]:
+        """Whether a value is valid by a schema."""
+
+
+class Casts(Protocol):
+    """What unions, zero values and objects take from the casts of a document."""
+
+    keeps: bool
+    checks: Checking
+    lock: threading.RLock
+    busy: list[Any]
+
+    def node(self, schemas: Iterable[Body]) -> Caster:
+        """The cast of a conjunction."""
+
+    def lazy(self, schemas: list[Body]) -> Caster:
+        """The same, compiled when first called."""
+
+    def rows(self, members: Members) -> list[Row]:
+        """The declared properties of a conjunction."""
+
+
+class Lazy:
+    """A cast that is compiled when first called; `put` puts it where this stood."""
+
+    __slots__ = ("casting", "put", "schemas")
+
+    def __init__(self, casting: Casts, schemas: list[Body]) -> None:
+        self.casting = casting
+        self.schemas = schemas
+        self.put: Callable[[Caster], None] | None = None
+
+    def __call__(self, value: Any, call: Call) -> Any:
+        with self.casting.lock:
+            cast = self.casting.node(self.schemas)
+        if self.put is not None:
+            self.put(cast)
+        return cast(value, call)
+
+
+def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
+    """The members of a conjunction, each once, and whether one of them is `false`.
+
+    A member is a schema without what is a member of its own: its reference, its `allOf`, and `$siblings`.
+    """
+    members: list[Node] = []
+    seen: set[Node] = set()
+    stack = list(schemas)[::-1]
+    impossible = False
+    while stack:
+        body = stack.pop()
+        if isinstance(body, bool):
+            impossible = impossible or not body
+        elif body not in seen:
+            seen.add(body)
+            if bare := body.less("$ref", "allOf", "$siblings"):
+                members.append(bare)
+            stack.extend(reversed(body.get("allOf", ())))
+            if body.ref is not None:
+                stack.append(body.ref.body)
+            if "$siblings" in body:
+                stack.append(body["$siblings"])
+    return tuple(members), impossible
 
 
 def identity(value: Any, _call: Call) -> Any:
@@ -107,7 +198,7 @@ _FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueIt
 _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
 
 
-def _lists_containers(member: dict[str, Any]) -> bool:
+def _lists_containers(member: Node) -> bool:
     return any(isinstance(value, CONTAINER) for value in [member.get("const"), *member.get("enum", ())])
 
 

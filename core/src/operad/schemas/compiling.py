@@ -1,0 +1,302 @@
+"""What a `Schema` becomes when it is first used: its normal form, its check, its cast; shared where it can be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from operad.schemas.casting import Casting
+from operad.schemas.checking import Checks
+from operad.schemas.conjunctions import Call, Caster, flatten
+from operad.schemas.explaining import filled_up, invented, readable, too_deep
+from operad.schemas.nodes import Closure, SchemaLimitError, Store
+from operad.schemas.patterns import WORK
+from operad.schemas.reader import read
+from operad.schemas.records import Origin, SchemaError
+from operad.schemas.references import References, dialect_of, parse_pointer
+from operad.schemas.values import is_deeper
+
+logger = logging.getLogger("operad.schemas.schema")
+
+Traced = tuple[Any, bool, bool, bool]
+"""A cast value; whether nothing about it is worth a warning, whether anything was dropped, or invented."""
+
+
+class Compiled:
+    """The check and the cast of one schema with all that it reaches."""
+
+    def __init__(self, closure: Closure) -> None:
+        store = closure.store
+        self.closure = closure
+        self.warnings = closure.warnings
+        self.limits = store.limits
+        self.checks: Checks = _made(store, "checks", lambda: Checks(store))
+        self.root = closure.root.body
+        members, impossible = flatten([self.root])
+        self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
+        self._is_recursive, self._is_heavy = closure.is_recursive, closure.is_heavy
+        self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
+        self._said_exhausted = False
+        # Without a wrapper that it does not need: these four are the hot ones.
+        self.validator: Callable[[Any], bool] = self._counted(self._validator())
+        self.caster = self._counted(self._caster())
+        self.normalizer = self._counted(self._normalizer())
+        self.errors: Callable[[Any], list[SchemaError]] = self._counted(self._errors)
+        self.mismatches: Callable[[Any], list[SchemaError]] = self._counted(self._mismatches)
+
+    @property
+    def engine(self) -> str:
+        """How values are checked."""
+        return self.checks.engine([definition.body for definition in self.closure.definitions])
+
+    def _is_too_deep(self, value: Any) -> bool:
+        return self._is_recursive and is_deeper(value, self.limits.max_data_depth)
+
+    def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`function`, with a budget for the work of patterns where one of them needs that."""
+        if not self._counts:
+            return function
+
+        def run(value: Any) -> Any:
+            with WORK.call(self.limits.max_pattern_steps) as work:
+                result = function(value)
+                exhausted = work.exhausted
+            if exhausted and not self._said_exhausted:
+                self._said_exhausted = True
+                text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
+                logger.warning(text, self.limits.max_pattern_steps)
+            return result
+
+        return run
+
+    def _validator(self) -> Callable[[Any], bool]:
+        if self.is_unknown:
+            return lambda _value: True
+        check = self.checks.of(self.root)
+        if self._is_heavy:
+            check = self.checks.remembering(check)
+
+        def validate(value: Any) -> bool:
+            try:
+                return check(value)
+            except Exception:  # noqa: BLE001  # RecursionError, or what the methods of an odd Python object raise
+                return False
+
+        if not self._is_recursive:
+            return validate
+        return lambda value: not self._is_too_deep(value) and validate(value)
+
+    def _inner(self, *, keeps: bool = False) -> Caster:
+        casting = _made(self.closure.store, ("casting", keeps), lambda: Casting(self.checks, keeps=keeps))
+        with casting.lock:
+            cast: Caster = casting.node([self.root])
+        return self.checks.remembering(cast) if self._is_heavy else cast
+
+    def _caster(self) -> Callable[[Any], Any]:
+        if self.is_unknown:
+            return lambda value: value
+        inner, recursive, depth = self._inner(), self._is_recursive, self.limits.max_data_depth
+
+        def cast(value: Any) -> Any:
+            if recursive and is_deeper(value, depth):
+                return self._left(value, None)
+            try:
+                return inner(value, Call())
+            except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
+                return self._left(value, error)
+
+        return cast
+
+    def _left(self, value: Any, error: Exception | None) -> Any:
+        """A value that is left as it is."""
+        if error is None:
+            logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
+        else:
+            logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
+        return value
+
+    def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
+        """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
+        if self.is_unknown:
+            return lambda value: (value, True, False, False)
+        inner, check = self._inner(keeps=keeps), self.validator
+        recursive, depth = self._is_recursive, self.limits.max_data_depth
+
+        def trace(value: Any) -> Traced:
+            if recursive and is_deeper(value, depth):
+                return self._left(value, None), False, False, False
+            call = Call()
+            try:
+                out = inner(value, call)
+            except Exception as error:  # noqa: BLE001  # see above
+                return self._left(value, error), False, False, False
+            if call.invented is not None:
+                return out, False, call.dropped, True
+            return out, check(out), call.dropped, False
+
+        return self._counted(trace)
+
+    def _normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
+        trace = self.tracer()
+
+        def normalize(value: Any) -> tuple[Any, bool]:
+            out, clean, _, _ = trace(value)
+            return out, clean
+
+        return normalize
+
+    def _errors(self, value: Any) -> list[SchemaError]:
+        """What is wrong with a value."""
+        if self.validator(value):
+            return []
+        if self._is_too_deep(value):
+            return [too_deep(self.limits.max_data_depth)]
+        kind = type(value).__name__
+        try:
+            found = self.checks.remembering(self.checks.found)(value, self.root, self.limits.max_schema_errors)
+        except RecursionError:
+            return [too_deep(self.limits.max_data_depth)]
+        except Exception as error:  # noqa: BLE001  # TypeError on what is no JSON
+            text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
+            return [SchemaError("$", text, "", "a JSON value", kind)]
+        text = "expected a value of the schema at $"
+        generic = SchemaError("$", text, "", "a value of the schema", kind)
+        return readable(found, self.closure.store.patterns) or [generic]
+
+    def _mismatches(self, value: Any) -> list[SchemaError]:
+        """What is worth a warning once a value is cast."""
+        call = Call()
+        out = value
+        if not self.is_unknown and not self._is_too_deep(value):
+            try:
+                out = self._inner()(value, call)
+            except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
+                call = Call()
+        found = invented(out, call.invented or [])
+        if call.filled > self.limits.max_filled:
+            # The rest stays absent, so that there are as many errors; one says it for all.
+            return [filled_up(self.limits.max_filled), *found[: self.limits.max_schema_errors]]
+        return found + self._errors(out)
+
+
+def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
+    """What is shared by all schemas of a document, made once."""
+    with store.lock:
+        if key not in store.made:
+            store.made[key] = make()
+        return store.made[key]
+
+
+# --- what is shared ------------------------------------------------------------------------------------
+
+MAX_CACHED = 512
+"""The compiled schemas that are kept for others that say the same; a schema in use keeps its own."""
+
+_lock = threading.Lock()
+_cache: OrderedDict[Any, Compiled] = OrderedDict()
+_stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
+
+
+def compiled(origin: Origin) -> Compiled:
+    """The compiled form of a schema; another's where that says the same.
+
+    A schema of its own is known by its text, one of a document by its definition in the document's normal form.
+    """
+    if origin.document is not None:
+        store = _store(origin.document, dialect(origin), origin)
+        return _of_document(store, closure_of(store, origin), origin)
+    key = _text_key(origin)
+    with _lock:
+        found = _cache.get(key)
+        if found is not None:
+            _cache.move_to_end(key)
+            return found
+    closure = closure_of(new_store(origin), origin)
+    _warn(closure, origin)
+    made = Compiled(closure)
+    if key is not None:
+        with _lock:
+            made = _cache.setdefault(key, made)
+            while len(_cache) > MAX_CACHED:
+                _cache.popitem(last=False)
+    return made
+
+
+def _of_document(store: Store, closure: Closure, origin: Origin) -> Compiled:
+    _warn(closure, origin)
+    made: Compiled = _made(store, closure.root, lambda: Compiled(closure))
+    return made
+
+
+def dialect(origin: Origin) -> str:
+    """How a schema is read."""
+    return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
+
+
+def new_store(origin: Origin, *, annotations: bool = False) -> Store:
+    """An empty normal form of the document that a schema is part of, or of the schema itself."""
+    document = origin.raw if origin.document is None else origin.document
+    roots = ((),) if origin.document is None else _roots(document)
+    used = dialect(origin)
+    references = References(document, used, roots, origin.limits.max_schema_indexed)
+    return Store(references, read, used, limits=origin.limits, annotations=annotations)
+
+
+def closure_of(store: Store, origin: Origin) -> Closure:
+    """The normal form of a schema with all that it reaches; unknown, with the reason, where there is none."""
+    try:
+        if origin.document is not None and not origin.pointer:
+            return store.closure((), origin.raw)
+        return store.closure(parse_pointer(origin.pointer))
+    except LookupError as error:
+        reason = f"the document has nothing at {origin.pointer!r} ({error})"
+    except SchemaLimitError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "nested too deeply to be read"
+    nothing = new_store(Origin(True, None, None, "", store.limits)).closure(())
+    nothing.warnings = (f"{reason}: the schema is unknown",)
+    return nothing
+
+
+def _warn(closure: Closure, origin: Origin) -> None:
+    warned = closure.store.warned
+    for warning in closure.warnings:
+        if warning not in warned:  # by another schema of the document that reaches the same one
+            warned.add(warning)
+            logger.warning("schema%s: %s", f" {origin.pointer}" if origin.pointer else "", warning)
+
+
+def _text_key(origin: Origin) -> Any:
+    try:
+        text = json.dumps(origin.raw, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect(origin), origin.limits
+
+
+def _store(document: Any, used: str, origin: Origin) -> Store:
+    """The normal form of a document, shared by its schemas for as long as one of them is compiled."""
+    key = id(document), used, origin.limits
+    with _lock:
+        found = _stores.get(key)
+        # The store holds its document, so the id is the document's own for as long as the store lives.
+        if found is None or found.references.document is not document:
+            found = _stores[key] = new_store(origin)
+        return found
+
+
+def _roots(document: Any) -> tuple[tuple[Any, ...], ...]:
+    """Where a document holds schemas: as an OpenAPI or Swagger document, or as a schema itself."""
+    components = document.get("components") if isinstance(document, Mapping) else None
+    named = components.get("schemas") if isinstance(components, Mapping) else None
+    roots: list[tuple[Any, ...]] = [()]
+    if isinstance(named, Mapping):
+        roots += [("components", "schemas", name) for name in named]
+    return tuple(roots)
