@@ -22,6 +22,7 @@ Call = Callable[[], Awaitable[Any]]
 BOUNDS = {
     "an interceptor that matches": ("execute", 0.4),
     "one that does not": ("execute", 0.03),
+    "a view": ("execute", 0.03),
     "call, two integers": ("execute of the same", 0.4),
 }
 """At most so many units above another call."""
@@ -71,6 +72,7 @@ def sides() -> dict[str, Call]:
     bare, matched, unmatched = plain(), plain(), plain()
     matched.use(tap)
     unmatched.use(tap, match="other.*")
+    view = bare.view(include="bench.*")
     typed = OperationRegistry()
     typed.register(add)
     return {
@@ -78,6 +80,7 @@ def sides() -> dict[str, Call]:
         "execute": lambda: bare.execute("bench.echo", {}),
         "an interceptor that matches": lambda: matched.execute("bench.echo", {}),
         "one that does not": lambda: unmatched.execute("bench.echo", {}),
+        "a view": lambda: view.execute("bench.echo", {}),
         "execute of the same": lambda: typed.execute("bench.add", {"a": 1, "b": 2}),
         "call, two integers": lambda: typed.call(add, a=1, b=2),
     }

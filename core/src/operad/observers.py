@@ -31,6 +31,8 @@ class CallRecord:
     """Epoch ms."""
     state: dict[str, Any] = attrs.field(factory=dict)
     """Free for observers: what one keeps between start and finish."""
+    called_as: str | None = attrs.field(default=None, kw_only=True)
+    """The id by which it was called, where that was through a view."""
 
 
 @attrs.frozen(eq=False)

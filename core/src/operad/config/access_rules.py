@@ -45,10 +45,14 @@ class AccessRules:
 
     def apply(self, operation: Operation[..., Any]) -> Operation[..., Any]:
         """The operation with what is required of its callers."""
-        for pattern, control in self.rules:
-            if _fits(operation.spec, pattern):
-                return attrs.evolve(operation, spec=attrs.evolve(operation.spec, access_control=control))
-        return operation
+        control = self.control(operation.spec)
+        if control is None:
+            return operation
+        return attrs.evolve(operation, spec=attrs.evolve(operation.spec, access_control=control))
+
+    def control(self, spec: OperationSpec) -> AccessControl | None:
+        """What is required of an operation's callers; ``None``: nothing is said."""
+        return next((control for pattern, control in self.rules if _fits(spec, pattern)), None)
 
     def unused(self, specs: Iterable[OperationSpec]) -> list[str]:
         """The patterns that fit none of the operations: a misspelt one would leave an operation open."""

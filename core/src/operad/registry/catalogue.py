@@ -29,11 +29,14 @@ class Catalogue:
 
     def __init__(self, added: Observers = (), removed: Observers = ()) -> None:
         self.entries: dict[str, Entry] = {}
+        self.version = 0
+        """Another one after each change."""
         self.handlers: dict[str, tuple[Handler, bool | None]] = {}
         """Handlers registered apart, whose spec is not here yet."""
         self._added = added
         self._removed = removed
         self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._watchers: set[_Watcher] = set()
         self._sorted: tuple[OperationSpec, ...] | None = None
         self._index: SearchIndex | None = None
         self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
@@ -118,11 +121,24 @@ class Catalogue:
         alive = [held for held in self._listeners if held() is not None]
         self._listeners = [*alive, weakref.WeakMethod(listener)]
 
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback``, which must not raise, after each change; what is answered ends that."""
+        watcher = _Watcher(callback)
+        self._watchers.add(watcher)
+        self.listen(watcher.changed)
+
+        def stop() -> None:
+            self._watchers.discard(watcher)
+            self.unlisten(watcher.changed)
+
+        return stop
+
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Call it no longer; idempotent."""
         self._listeners = [held for held in self._listeners if held() not in (None, listener)]
 
     def _tell(self) -> None:
+        self.version += 1
         for held in self._listeners:
             listener = held()
             if listener is not None:
@@ -164,6 +180,16 @@ class Catalogue:
         return index
 
 
+class _Watcher:
+    """A callback of `Catalogue.watch`: listeners are held weakly, and as methods."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def changed(self) -> None:
+        self._callback()
+
+
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:
     return RegistrationError(
         f'operation "{operation_id}" has a handler already, from {first}, and now another one from {second}; '
@@ -182,14 +208,3 @@ def _notify(observers: Observers, spec: OperationSpec) -> None:
             observer(spec=spec)
         except Exception:
             logger.exception("observer %r failed for operation %s", observer, spec.id)
-
-
-class Watcher:
-    """A callback of `OperationRegistry.on_change`."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-
-    def changed(self) -> None:
-        """Call it."""
-        self._callback()

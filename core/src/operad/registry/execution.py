@@ -325,8 +325,8 @@ class Execution:
         hint = f'; did you mean "{meant}"?' if meant else ""
         return operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
 
-    def record(self, operation_id: str, call: OperationContext) -> CallRecord:
-        """What observers learn of a call before it runs."""
+    def record(self, operation_id: str, call: OperationContext, called_as: str | None = None) -> CallRecord:
+        """What observers learn of a call before it runs; ``called_as`` is the id in a view."""
         entry = self._entries.get(operation_id)
         assert call.request_id is not None
         return CallRecord(
@@ -336,6 +336,7 @@ class Execution:
             None if entry is None else entry.spec.type,
             None if call.identity is None else call.identity.id,
             time.time() * 1000,
+            called_as=called_as,
         )
 
     async def watched(
@@ -343,9 +344,10 @@ class Execution:
         stream: AsyncGenerator[ResponseEnvelope[Any], None],
         operation_id: str,
         call: OperationContext,
+        called_as: str | None = None,
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
         """The stream, told to the observers."""
-        with self.observers.watch(self.record(operation_id, call)) as watch:
+        with self.observers.watch(self.record(operation_id, call, called_as)) as watch:
             try:
                 async for envelope in stream:
                     watch.items += 1

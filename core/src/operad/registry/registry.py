@@ -6,9 +6,8 @@ the deadline, run the result pipeline, answer an envelope; or raise a `CallError
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -18,17 +17,17 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
 from operad.observers import Observer
-from operad.operations import Handler, Operation, OperationSpec
+from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.plugins.manager import Plugins
-from operad.registry.catalogue import Catalogue, Watcher
+from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
-from operad.registry.paging import items_of, pages_of
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.typed_calls import TypedCalls
+from operad.registry.views import RegistryView, Rename, selection_of
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OperationRegistry", "SourceFailure"]
 
-logger = logging.getLogger("operad")
 T = TypeVar("T")
 
 
@@ -84,7 +82,6 @@ class OperationRegistry(TypedCalls):
             resolvers,
             contributed(plugins.implementations("operad_interceptors")),
         )
-        self._watchers: set[Watcher] = set()  # the catalogue itself holds listeners only weakly
         self._configuration: Configuration | None = None
         self._to_load: tuple[Configuration, bool] | None = None
         plugins.register_operations(self)
@@ -276,15 +273,7 @@ class OperationRegistry(TypedCalls):
         Returns:
             What ends that; idempotent.
         """
-        watcher = Watcher(callback)
-        self._watchers.add(watcher)
-        self._catalogue.listen(watcher.changed)
-
-        def stop() -> None:
-            self._watchers.discard(watcher)
-            self._catalogue.unlisten(watcher.changed)
-
-        return stop
+        return self._catalogue.watch(callback)
 
     # --- calling ---------------------------------------------------------------------------------
 
@@ -342,27 +331,10 @@ class OperationRegistry(TypedCalls):
             stream = execution.watched(stream, operation_id, call)
         return Subscription(stream)
 
-    def paginate(
-        self,
-        operation_id: str,
-        input: Mapping[str, Any] | None = None,
-        context: OperationContext | None = None,
-        *,
-        items: bool = False,
-        max_pages: int = 1_000,
-        timeout: float | None = None,
-    ) -> AsyncGenerator[Any, None]:
-        """All pages of a listing, one `execute` each: their envelopes, or, with ``items``, what stands on them.
-
-        Its source knows how to go on; what has no pages is one page. ``timeout`` is that of each page, in seconds.
-        """
+    def pages(self, operation_id: str) -> Pages | None:
+        """How to go on in a listing, if its source knows; for `paginate`."""
         entry = self._entries.get(operation_id)
-        pages = None if entry is None else entry.pages
-
-        def execute(page: dict[str, Any]) -> Awaitable[ResponseEnvelope[Any]]:
-            return self.execute(operation_id, page, context, timeout=timeout)
-
-        return (items_of if items else pages_of)(execute, pages, input, max_pages)
+        return None if entry is None else entry.pages
 
     def download(
         self, operation_id: str, input: Any = None, context: OperationContext | None = None
@@ -380,12 +352,10 @@ class OperationRegistry(TypedCalls):
     ) -> Callable[[], None]:
         """Put an interceptor around the calls of some operations, nested ones included.
 
-        It stands inside the observers, after access check and input validation, around handler and pipeline, and
-        runs in the call's task, under its deadline. Another input or identity is checked again.
+        It stands inside observers, access check and input validation, around handler and pipeline.
 
         Args:
-            interceptor: ``async def tap(call, proceed): return await proceed(call)``; ``call`` is an
-                `InterceptedCall`, the answer an envelope.
+            interceptor: ``async def tap(call, proceed): return await proceed(call)``; see `InterceptedCall`.
             match: shell patterns of ids.
             subscribe: the same for subscriptions, an asynchronous generator over ``proceed(call)``; without it
                 they pass by.
@@ -398,6 +368,35 @@ class OperationRegistry(TypedCalls):
             TypeError: one is no coroutine function, or no asynchronous generator.
         """
         return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order))
+
+    def view(
+        self,
+        *,
+        include: str | Iterable[str] = "*",
+        exclude: str | Iterable[str] = (),
+        prefix: str | None = None,
+        rename: Rename | None = None,
+        access: AccessControl | Mapping[str, Any] | None = None,
+    ) -> OperationRegistry:
+        """A part of this registry, under other names, with more required: for a server, a model, a test.
+
+        It is read-only and follows this registry; what would take another one's name is left out, with a warning.
+        Handlers see the ids of this registry, and calls nested in them go there; observers see both ids.
+
+        Args:
+            include: shell patterns of the ids to show.
+            exclude: shell patterns of the ids not to show.
+            prefix: a namespace to put before each id: with ``"x"`` ``m.add`` is ``x.m.add``.
+            rename: ``{"old.id": "new.id"}``, or a function; before the prefix.
+            access: what is required besides what the operations require; as in `load`.
+
+        Raises:
+            RegistrationError: two operations would have one id, or a requirement cannot be added.
+            ConfigError: ``access`` cannot be used.
+        """
+        selection = selection_of(include=include, exclude=exclude, prefix=prefix, rename=rename, access=access)
+        view: Any = RegistryView(self, self._catalogue, self._execution, selection)
+        return view  # type: ignore[no-any-return]  # in all but registering: that raises
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -435,11 +434,7 @@ class OperationRegistry(TypedCalls):
         return await self._sources.load(source, options, config, None, f'source "{source}"')
 
     async def source_login(self, name: str, account: str | None = None) -> Login:
-        """How to log in at what a source of the configuration talks to; nothing is loaded for it.
-
-        Args:
-            name: the name of its table.
-            account: which of several accounts; ``None``: as the table says.
+        """How to log in at what the table ``[sources.name]`` talks to, with one of several accounts.
 
         Raises:
             ConfigError: there is no configuration or no such source, or it needs no login.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -10,7 +10,8 @@ import attrs
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.operations import Operation, Signature
+from operad.operations import Operation, Pages, Signature
+from operad.registry.paging import items_of, pages_of
 from operad.subscriptions import Subscription
 
 P = ParamSpec("P")
@@ -41,6 +42,30 @@ class TypedCalls:
     ) -> Subscription:
         """Subscribe to an operation by its id."""
         raise NotImplementedError
+
+    def pages(self, operation_id: str) -> Pages | None:
+        """How to go on in a listing, if its source knows; for `paginate`."""
+        raise NotImplementedError
+
+    def paginate(
+        self,
+        operation_id: str,
+        input: Mapping[str, Any] | None = None,
+        context: OperationContext | None = None,
+        *,
+        items: bool = False,
+        max_pages: int = 1_000,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Any, None]:
+        """All pages of a listing, one `execute` each: their envelopes, or, with ``items``, what stands on them.
+
+        Its source knows how to go on; what has no pages is one page. ``timeout`` is that of each page, in seconds.
+        """
+
+        def execute(page: dict[str, Any]) -> Awaitable[ResponseEnvelope[Any]]:
+            return self.execute(operation_id, page, context, timeout=timeout)
+
+        return (items_of if items else pages_of)(execute, self.pages(operation_id), input, max_pages)
 
     def bound(self, *, context: OperationContext | None = None, timeout: float | None = None) -> BoundCalls:
         """The same calls with a context and a timeout: ``await registry.bound(timeout=5).call(add, a=1, b=2)``."""
@@ -75,7 +100,7 @@ class TypedCalls:
         """
         signature = _signature(operation)
         input, context = signature.input(args, kwargs)
-        envelope = await self.execute(operation.id, input, context)
+        envelope = await self.execute(operation, input, context)
         return _answer(operation, envelope)
 
     @overload
@@ -98,7 +123,7 @@ class TypedCalls:
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> TypedStream[Any]:
         """Subscribe to an operation with the arguments of its function; its items are of the function's type."""
         input, context = _signature(operation).input(args, kwargs)
-        return TypedStream(operation, self.subscribe(operation.id, input, context))
+        return TypedStream(operation, self.subscribe(operation, input, context))
 
 
 @attrs.frozen
@@ -108,6 +133,10 @@ class BoundCalls(TypedCalls):
     _target: TypedCalls = attrs.field(repr=False)
     _context: OperationContext | None = None
     _timeout: float | None = None
+
+    def pages(self, operation_id: str) -> Pages | None:
+        """As the registry's."""
+        return self._target.pages(operation_id)
 
     async def execute(
         self,
