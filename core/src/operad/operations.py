@@ -361,6 +361,9 @@ class Operation(Generic[P, R_co]):
     """How the function's arguments become an input, and data its result; for `OperationRegistry.call`."""
     pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
     """How to go from one page of what it lists to the next; for `OperationRegistry.paginate`."""
+    stream: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
+    """An asynchronous generator function for `OperationRegistry.subscribe` beside a ``handler`` that answers one
+    item: for what turns out to be a stream when it answers."""
     chunks: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
     """An asynchronous generator function of envelopes whose data are the bytes of an answer, in pieces; for
     `OperationRegistry.download`."""

@@ -851,3 +851,47 @@ async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, operations,
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.wait_for(gone.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"message": "Validation Failed", "errors": [{"field": "x"}]}, "Validation Failed"),
+        ({"error": "invalid"}, "invalid"),
+        ({"error": {"code": 5, "message": "no such model"}}, "no such model"),
+        ({"detail": [{"loc": ["a"], "msg": "field required"}]}, "field required"),
+        ({"errors": [{"message": "first"}, {"message": "second"}]}, "first"),
+        ({"errors": ["first", "second"]}, "first"),
+        ({"message": "a\nb\x1b[31m"}, "a b [31m"),
+        ({"other": 1}, None),
+    ],
+)
+async def test_the_message_of_an_error_is_what_the_api_says(serve, operations, api, body, said):
+    async def handler(request):
+        return web.json_response(body, status=422)
+
+    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+    expected = "422 Unprocessable Entity" + (f": {said}" if said else "")
+    assert error.message.endswith(expected)
+    assert error.details["body"] == body
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        (None, b'{"a": 1}', {"a": 1}),
+        ("application/x-json", b"[1]", [1]),
+        ("text/plain", b"5", 5),
+        ("text/plain", b"words", "words"),
+        (None, b"\x00\x01", b"\x00\x01"),
+    ],
+)
+async def test_json_without_its_content_type_is_json_where_nothing_else_is_declared(
+    serve_raw, operations, api, content_type, body, expected
+):
+    async def talk(reader, writer):
+        head = f"Content-Type: {content_type}\r\n" if content_type else ""
+        writer.write(f"HTTP/1.1 200 OK\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    assert (await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)).data == expected

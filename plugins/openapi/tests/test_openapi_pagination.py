@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from aiohttp import web
 
-from operad import OperationRegistry, load_plugins
-from operad_openapi import http_envelope, paginate
+from operad import CallError, ConfigError, OperationRegistry, load_plugins
+from operad_openapi import HTTPServiceConfig, Pagination, http_envelope, paginate
 from operad_openapi.pagination import next_link
 
 
@@ -59,3 +59,179 @@ async def test_a_page_that_follows_itself_ends_the_listing():
         return http_envelope([], headers={"Link": '<x?page=2>; rel="next"'})
 
     assert len([page async for page in paginate(call, {"page": 2})]) == 1
+
+
+# --- through the registry ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def registry():
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        yield registry
+
+
+def query(name, schema, **more):
+    return {"name": name, "in": "query", "schema": schema, **more}
+
+
+async def test_a_link_keeps_what_it_repeats_and_reads_what_it_changes_by_its_schema(serve, api, registry):
+    """Booleans, numbers as text, arrays of either form, nested names, renamed and unknown parameters."""
+    seen = []
+    links = [
+        "page=2&archived=true&q=2024&milestone=1&ids=1&ids=2&tags=a%2Cb&filter%5Bx%5D=5&ratio=1.5&id=7",
+        "page=3&archived=false&q=2025&milestone=%2A&ids=3&tags=c&filter%5Bx%5D=6&ratio=2.5&id=8&unheard=of",
+    ]
+
+    async def handler(request):
+        seen.append(request.rel_url.raw_query_string)
+        page = int(request.query.get("page", "1"))
+        headers = {} if page == 3 else {"Link": f'<https://elsewhere.test/y?{links[page - 1]}>; rel="next"'}
+        return web.json_response([page], headers=headers)
+
+    parameters = [
+        query("page", {"type": "integer"}),
+        query("archived", {"type": "boolean"}),
+        query("q", {"type": "string"}),
+        query("milestone", {"anyOf": [{"type": "string", "enum": ["*"]}, {"type": "integer"}]}),
+        query("ids", {"type": "array", "items": {"type": "integer"}}),
+        query("tags", {"type": "array", "items": {"type": "string"}}, explode=False),
+        query("filter", {"type": "object", "properties": {"x": {"type": "integer"}}}, style="deepObject"),
+        query("ratio", {"type": "number"}),
+        query("id", {"type": "integer"}),
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}},
+    ]
+    document = api({"get /x/{id}": {"operationId": "x", "parameters": parameters}})
+    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    first = {
+        "id__path": "p", "id__query": 7, "archived": True, "q": "2024", "milestone": 1, "ids": [1, 2],
+        "tags": ["a", "b"], "filter": {"x": 5}, "ratio": 1.5,
+    }  # fmt: skip
+    assert [page.data async for page in registry.paginate("api.x", first)] == [[1], [2], [3]]
+    assert sorted(seen[1].split("&")) == sorted(["page=2", "archived=true", "q=2024", "milestone=1", "ids=1", "ids=2", "tags=a,b", "filter%5Bx%5D=5", "ratio=1.5", "id=7"])  # fmt: skip
+    assert sorted(seen[2].split("&")) == sorted(["page=3", "archived=false", "q=2025", "milestone=%2A", "ids=3", "tags=c", "filter%5Bx%5D=6", "ratio=2.5", "id=8"])  # fmt: skip
+
+
+async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error(serve, api, registry):
+    async def handler(request):
+        return web.json_response([1], headers={"Link": '<?page=2>; rel="next"'})
+
+    await registry.load(
+        "openapi", namespace="api", spec=api({"get /x": {"operationId": "x"}}), base_url=await serve(handler)
+    )
+    pages = registry.paginate("api.x")
+    await anext(pages)
+    with pytest.raises(CallError, match="'page'"):
+        await anext(pages)
+
+
+LISTING = {
+    "operationId": "x",
+    "parameters": [query(name, {"type": "integer"}) for name in ("offset", "limit", "page")],
+}
+LISTING["parameters"].append(query("cursor", {"type": "string"}))
+PER_PAGE = 2
+ALL = list(range(5))
+
+
+async def listing(request):
+    """Answers five items in every dialect at once."""
+    start = int(request.query.get("offset", 0)) or (int(request.query.get("page", 1)) - 1) * PER_PAGE
+    start = int(request.query.get("cursor", start))
+    items, following = ALL[start : start + PER_PAGE], start + PER_PAGE
+    is_last = following >= len(ALL)
+    body = {
+        "items": items,
+        "meta": {"next": None if is_last else following, "pages": 3},
+        "links": {"next": None if is_last else f"/x?cursor={following}"},
+        "has_more": not is_last,
+        "rows": [{"id": item + 1} for item in items],
+    }
+    headers = {} if is_last else {"X-Next": str(following)}
+    return web.json_response(body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"cursor": "meta.next", "parameter": "cursor", "items": "items"},
+        {"cursor": "rows.-1.id", "parameter": "cursor", "more": "has_more", "items": "items"},
+        {"cursor": "header:x-next", "parameter": "cursor", "items": "items"},
+        {"next": "links.next", "items": "items"},
+        {"offset": "offset", "items": "items"},
+        {"page": "page", "items": "items"},
+        {"page": "page", "pages": "meta.pages", "items": "items"},
+    ],
+    ids=lambda rule: "-".join(rule),
+)
+async def test_the_configuration_says_how_to_go_on(serve, api, registry, rule):
+    base = await serve(listing)
+    await registry.load(
+        "openapi", namespace="api", spec=api({"get /x": LISTING}), base_url=base, pagination={"x": rule}
+    )
+    assert [item async for item in registry.paginate("api.x", items=True)] == ALL
+
+
+async def test_a_page_with_fewer_items_than_asked_for_is_the_last_one(serve, api, registry):
+    count = 0
+
+    async def handler(request):
+        nonlocal count
+        count += 1
+        return await listing(request)
+
+    rule = {"offset": "offset", "limit": "limit", "items": "items"}
+    await registry.load(
+        "openapi",
+        namespace="api",
+        spec=api({"get /x": LISTING}),
+        base_url=await serve(handler),
+        pagination={"*": rule},
+    )
+    assert [item async for item in registry.paginate("api.x", {"limit": 2}, items=True)] == ALL
+    assert count == 3
+
+
+async def test_a_cursor_can_be_a_member_of_the_body(serve, api, registry):
+    async def handler(request):
+        sent = await request.json()
+        at = sent.get("start", 0)
+        return web.json_response({"results": [at], "next": at + 1 if at < 2 else None, "kept": sent["filter"]})
+
+    body = {"required": True, "content": {"application/json": {"schema": {}}}}
+    document = api({"post /x": {"operationId": "x", "requestBody": body}})
+    rule = {"cursor": "next", "parameter": "body.start"}
+    await registry.load(
+        "openapi", namespace="api", spec=document, base_url=await serve(handler), pagination={"x": rule}
+    )
+    pages = [page.data async for page in registry.paginate("api.x", {"body": {"filter": "f"}})]
+    assert [page["results"] for page in pages] == [[0], [1], [2]]
+    assert {page["kept"] for page in pages} == {"f"}
+    assert [item async for item in registry.paginate("api.x", {"body": {"filter": "f"}}, items=True)] == [0, 1, 2]
+
+
+async def test_items_that_could_be_several_lists_are_asked_for(serve, api, registry):
+    await registry.load("openapi", namespace="api", spec=api({"get /x": LISTING}), base_url=await serve(listing))
+    with pytest.raises(CallError, match="items"):
+        await anext(registry.paginate("api.x", items=True))
+
+
+@pytest.mark.parametrize("rule", [{"cursor": "a"}, {"next": "a", "page": "b"}])
+def test_a_rule_that_contradicts_itself_is_refused(rule):
+    with pytest.raises(ConfigError, match="pagination"):
+        HTTPServiceConfig(namespace="a", pagination={"x": rule})
+    assert Pagination(cursor="a", parameter="b").first_page == 1
+
+
+async def test_a_download_comes_through_the_registry_with_input_checked(serve, api, registry):
+    async def handler(request):
+        return web.Response(body=b"x" * 300_000, content_type="application/octet-stream")
+
+    answer = {"200": {"description": "", "content": {"application/octet-stream": {}}}}
+    document = api({"get /f/{id}": {"operationId": "f", "responses": answer, "parameters": [
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}})  # fmt: skip
+    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    pieces = [piece async for piece in registry.download("api.f", {"id": 1})]
+    assert sum(map(len, pieces)) == 300_000
+    assert len(pieces) > 1
+    with pytest.raises(CallError, match="VALIDATION_ERROR"):
+        await anext(registry.download("api.f", {"id": "x"}))

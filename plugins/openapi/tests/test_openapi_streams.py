@@ -6,7 +6,7 @@ import json
 import pytest
 from aiohttp import web
 
-from operad import CallError, ErrorCode
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 
 EVENTS = {"text/event-stream": {"schema": {"type": "object"}}}
 
@@ -267,8 +267,6 @@ async def test_without_reconnect_a_stream_is_asked_for_once(serve, operations, a
 
 
 async def test_a_registry_runs_streams_to_their_end(serve, api):
-    from operad import OperationRegistry, load_plugins
-
     async def handler(request):
         return await send(request, *[f"data: {json.dumps({'n': n})}\n\n".encode() for n in range(5)])
 
@@ -276,3 +274,56 @@ async def test_a_registry_runs_streams_to_their_end(serve, api):
         await registry.load("openapi", namespace="api", spec=api(streaming(EVENTS)), base_url=await serve(handler))
         assert [e.data["n"] async for e in registry.subscribe("api.x")] == [0, 1, 2, 3, 4]
         assert (await registry.execute("api.x")).data == {"n": 0}
+
+
+@pytest.mark.parametrize("how", ["by its content type", "by the configuration"])
+async def test_a_stream_that_the_document_does_not_mention_is_one(serve, api, how):
+    """As FastAPI documents a StreamingResponse: JSON of any kind."""
+
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for number in range(3):
+            await response.write(f"data: {number}\n\n".encode())
+        return response
+
+    config = {} if how == "by its content type" else {"operation_types": {"x": "subscription"}}
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        document = api({"get /x": {"operationId": "x"}})
+        await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler), **config)
+        assert [item.data async for item in registry.subscribe("api.x")] == [0, 1, 2]
+        assert (await registry.execute("api.x")).data == 0
+
+
+async def test_a_stream_without_end_answers_a_call_with_its_first_item(serve, api):
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 0\n\n")
+        await asyncio.sleep(60)
+
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        base = await serve(handler, handler_cancellation=True)
+        await registry.load("openapi", namespace="api", spec=api({"get /x": {"operationId": "x"}}), base_url=base)
+        assert (await registry.execute("api.x")).data == 0
+
+
+async def test_what_could_be_a_stream_and_is_none_is_one_item(serve, api):
+    async def handler(request):
+        return web.json_response({"a": 1})
+
+    for config in ({}, {"operation_types": {"x": "subscription"}}):
+        async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+            document = api({"get /x": {"operationId": "x"}})
+            await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler), **config)
+            assert [item.data async for item in registry.subscribe("api.x")] == [{"a": 1}]
+            assert (await registry.execute("api.x")).data == {"a": 1}
+
+
+async def test_an_answer_instead_of_a_stream_says_what_it_said(serve, operations, api):
+    async def handler(request):
+        return web.json_response({"error": {"message": "quota exceeded"}})
+
+    found = operations(api(streaming(EVENTS)), await serve(handler))
+    with pytest.raises(CallError, match="expected a stream .*application/json: quota exceeded"):
+        await collect(found["x"])

@@ -44,6 +44,7 @@ class Entry:
         "pages",
         "pipeline",
         "spec",
+        "stream",
         "stream_chain",
         "streams",
         "validator",
@@ -66,6 +67,7 @@ class Entry:
         self.adapt = None if operation is None else operation.adapt
         self.pages = None if operation is None else operation.pages
         self.chunks = None if operation is None else operation.chunks
+        self.stream = None if operation is None else operation.stream
         # ----
         self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
         self.validator: Callable[[Any], bool] | None = None
@@ -88,11 +90,7 @@ class Entry:
         self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
         self.guarded = self.validator is not None or not self.is_open
         self.finish = self.pipeline.finisher(spec)
-        self.streams = (
-            spec.type is OperationType.SUBSCRIPTION
-            or _is(handler, inspect.isasyncgenfunction)
-            or _is(handler, inspect.isgeneratorfunction)
-        )
+        self.streams = self.stream is not None or self._is_streaming(handler)
         self.call_chain = self.stream_chain = None
         self.invoke = self._invoker(handler, workers)  # last: it is the mark of a prepared entry
 
@@ -105,16 +103,23 @@ class Entry:
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
         """The items of a streaming handler, whatever kind of function it is."""
-        handler = self.handler
+        handler = self.stream or self.handler
         assert handler is not None
         if _is(handler, inspect.isasyncgenfunction):
             items: AsyncIterator[Any] = handler(input, call)
             return items
         return self._adapted(handler, input, call, workers)
 
+    def _is_streaming(self, handler: Handler) -> bool:
+        return (
+            self.spec.type is OperationType.SUBSCRIPTION
+            or _is(handler, inspect.isasyncgenfunction)
+            or _is(handler, inspect.isgeneratorfunction)
+        )
+
     def _invoker(self, handler: Handler, workers: Workers) -> Callable[[Any, OperationContext], Awaitable[Any]]:
         """What makes an awaitable result of an input and a context."""
-        if self.streams:
+        if self._is_streaming(handler):
 
             async def first(input: Any, call: OperationContext) -> Any:
                 items = self.items(input, call, workers)

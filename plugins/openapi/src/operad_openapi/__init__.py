@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from operad.plugin import RetryPolicy
     from operad_openapi.api import from_openapi, from_openapi_file, from_openapi_url
-    from operad_openapi.config import HTTPAuth, HTTPLimits, HTTPServiceConfig
+    from operad_openapi.config import HTTPAuth, HTTPLimits, HTTPServiceConfig, Pagination
     from operad_openapi.envelopes import HTTPResponseMeta, http_envelope
     from operad_openapi.fs import LocalFS, OpenAPIFS
     from operad_openapi.operations import OpenAPIOperations
@@ -26,6 +26,7 @@ _MODULES = {
     "OpenAPIFS": "fs",
     "OpenAPIOperations": "operations",
     "OpenAPIServerConfig": "serving",
+    "Pagination": "config",
     "RetryPolicy": "config",
     "SSEEvent": "sse",
     "SSEEventTooLargeError": "sse",
@@ -48,6 +49,7 @@ __all__ = [
     "OpenAPIFS",
     "OpenAPIOperations",
     "OpenAPIServerConfig",
+    "Pagination",
     "RetryPolicy",
     "SSEEvent",
     "SSEEventTooLargeError",

@@ -14,10 +14,11 @@ from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, Resp
 from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
-from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
+from operad_openapi._document.mediatypes import EVENT_STREAM, essence
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
-from operad_openapi._http.reading import chunks_of, read_body
-from operad_openapi._http.responses import decode_body, failure_of, json_records
+from operad_openapi._http.items import is_stream, items_of, shared_meta
+from operad_openapi._http.reading import chunks_of, read_body, read_head
+from operad_openapi._http.responses import decode_body, failure_of, said_by
 from operad_openapi._request.adapting import Adapter
 from operad_openapi._request.plan import Plan, build_plan
 from operad_openapi._request.request import Credentials, Request
@@ -25,12 +26,11 @@ from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPAuth
 from operad_openapi.envelopes import HTTPResponseMeta, join_headers
-from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
+from operad_openapi.sse import SSEParser
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-_DONE = "[DONE]"
 _DEFAULT_RECONNECT_MS = 3_000
 
 
@@ -42,6 +42,7 @@ class DocumentOperation:
         raw: the operation as the document has it.
         stream_type: the media type that a subscription asks for, or ``None``.
         is_twin: whether this is the streaming twin of an operation that answers JSON as well.
+        may_stream: whether its document does not tell how it answers: the content type of the answer does.
     """
 
     __slots__ = (
@@ -51,23 +52,36 @@ class DocumentOperation:
         "_is_settled",
         "_plan",
         "is_twin",
+        "may_stream",
         "raw",
         "source",
         "stream_type",
     )
 
     def __init__(
-        self, source: DocumentSource, raw: RawOperation, stream_type: str | None, *, is_twin: bool = False
+        self,
+        source: DocumentSource,
+        raw: RawOperation,
+        stream_type: str | None,
+        *,
+        is_twin: bool = False,
+        may_stream: bool = False,
     ) -> None:
         self.source = source
         self.raw = raw
         self.stream_type = stream_type
         self.is_twin = is_twin
+        self.may_stream = may_stream
         self._plan: Plan | None = None
         self._adapter: Adapter | None = None
         self._is_personal = False
         self._is_settled = False
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
+
+    @property
+    def handler(self) -> Callable[..., Any]:
+        """What a registry calls."""
+        return self.call if self.stream_type is None else self.stream
 
     @property
     def plan(self) -> Plan:
@@ -135,34 +149,62 @@ class DocumentOperation:
         if context is not None:
             request.expires = context.deadline
         response = await source.client.send(request)
-        status = response.status
         try:
-            if not 200 <= status < 300:
+            if not 200 <= response.status < 300:
                 raise await failure_of(response, config.limits.error_bytes, request)
+            if self.may_stream and is_stream(response, EVENT_STREAM):
+                return await self._first(request, response)
             body = await read_body(response, config.limits.response_bytes, timeout=config.timeout)
         finally:
             if not response.closed:
                 response.release()
+        return self._answered(request, response, body, started)
+
+    def _answered(
+        self, request: Request, response: ClientResponse, body: bytes, started: float
+    ) -> ResponseEnvelope[Any]:
         headers, cookies = join_headers(response.headers.items())
         content_type = headers.get("content-type", "")
-        data = None if status in (204, 205) else decode_body(body, content_type, request)
+        status = response.status
+        assert self._plan is not None
+        data = None
+        if status not in (204, 205):
+            data = decode_body(body, content_type, request, expects_json=self._plan.expects_json)
         url = request.redirected_to or request.url
         elapsed = round((time.perf_counter() - started) * 1000, 3)
         return ResponseEnvelope(
             data, HTTPResponseMeta(status, headers, content_type, url, request.method, elapsed, cookies)
         )
 
-    async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
-        """Send the request and yield the body's bytes as they come. Raises `CallError`."""
+    async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
+        """The first item of an answer that is a stream, which may have no end. Raises `CallError`."""
+        async with aclosing(self._items(response, request, self._parser(), is_text=False)) as items:
+            async for envelope in items:
+                response.close()
+                return envelope
+        message = f"{request}: the stream ended without an item"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+    async def pieces(
+        self, input: Any, context: OperationContext | None = None
+    ) -> AsyncGenerator[ResponseEnvelope[bytes], None]:
+        """The body's bytes as they come, an envelope each. Raises `CallError`."""
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request)
+        meta = HTTPResponseMeta(*shared_meta(request, response))
         try:
             async with aclosing(chunks_of(response)) as pieces:
                 async for chunk in pieces:
-                    yield chunk
+                    yield ResponseEnvelope(chunk, meta)
         finally:
             response.close()
+
+    async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
+        """The body's bytes as they come. Raises `CallError`."""
+        async with aclosing(self.pieces(input, context)) as pieces:
+            async for piece in pieces:
+                yield piece.data
 
     async def stream(
         self, input: Any, context: OperationContext | None = None
@@ -179,7 +221,7 @@ class DocumentOperation:
                 request.headers["Last-Event-ID"] = last_event_id
             may_resume = config.reconnect and request.method == "GET" and self.stream_type == EVENT_STREAM
             was_open = False
-            parser = SSEParser(max_event_size=config.limits.event_bytes)
+            parser = self._parser()
             try:
                 response = await self._open_stream(request)
                 was_open = True
@@ -225,45 +267,41 @@ class DocumentOperation:
 
     async def _open_stream(self, request: Request) -> ClientResponse:
         response = await self._open(request)
-        where = str(request)
-        kind = essence(response.headers.get("Content-Type", ""))
-        if response.status != 204 and kind not in STREAM_TYPES:
+        if response.status != 204 and not (is_stream(response) or self.may_stream):
+            where, kind = str(request), response.headers.get("Content-Type", "")
+            said = said_by(await read_head(response, self.source.config.limits.error_bytes), kind)
             response.close()
-            message = f"{where}: expected a stream ({self.stream_type}), got content type {kind or 'none'}"
+            message = (
+                f"{where}: expected a stream ({self.stream_type}), got content type {essence(kind) or 'none'}"
+            )
+            message += f": {said}" if said else ""
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"contentType": kind, "message": message})
         return response
+
+    def _parser(self) -> SSEParser:
+        return SSEParser(max_event_size=self.source.config.limits.event_bytes)
 
     async def _items(
         self, response: ClientResponse, request: Request, parser: SSEParser, *, is_text: bool
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        headers, cookies = join_headers(response.headers.items())
-        content_type = headers.get("content-type", "")
-        kind = essence(content_type)
-        where = str(request)
-        shared = (
-            response.status,
-            headers,
-            content_type,
-            request.redirected_to or request.url,
-            request.method,
-            None,
-            cookies,
-        )
-        limits = self.source.config.limits
-        if kind != EVENT_STREAM:
-            records = json_records(response, kind, limits.event_bytes, where)
-            async for record in records:
-                yield ResponseEnvelope(record, HTTPResponseMeta(*shared))
+        """The items of a stream; the answer itself where it turned out to be none."""
+        if not is_stream(response):
+            parser.retry = -1  # that is all
+            yield await self._whole(request, response)
             return
-        async with aclosing(chunks_of(response)) as chunks:
-            async for chunk in chunks:
-                for event in _fed(parser, chunk, where, limits.event_bytes):
-                    if event.data == _DONE and not is_text:
-                        parser.retry = -1  # the end, said by the stream itself: there is nothing to resume
-                        return
-                    yield ResponseEnvelope(
-                        _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
-                    )
+        limit = self.source.config.limits.event_bytes
+        async with aclosing(items_of(response, request, parser, limit, is_text=is_text)) as items:
+            async for envelope in items:
+                yield envelope
+
+    async def _whole(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
+        config, started = self.source.config, time.perf_counter()
+        try:
+            async with asyncio.timeout(config.timeout):
+                body = await read_body(response, config.limits.response_bytes)
+        except TimeoutError as error:
+            raise _timed_out(str(request), config.timeout) from error
+        return self._answered(request, response, body, started)
 
     async def _requested(self, input: Any, context: OperationContext | None) -> Request:
         """The request for an input and its caller. Raises `CallError`."""
@@ -337,27 +375,8 @@ class DocumentOperation:
         return authorize
 
 
-def _fed(parser: SSEParser, chunk: bytes, where: str, limit: int) -> list[SSEEvent]:
-    try:
-        return parser.feed(chunk)
-    except SSEEventTooLargeError as error:
-        message = f"{where}: an event is larger than {limit} bytes (limit event_bytes)"
-        details = {"limit": "event_bytes", "bytes": limit}
-        raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details) from error
-
-
 async def _maybe_await(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def _event_value(event: SSEEvent, *, is_text: bool) -> Any:
-    if is_text or not event.data:
-        return event.data
-    # A stream of words must not turn "5" into a number where nothing says so; the schema, if any, judges.
-    try:
-        return decode_body(event.data.encode(), "application/json", "")
-    except (CallError, UnicodeEncodeError):
-        return event.data
 
 
 def _timed_out(where: str, timeout: float | None) -> CallError:

@@ -105,6 +105,52 @@ def _snake_case(name: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
+class Pagination:
+    """How an operation goes from page to page; without any of this, by ``Link: <…>; rel="next"`` (RFC 8288).
+
+    Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``);
+    keys are those of the input, ``body.cursor`` is a member of ``body``.
+
+    Raises:
+        ConfigError: what belongs together is not together, or contradicts itself.
+    """
+
+    items: str | None = None
+    """Path of the list of items; default: the data, or the only list in them."""
+    next: str | None = None
+    """Path of the URL of the next page: its query is read, it is not called."""
+    cursor: str | None = None
+    """Path of what ``parameter`` takes next; nothing, or an empty text, is the end."""
+    parameter: str | None = None
+    """Key of the input that ``cursor`` goes to."""
+    more: str | None = None
+    """Path of what is false on the last page."""
+    offset: str | None = None
+    """Key of the input that counts items."""
+    page: str | None = None
+    """Key of the input that counts pages."""
+    first_page: int = 1
+    """What ``page`` is where an input says nothing."""
+    limit: str | None = None
+    """Key of the input with the size of pages: a page with fewer items is the last one."""
+    pages: str | None = None
+    """Path of the number of the last page."""
+
+    def __attrs_post_init__(self) -> None:
+        ways = [name for name in ("next", "cursor", "offset", "page") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise ConfigError(f"pagination: {' and '.join(ways)}: expected one of them")
+        if (self.cursor is None) != (self.parameter is None):
+            raise ConfigError("pagination: cursor and parameter: expected both or none")
+
+
+def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
+    return {
+        pattern: rule if isinstance(rule, Pagination) else Pagination(**rule) for pattern, rule in value.items()
+    }
+
+
+@attrs.frozen(kw_only=True)
 class HTTPLimits:
     """Bounds; each is named in the error that it causes."""
 
@@ -229,6 +275,8 @@ class HTTPOptions:
     """Media types of request bodies to prefer where an operation offers several."""
     extras: list[Extra] = attrs.field(factory=list)
     """What an input may add that the document forgot: ``extra_query``, ``extra_body``, ``extra_headers``."""
+    pagination: dict[str, Pagination] = attrs.field(factory=dict, converter=_pagination)
+    """Globs of names -> how these operations go from page to page; the first that fits counts."""
     upload_root: str | None = None
     """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
     reconnect: bool = False

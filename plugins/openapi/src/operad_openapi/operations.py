@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsIndex
 
@@ -13,7 +14,7 @@ from operad import Operation, OperationContext, OperationSpec, OperationType
 from operad.plugin import lazy_schema
 from operad_openapi._checks import check_document, check_names, warnings_of
 from operad_openapi._circle import ServedOperation, is_operads, mark_of
-from operad_openapi._document.contents import success_media
+from operad_openapi._document.contents import success_media, success_responses
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
@@ -22,6 +23,7 @@ from operad_openapi._document.parameters import unusable
 from operad_openapi._document.pruning import pruned, without_siblings
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._operation import DocumentOperation
+from operad_openapi._paging import DocumentPages
 from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPServiceConfig
@@ -121,6 +123,8 @@ def build_operations(
             continue
         try:
             checker.check(raw, diagnostics)
+            if streams.media_type is None and config.operation_types.get(name) == "subscription":
+                streams = _Streams(EVENT_STREAM, has_twin=False, is_untold=True)
             for built in _built(source, raw, streams) if mark is None else [ServedOperation(source, raw, mark)]:
                 claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
@@ -145,20 +149,26 @@ class _Streams(NamedTuple):
     """Of its stream, if it has one."""
     has_twin: bool
     """Whether it answers otherwise as well."""
+    is_untold: bool = False
+    """Whether the document says nothing of its answers, so that they could be streams."""
 
 
 def _streams(document: Document, raw: RawOperation) -> _Streams:
     media = success_media(document, raw)
     streams = [essence(media_type) for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
     if not streams:
-        return _Streams(None, has_twin=False)
+        responses = success_responses(raw)
+        untold = raw.method in ("GET", "POST") and all(
+            "schema" not in item or item["schema"] in ({}, True) for _, _, item in media
+        )
+        return _Streams(None, has_twin=False, is_untold=untold and any(str(s) != "204" for s, _ in responses))
     return _Streams(EVENT_STREAM if EVENT_STREAM in streams else streams[0], len(streams) != len(media))
 
 
 def _built(source: DocumentSource, raw: RawOperation, streams: _Streams) -> list[DocumentOperation]:
     """The operation, and its streaming twin if it answers both ways."""
     if not streams.has_twin:
-        return [DocumentOperation(source, raw, streams.media_type)]
+        return [DocumentOperation(source, raw, streams.media_type, may_stream=streams.is_untold)]
     return [DocumentOperation(source, raw, None), DocumentOperation(source, raw, streams.media_type, is_twin=True)]
 
 
@@ -190,7 +200,15 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         deprecated=node.get("deprecated") is True,
         metadata={"operationId": node.get("operationId"), "method": raw.method, "path": raw.path},
     )
-    return Operation(spec, built.call if built.stream_type is None else built.stream, adapt=built.adapt)
+    rule = next((rule for glob, rule in config.pagination.items() if fnmatchcase(name, glob)), None)
+    return Operation(
+        spec,
+        built.handler,
+        adapt=built.adapt,
+        stream=built.stream if built.may_stream else None,
+        pages=DocumentPages(built, rule),
+        chunks=built.pieces,
+    )
 
 
 def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:

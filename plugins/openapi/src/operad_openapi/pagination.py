@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from operad import ResponseEnvelope
+from operad import OperationRegistry, ResponseEnvelope
 
 Call = Callable[[dict[str, Any]], Awaitable[ResponseEnvelope[Any]]]
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^;,=\s]+\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^;,\s]*))*)")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 
 
-async def paginate(
+def paginate(
     call: Call,
     input: Mapping[str, Any] | None = None,
     *,
     next_input: Callable[[ResponseEnvelope[Any]], Mapping[str, Any] | None] | None = None,
     max_pages: int = 1_000,
-) -> AsyncIterator[ResponseEnvelope[Any]]:
+) -> AsyncGenerator[ResponseEnvelope[Any], None]:
     """The envelopes of all pages.
 
-    Without ``next_input`` the next page is what ``Link: <…>; rel="next"`` says (RFC 8288): the query parameters of
-    its URL become input of the same operation. The URL itself is never called: it could be of any host.
+    Without ``next_input``, and where ``call`` is ``functools.partial(registry.execute, id)``, this is
+    `OperationRegistry.paginate`, which knows the operation. Where ``call`` is anything else, the next page is what
+    ``Link: <…>; rel="next"`` says (RFC 8288): the query parameters of its URL become input of the same operation,
+    and whole numbers among them integers. The URL itself is never called: it could be of any host.
 
     Args:
-        call: calls the operation, such as ``context.env.github["repos/list"]``, or
-            ``functools.partial(registry.execute, "github.repos/list")``.
+        call: calls the operation.
         input: of the first page.
         next_input: envelope of a page -> what to change in the input for the next one; ``None`` at the end.
         max_pages: the most pages that are asked for.
@@ -36,8 +38,20 @@ async def paginate(
     Raises:
         CallError: as the operation does.
     """
+    if next_input is None and isinstance(call, partial) and len(call.args) == 1:
+        registry = getattr(call.func, "__self__", None)
+        if isinstance(registry, OperationRegistry) and call.func == registry.execute:
+            return registry.paginate(call.args[0], input, max_pages=max_pages, **call.keywords)
+    return _pages(call, input, next_input or _link_input, max_pages)
+
+
+async def _pages(
+    call: Call,
+    input: Mapping[str, Any] | None,
+    find: Callable[[ResponseEnvelope[Any]], Mapping[str, Any] | None],
+    max_pages: int,
+) -> AsyncGenerator[ResponseEnvelope[Any], None]:
     current = dict(input or {})
-    find = _link_input if next_input is None else next_input
     for _ in range(max_pages):
         envelope = await call(dict(current))
         yield envelope

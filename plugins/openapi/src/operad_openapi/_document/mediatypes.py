@@ -24,10 +24,13 @@ STREAM_TYPES = frozenset(
 EVENT_STREAM = "text/event-stream"
 
 
+_JSON = frozenset({"application/json", "text/json", "application/x-json", "text/x-json"})
+
+
 @lru_cache(maxsize=1024)
 def is_json(media_type: str) -> bool:
     """Whether ``media_type`` (without parameters, lower case) is JSON or one of the ``+json`` family."""
-    return media_type == "application/json" or media_type.endswith("+json") or media_type == "text/json"
+    return media_type in _JSON or media_type.endswith("+json")
 
 
 @lru_cache(maxsize=1024)

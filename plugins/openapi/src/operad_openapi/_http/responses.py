@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 _EXCERPT = 500
 
 
-def decode_body(body: bytes, content_type: str, where: object) -> Any:
+def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
     """The value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
+
+    Where JSON is all that is expected, a body without a content type, or of plain text, that is JSON is taken so.
 
     Raises:
         CallError: ``EXECUTION_ERROR`` if the body is not what its content type promises; details hold an excerpt.
@@ -32,6 +35,9 @@ def decode_body(body: bytes, content_type: str, where: object) -> Any:
     kind = essence(content_type)
     if is_json(kind):
         return _decode_json(body, content_type, where)
+    if expects_json and kind in ("", "text/plain"):
+        with contextlib.suppress(CallError):
+            return _decode_json(body, content_type, where)
     if kind.startswith("text/") or kind.endswith(("+xml", "/xml")) or kind in _TEXT:
         return _text(body, content_type)
     return body
@@ -91,6 +97,8 @@ async def failure_of(response: ClientResponse, limit: int, where: object) -> Cal
     if essence(content_type) == "application/problem+json" and isinstance(body, dict):
         details["problem"] = body
         reason = str(body.get("detail") or body.get("title") or reason)
+    elif said := _said(body):
+        reason = f"{reason}: {said}" if reason else said
     wait = retry_after(headers.get("retry-after"))
     if wait is not None:
         details["retryAfter"] = wait
@@ -99,7 +107,30 @@ async def failure_of(response: ClientResponse, limit: int, where: object) -> Cal
     return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {response.status} {reason}".strip(), details)
 
 
-async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncIterator[Any]:
+_SAYING = ("message", "error_description", "detail", "title", "error", "errors", "msg", "reason", "description")
+_MAX_SAID = 300
+
+
+def said_by(body: bytes, content_type: str) -> str:
+    """What a body that was not expected says, in a line."""
+    try:
+        return _said(decode_body(body, content_type, ""))
+    except CallError:
+        return ""
+
+
+def _said(body: Any, depth: int = 0) -> str:
+    """What the JSON of an error says, in the members that APIs have for it; ``""`` if it is none of these."""
+    if isinstance(body, str) and depth:
+        return "".join(c if c.isprintable() else " " for c in body[:_MAX_SAID]).strip()
+    if isinstance(body, list) and body and depth:
+        return _said(body[0], depth + 1)
+    if isinstance(body, dict) and depth < 4:
+        return next((text for name in _SAYING if (text := _said(body.get(name), depth + 1))), "")
+    return ""
+
+
+async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncGenerator[Any, None]:
     """The values of JSON lines, or of a JSON text sequence (RFC 7464), as they come. Raises `CallError`."""
     records = _Records(b"\x1e" if "json-seq" in kind else b"\n", limit, where)
     async with aclosing(chunks_of(response)) as chunks:

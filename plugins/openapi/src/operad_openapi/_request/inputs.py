@@ -58,6 +58,8 @@ class Inputs:
     """The key that holds the whole body, if it is not."""
     keys: frozenset[str] = frozenset()
     extras: Mapping[str, str] = attrs.field(factory=dict)
+    query: Mapping[str, Parameter] = attrs.field(factory=dict)
+    """The parameters of the query, by their keys."""
     """``query``, ``body``, ``headers`` -> the key that holds what goes there beyond the document."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
@@ -122,6 +124,7 @@ def plan_inputs(
         if body.required:
             required.append(body_key)
     slots = []
+    query = {}
     for parameter in parameters:
         key = parameter.name
         if key in properties or names.count(key) > 1:
@@ -132,6 +135,8 @@ def plan_inputs(
         fallback = configured.fallback(parameter, encode)
         if parameter.required and fallback is None:
             required.append(key)
+        if parameter.location == "query":
+            query[key] = parameter
         slots.append(Slot(key, parameter.name, parameter.location, encode, parameter.required, fallback))
     extras = {}
     for kind in configured.extras:
@@ -140,7 +145,7 @@ def plan_inputs(
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
-    return Inputs(schema, tuple(slots), body_fields, body_key, frozenset(properties), extras)
+    return Inputs(schema, tuple(slots), body_fields, body_key, frozenset(properties), extras, query)
 
 
 def _free(name: str, taken: set[str]) -> str:

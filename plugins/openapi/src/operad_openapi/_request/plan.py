@@ -43,6 +43,8 @@ class Plan:
     """Whether requests go to the API's own origins, which configured headers and credentials are for."""
     query: str = ""
     """Configured parameters of the query that the document does not name, and that of the server; encoded."""
+    expects_json: bool = False
+    """Whether all that the document declares of a success is JSON."""
     stream_field: str | None = None
     """The field of the body that asks for a stream, if it declares one."""
 
@@ -166,7 +168,11 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
         pairs = [p for name, value in config.query.items() if name not in named for p in extra_pairs(name, value)]
         query = "&".join(filter(None, [server.query, *pairs]))
     stream_field = _stream_field(body_plan, inputs, view)
-    return Plan(raw.method, inputs, template, body_plan, headers, server, is_home, query, stream_field)
+    kinds = [essence(media_type) for _, media_type, _ in success_media(document, raw)]
+    expects_json = bool(kinds) and all(map(is_json, kinds))
+    return Plan(
+        raw.method, inputs, template, body_plan, headers, server, is_home, query, expects_json, stream_field
+    )
 
 
 def _parameters(

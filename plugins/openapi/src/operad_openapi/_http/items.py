@@ -1,0 +1,87 @@
+"""The items of a stream: server-sent events, JSON lines, JSON text sequences."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from operad import CallError, ErrorCode, ResponseEnvelope
+from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
+from operad_openapi._http.reading import chunks_of
+from operad_openapi._http.responses import decode_body, json_records
+from operad_openapi._request.request import Request
+from operad_openapi.envelopes import HTTPResponseMeta, join_headers
+from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+_DONE = "[DONE]"
+
+
+def is_stream(response: ClientResponse, *kinds: str) -> bool:
+    """Whether an answer is a stream (of one of ``kinds``, or any), by what it says of itself."""
+    kind = essence(response.headers.get("Content-Type", ""))
+    return response.status != 204 and kind in (kinds or STREAM_TYPES)
+
+
+def shared_meta(
+    request: Request, response: ClientResponse
+) -> tuple[int, dict[str, str], str, str, str, None, list[str] | None]:
+    """The first fields of `HTTPResponseMeta`, which all items of an answer have in common."""
+    headers, cookies = join_headers(response.headers.items())
+    url = request.redirected_to or request.url
+    return response.status, headers, headers.get("content-type", ""), url, request.method, None, cookies
+
+
+async def items_of(
+    response: ClientResponse, request: Request, parser: SSEParser, limit: int, *, is_text: bool
+) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+    """An envelope for each item.
+
+    Args:
+        response: a stream.
+        request: what it answers.
+        parser: of its events; its ``retry`` is -1 after the end that the stream itself says.
+        limit: the largest record, in bytes (limit ``event_bytes``).
+        is_text: whether the data of events are text that is not to be parsed.
+
+    Raises:
+        CallError: the connection breaks off, a record is no JSON or too large.
+    """
+    shared = shared_meta(request, response)
+    kind, where = essence(shared[2]), str(request)
+    if kind != EVENT_STREAM:
+        async with aclosing(json_records(response, kind, limit, where)) as records:
+            async for record in records:
+                yield ResponseEnvelope(record, HTTPResponseMeta(*shared))
+        return
+    async with aclosing(chunks_of(response)) as chunks:
+        async for chunk in chunks:
+            for event in _fed(parser, chunk, where, limit):
+                if event.data == _DONE and not is_text:
+                    parser.retry = -1  # there is nothing to resume
+                    return
+                yield ResponseEnvelope(
+                    _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
+                )
+
+
+def _fed(parser: SSEParser, chunk: bytes, where: str, limit: int) -> list[SSEEvent]:
+    try:
+        return parser.feed(chunk)
+    except SSEEventTooLargeError as error:
+        message = f"{where}: an event is larger than {limit} bytes (limit event_bytes)"
+        details = {"limit": "event_bytes", "bytes": limit}
+        raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details) from error
+
+
+def _event_value(event: SSEEvent, *, is_text: bool) -> Any:
+    if is_text or not event.data:
+        return event.data
+    # A stream of words must not turn "5" into a number where nothing says so; the schema, if any, judges.
+    try:
+        return decode_body(event.data.encode(), "application/json", "")
+    except (CallError, UnicodeEncodeError):
+        return event.data

@@ -1,0 +1,153 @@
+"""How an operation goes from page to page: by a link, or as its configuration says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from operad import CallError, ErrorCode, ResponseEnvelope
+from operad_openapi._document.document import PointerError
+from operad_openapi._operation import DocumentOperation
+from operad_openapi._request.queries import QueryReader
+from operad_openapi.config import Pagination
+from operad_openapi.pagination import next_link
+
+_HEADER = "header:"
+_INDEX = re.compile(r"-?[0-9]{1,9}\Z")
+
+
+class DocumentPages:
+    """The pages of one operation; see `operad.operations.Pages`.
+
+    Args:
+        operation: the operation.
+        rule: what the configuration says of its pages; ``None``: a ``Link`` header tells, if there is one.
+    """
+
+    __slots__ = ("_operation", "_reader", "_rule")
+
+    def __init__(self, operation: DocumentOperation, rule: Pagination | None) -> None:
+        self._operation = operation
+        self._rule = rule or Pagination()
+        self._reader: QueryReader | None = None
+
+    def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
+        """The input of the next page; ``None`` after the last one. Raises `CallError`."""
+        rule = self._rule
+        if rule.more is not None and not _value_at(envelope, rule.more):
+            return None
+        if rule.cursor is not None:
+            value = _value_at(envelope, rule.cursor)
+            return None if value in (None, "", False) else self._with(input, str(rule.parameter), value)
+        if rule.offset is not None or rule.page is not None:
+            return self._counted(input, envelope)
+        url = _value_at(envelope, rule.next) if rule.next is not None else None
+        if rule.next is None:
+            url = next_link(envelope.meta.headers)
+        return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
+
+    def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
+        """What stands on a page. Raises `CallError`."""
+        rule, data = self._rule, envelope.data
+        if rule.items is not None:
+            found = _value_at(envelope, rule.items)
+            return found if isinstance(found, list) else [] if found is None else [found]
+        if isinstance(data, list):
+            return data
+        lists = [value for value in data.values() if isinstance(value, list)] if isinstance(data, Mapping) else []
+        if len(lists) == 1:
+            return lists[0]
+        raise self._failed(
+            "which list of a page holds its items is not clear; say so by "
+            'pagination = { "' + self._operation.raw.path + '" = { items = "…" } }'
+        )
+
+    def _counted(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
+        """The next offset, or the next page's number."""
+        rule = self._rule
+        count = len(self.items(envelope))
+        limit = _input_at(input, rule.limit) if rule.limit is not None else None
+        if count == 0 or (isinstance(limit, int) and count < limit):
+            return None
+        if rule.offset is not None:
+            start = _input_at(input, rule.offset)
+            return self._with(input, rule.offset, (start if isinstance(start, int) else 0) + count)
+        assert rule.page is not None
+        page = _input_at(input, rule.page)
+        following = (page if isinstance(page, int) else rule.first_page) + 1
+        total = _value_at(envelope, rule.pages) if rule.pages is not None else None
+        return None if isinstance(total, int) and following > total else self._with(input, rule.page, following)
+
+    def _with(self, input: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:
+        """``input`` with another value; ``body.cursor`` is a member of the body."""
+        properties = self._operation.plan.inputs.schema["properties"]
+        if key in properties or "." not in key:
+            return {**input, key: self._fitting(properties.get(key, True), value)}
+        outer, _, inner = key.partition(".")
+        held = input.get(outer)
+        return {**input, outer: {**(held if isinstance(held, Mapping) else {}), inner: value}}
+
+    def _fitting(self, schema: Any, value: Any) -> Any:
+        """The value as the parameter takes it: cursors come as numbers for what goes as text, and the reverse."""
+        if self._accepts(schema, value) or isinstance(value, (dict, list)):
+            return value
+        text = str(value)
+        if self._accepts(schema, text):
+            return text
+        return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else value
+
+    def _by_url(
+        self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any], url: str
+    ) -> Mapping[str, Any] | None:
+        """What a URL asks for. It is never called itself: it could be of any host."""
+        before = envelope.meta.url or ""
+        if self._reader is None:
+            inputs = self._operation.plan.inputs
+            self._reader = QueryReader(inputs.query, self._accepts, self._resolve)
+        after = urlsplit(urljoin(before, url)).query
+        following, unknown = self._reader.changed(input, urlsplit(before).query, after)
+        if following == dict(input) and unknown:
+            names = ", ".join(sorted(map(repr, unknown)))
+            raise self._failed(
+                f"the link to the next page has parameters that the operation does not take: {names}"
+            )
+        return following
+
+    def _accepts(self, schema: Any, value: Any) -> bool:
+        source = self._operation.source
+        return source.schema(source.input_view.schema(schema), source.input_view).is_valid(value)
+
+    def _resolve(self, schema: Any) -> Any:
+        try:
+            return self._operation.source.input_view.resolve(schema)
+        except PointerError:
+            return True
+
+    def _failed(self, reason: str) -> CallError:
+        message = f"{self._operation.raw.method} {self._operation.raw.path}: {reason}"
+        return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+
+def _value_at(envelope: ResponseEnvelope[Any], path: str) -> Any:
+    """``a.b.0`` in the data, ``-1`` the last item; ``header:name``; ``None`` if it is not there."""
+    if path.startswith(_HEADER):
+        return envelope.meta.headers.get(path.removeprefix(_HEADER).lower())
+    value = envelope.data
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and _INDEX.match(part) and -len(value) <= int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def _input_at(input: Mapping[str, Any], key: str) -> Any:
+    if key in input or "." not in key:
+        return input.get(key)
+    outer, _, inner = key.partition(".")
+    held = input.get(outer)
+    return held.get(inner) if isinstance(held, Mapping) else None
