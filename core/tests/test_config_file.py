@@ -173,7 +173,7 @@ async def test_a_source_that_fails_is_reported_and_the_others_load(
             assert [spec.id for spec in registry.specs()] == ["here.where"]
             failures = {failure.name: str(failure.error) for failure in registry.failures}
     assert set(failures) == {"broken", "typo"}
-    assert "operad.toml: sources.typo" in failures["typo"]
+    assert "operad.toml:7: sources.typo" in failures["typo"]
     assert 'unknown key "pth"; did you mean "path"?' in failures["typo"]
     assert "source broken is not loaded" in caplog.text
 
@@ -286,9 +286,9 @@ class Levelled:
 )
 def test_no_message_about_a_value_quotes_it(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
-        structure(Checked, table, "operad.toml: sources.a")
+        structure(Checked, table, "operad.toml:1: sources.a")
     assert TOKEN not in repr(caught.value)
-    assert "operad.toml: sources.a" in str(caught.value)
+    assert "operad.toml:1: sources.a" in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
@@ -409,7 +409,7 @@ def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path
     assert registry.configured("calls", Options, but=["other"]) == Options(path="x")
     assert registry.configured("serve", Options) == Options()
     assert OperationRegistry().configured("calls", Options) == Options()
-    with pytest.raises(ConfigError, match='unknown key "other".* @ operad.toml: calls'):
+    with pytest.raises(ConfigError, match='unknown key "other".* @ operad.toml:1: calls'):
         registry.configured("calls", Options)
 
 
@@ -420,7 +420,7 @@ async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -
     path = files_in(tmp_path, operad='[sources.a]\ntype = "folder"\nnamespace = "a b"\n')
     async with OperationRegistry.from_config(path, plugins=plugins_of(FOLDER)) as registry:
         (failure,) = registry.failures
-    assert "operad.toml: sources.a" in str(failure.error)
+    assert "operad.toml:1: sources.a" in str(failure.error)
     assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in str(failure.error)
 
 
@@ -430,5 +430,34 @@ async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> Non
         files_in(tmp_path, operad=text), plugins=plugins_of(FOLDER)
     ) as registry:
         (failure,) = registry.failures
-    assert "operad.toml: sources.a" in str(failure.error)
-    assert "operad.toml: sources.b" in str(failure.error)
+    assert "operad.toml:1: sources.a" in str(failure.error)
+    assert "operad.toml:4: sources.b" in str(failure.error)
+
+
+def test_sources_for_one_operation_are_those_of_its_namespace_then_folders_then_the_rest(tmp_path: Path) -> None:
+    text = """
+[sources.shop]
+type = "openapi"
+[sources.other]
+type = "mcp"
+namespace = "math"
+[sources.local]
+type = "scanner"
+"""
+    configuration = load_configuration(files_in(tmp_path, operad=text))
+    assert list(configuration.groups("shop.get")) == [("shop",), ("local",), ("other",)]
+    assert list(configuration.groups("math.add")) == [("other",), ("local",), ("shop",)]
+    assert list(configuration.groups("none.x")) == [("local",), ("shop", "other")]
+
+
+async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
+    text = "".join(f'[sources.{name}]\ntype = "folder"\n' for name in "ab")
+    registry = OperationRegistry.from_config(
+        files_in(tmp_path, operad=text), plugins=plugins_of(FOLDER), sources=["a"]
+    )
+    async with registry:
+        assert [spec.id for spec in registry.specs()] == ["a.where"]
+        await registry.load_configured(["b"])
+        assert [spec.id for spec in registry.specs()] == ["a.where", "b.where"]
+        with pytest.raises(ConfigError, match='operad.toml has no source "c"'):
+            await registry.load_configured(["c"])

@@ -361,7 +361,7 @@ asyncio.run(to_mcp(registry).stdio())
 """
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.long), "2026-07-28"])
 async def test_on_standard_streams_nothing_but_the_protocol_is_written(mode: str, tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(PROGRAM)
     errors = tmp_path / "errors"

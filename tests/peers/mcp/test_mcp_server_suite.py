@@ -88,7 +88,10 @@ async def test_a_served_registry_passes_every_scenario_of_the_suite(version: str
 
 @pytest.mark.parametrize(
     ("version", "scenario", "checks"),
-    [("2025-11-25", "tools-call-elicitation", 2), ("2026-07-28", "server-stateless", 30)],
+    [
+        pytest.param("2025-11-25", "tools-call-elicitation", 2, marks=pytest.mark.long),
+        ("2026-07-28", "server-stateless", 30),
+    ],
 )
 async def test_a_served_registry_passes_a_scenario_of_each_generation(
     version: str, scenario: str, checks: int, tmp_path: Path
@@ -96,7 +99,8 @@ async def test_a_served_registry_passes_a_scenario_of_each_generation(
     assert len(await run_suite(version, tmp_path, "--scenario", scenario)) == checks
 
 
-@pytest.mark.parametrize("transport", ["stdio", pytest.param("http", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_the_inspector_lists_and_calls(transport: str) -> None:
     inspector = HERE / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
     call = ["--method", "tools/call", "--tool-name", "add_numbers", "--tool-arg", "a=2", "b=3"]

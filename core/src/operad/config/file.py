@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -11,6 +11,7 @@ import attrs
 from operad.config.structuring import structure
 from operad.config.variables import expand_variables
 from operad.errors import ConfigError
+from operad.words import did_you_mean
 
 T = TypeVar("T")
 
@@ -46,6 +47,8 @@ class Configuration:
     """The tables of `TABLES`, of this file, of those that it includes, and of the chosen profile."""
     folders: Mapping[str, Path] = attrs.field(factory=dict, repr=False)
     """Where relative paths of a source start from, by the source's name; that of the file which has its table."""
+    lines: Mapping[str, tuple[str, int]] = attrs.field(factory=dict, repr=False)
+    """The file's name and the line, from 1, of the header of each table."""
 
     @property
     def name(self) -> str:
@@ -57,13 +60,37 @@ class Configuration:
         """The tables ``[sources.<name>]`` by name, as written."""
         return self.tables.get("sources", {})
 
+    def groups(self, operation_id: str) -> Iterator[tuple[str, ...]]:
+        """The sources to open for one operation, group by group, until one has it.
+
+        First those whose namespace is the id's; then folders of functions, whose operations have namespaces of
+        their own and which start nothing; then the rest.
+        """
+        namespace = operation_id.partition(".")[0]
+        rest = dict(self.sources)
+        for fits in (
+            lambda name, table: table.get("namespace", name) == namespace,
+            lambda name, table: table["type"] == "scanner",
+            lambda name, table: True,
+        ):
+            if group := tuple(name for name, table in rest.items() if fits(name, table)):
+                rest = {name: table for name, table in rest.items() if name not in group}
+                yield group
+
+    def check_sources(self, names: Collection[str]) -> None:
+        """Raise `ConfigError` for a name that is no table of ``[sources]``."""
+        for name in names:
+            if name not in self.sources:
+                raise ConfigError(f'{self.name} has no source "{name}"{did_you_mean(name, self.sources)}')
+
     def folder(self, source: str) -> Path:
         """Where relative paths of a source start from."""
         return self.folders.get(source, self.base_dir)
 
     def where(self, table: str) -> str:
-        """The place of a table, for messages."""
-        return f"{self.name}: {table}"
+        """The place of a table, for messages: ``operad.toml:12: sources.shop``."""
+        file, line = self.lines.get(table, (self.name, None))
+        return f"{file}: {table}" if line is None else f"{file}:{line}: {table}"
 
     def values(self, table: str) -> Mapping[str, Any]:
         """A table with its variables filled in; ``"serve.mcp"`` is a table in a table. Empty if there is none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,7 +50,7 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
     for name, table in tables.get("sources", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("type"), str):
             raise ConfigError(f'{path}: [sources.{name}] needs a type, such as type = "openapi"')
-    return Configuration(file.parent, file, tables, folders)
+    return Configuration(file.parent, file, tables, folders, read.lines)
 
 
 _Tables = dict[str, Any]
@@ -65,6 +66,8 @@ class _Read:
     """The folder of each source."""
     owners: dict[str, str] = attrs.field(factory=dict)
     """The file of each source."""
+    lines: dict[str, tuple[str, int]] = attrs.field(factory=dict)
+    """The file and the line of the header of each table."""
 
     def under(self, over: _Read) -> _Read:
         """Both, ``over`` laid over this one. Raises `ConfigError` for a source that both have."""
@@ -78,6 +81,7 @@ class _Read:
             _laid_over(self.profiles, over.profiles),
             self.folders | over.folders,
             self.owners | over.owners,
+            self.lines | over.lines,
         )
 
 
@@ -86,20 +90,33 @@ def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
     if file in parents:
         chain = " -> ".join(parent.name for parent in (*parents[parents.index(file) :], file))
         raise ConfigError(f"{file.name} includes itself: {chain}")
-    tables = _document(file)
+    tables, lines = _document(file)
     included, profiles = _included(file, tables.pop("include", [])), tables.pop("profiles", {})
     found = _Read()
     for path in included:
         found = found.under(_read(path, (*parents, file)))
     sources = tables.get("sources", {})
-    own = _Read(tables, profiles, dict.fromkeys(sources, file.parent), dict.fromkeys(sources, file.name))
+    own = _Read(tables, profiles, dict.fromkeys(sources, file.parent), dict.fromkeys(sources, file.name), lines)
     return found.under(own)
 
 
-def _document(file: Path) -> _Tables:
-    """What one file says, its tables checked by name."""
+_HEADER = re.compile(r"^[ \t]*\[\[?[ \t]*([^\]\n]+?)[ \t]*\]", re.MULTILINE)
+
+
+def _lines(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Where each table begins. Only for messages: a header inside a string of several lines is found, too."""
+    found: dict[str, tuple[str, int]] = {}
+    for header in _HEADER.finditer(text):
+        table = header[1].replace('"', "").removeprefix("tool.operad.")
+        found.setdefault(table, (name, text.count("\n", 0, header.start()) + 1))
+    return found
+
+
+def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
+    """What one file says, its tables checked by name, and where each begins."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file} cannot be read as TOML: {error}") from error
     if file.name == "pyproject.toml":
@@ -109,7 +126,7 @@ def _document(file: Path) -> _Tables:
         if not isinstance(layer, dict):
             raise ConfigError(f"{file}: [profiles.{name}] has to be a table, got {type(layer).__name__}")
         _check(layer, f"{file}: profiles.{name}", TABLES)
-    return document
+    return document, _lines(text, file.name)
 
 
 def _check(document: Mapping[str, Any], where: str, known: tuple[str, ...]) -> None:

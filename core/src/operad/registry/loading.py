@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -158,14 +158,14 @@ class LoadedSources:
             variables.redact(error)
             raise
 
-    async def load_all(self, configuration: Configuration, *, strict: bool) -> None:
-        """Load the sources of a configuration, all at once.
+    async def load_all(self, configuration: Configuration, names: Iterable[str], *, strict: bool) -> None:
+        """Load sources of a configuration, all at once.
 
         Raises:
             ExceptionGroup: with ``strict``, of the errors of those that could not be loaded.
         """
         async with asyncio.TaskGroup() as group:
-            for name in configuration.sources:
+            for name in names:
                 group.create_task(self._load_table(configuration, name, quiet=strict))
         if strict and self.failures:
             raise ExceptionGroup("sources could not be loaded", [failure.error for failure in self.failures])

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+import attrs
 
 from operad.access import AccessControl
 from operad.context import OperationContext
@@ -83,7 +84,7 @@ class OperationRegistry(TypedCalls):
             contributed(plugins.implementations("operad_interceptors")),
         )
         self._configuration: Configuration | None = None
-        self._to_load: tuple[Configuration, bool] | None = None
+        self._to_load: tuple[Collection[str], bool] | None = None
         plugins.register_operations(self)
 
     @classmethod
@@ -94,6 +95,7 @@ class OperationRegistry(TypedCalls):
         *,
         strict: bool = False,
         profile: str | None = None,
+        sources: Collection[str] | None = None,
     ) -> Self:
         """The registry that a configuration file describes; entering it loads the sources, all at once.
 
@@ -104,6 +106,7 @@ class OperationRegistry(TypedCalls):
             plugins: default: `load_plugins` with what ``[plugins]`` says.
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
+            sources: the names of those to load on entering, others by `load_configured`; default: all.
 
         Raises:
             ConfigError: the file cannot be used.
@@ -117,29 +120,37 @@ class OperationRegistry(TypedCalls):
             chosen = configuration.table("plugins", PluginOptions)
             plugins = load_plugins(chosen.only, chosen.disable, chosen.strict)
         options = configuration.table("registry", RegistryOptions)
-        registry = cls(
-            plugins,
-            normalize=options.normalize,
-            on_mismatch=options.on_mismatch,
-            max_threads=options.max_threads,
-        )
+        registry = cls(plugins, **attrs.asdict(options))
         registry._configuration = configuration
-        registry._to_load = (configuration, strict)
+        registry._to_load = (configuration.sources if sources is None else sources, strict)
         return registry
 
     async def __aenter__(self) -> Self:
         if self._to_load is not None:
-            (configuration, strict), self._to_load = self._to_load, None
+            (names, strict), self._to_load = self._to_load, None
             try:
-                await self._sources.load_all(configuration, strict=strict)
+                await self.load_configured(names, strict=strict)
             except BaseException:
                 await self.aclose()
                 raise
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def load_configured(self, names: Collection[str], *, strict: bool = False) -> None:
+        """Load sources of the configuration, all at once; one that cannot be loaded is logged and in `failures`.
+
+        ``names`` are of tables ``[sources.<name>]`` that are not loaded yet; ``strict`` raises an `ExceptionGroup`
+        instead of keeping failures. Raises `ConfigError` where there is no such table."""
+        if self._configuration is None:
+            raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
+        self._configuration.check_sources(names)
+        await self._sources.load_all(self._configuration, names, strict=strict)
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """What the configuration file says; ``None`` without one."""
+        return self._configuration
+
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -151,17 +162,11 @@ class OperationRegistry(TypedCalls):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """What ``[transport]`` says: ``url``, and options for `Plugins.transport`; see `configured_values`."""
-        return self.configured_values("transport")
-
-    def configured_values(self, table: str) -> Mapping[str, Any]:
-        """A table of the configuration as written, its variables filled in; ``"serve.mcp"`` is one in another.
-        Raises `ConfigError`: a ``${VAR}`` is not set, or it is no table."""
-        return {} if self._configuration is None else self._configuration.values(table)
+        """What ``[transport]`` says: ``url``, and options for `Plugins.transport`. Raises `ConfigError`."""
+        return {} if self._configuration is None else self._configuration.values("transport")
 
     def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
-
         Without that table it has its defaults. ``but`` names keys that belong to others. Raises `ConfigError`."""
         from operad.config.file import Configuration
 

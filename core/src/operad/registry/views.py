@@ -34,8 +34,8 @@ Rename = Mapping[str, str] | Callable[[str], str]
 _READ_ONLY = frozenset({"load", "register", "register_handler", "register_spec", "unregister", "use"})
 _OF_THE_REGISTRY = frozenset(
     {
+        "configuration",
         "configured",
-        "configured_values",
         "failures",
         "observe",
         "plugins",

@@ -817,6 +817,30 @@ class TransportConformance:
 
         self._run(body)
 
+    def test_cancelling_one_that_waits_for_the_socket_ends_one(self) -> None:
+        """Events that wait for one connection share nothing but the connection."""
+
+        async def body(kit: _Kit) -> None:
+            size = min((kit.capabilities.max_payload or 2**20) - 4_096, 2**20)
+            async with kit.participant() as sender, kit.participant() as receiver:
+                await receiver.link.register("all:news")
+                tasks = []
+                for number in range(32):
+                    tasks.append(
+                        asyncio.create_task(sender.send("all:news", "news", number=number, text="x" * size))
+                    )
+                    if not number % 8:
+                        await asyncio.sleep(0)  # what is written by now fills the socket, for those that follow
+                await asyncio.sleep(0)
+                for task in tasks[::4]:
+                    task.cancel()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                others = [end for number, end in enumerate(ends) if number % 4]
+                assert not any(isinstance(end, BaseException) for end in others), f"got {others}"
+                await receiver.wait_for("news", len(others))
+
+        self._run(body)
+
     # --- endings ---------------------------------------------------------------------------------
 
     def test_closing_a_handler_is_a_drain(self) -> None:

@@ -128,7 +128,7 @@ def plan_of(
 
 def _server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
     """The tables ``[serve.<server>]``, by server."""
-    values = registry.configured_values("serve")
+    values = {} if registry.configuration is None else registry.configuration.values("serve")
     return {name: value for name, value in values.items() if isinstance(value, Mapping) and name != "jwt"}
 
 

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     arguments = speak_json(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in arguments
-    _set_up_logging(debug)
+    _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)))
     sys.exit(_run(arguments, debug))
 
 
@@ -84,14 +84,15 @@ class _Warnings(logging.Formatter):
         return f"{record.levelname.lower()}: {record.getMessage()}"
 
 
-def _set_up_logging(debug: bool) -> None:
+def _set_up_logging(debug: bool, *, serves: bool) -> None:
     if debug:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Warnings())
-    # Failures of sources and plugins are printed as errors by the commands themselves.
-    handler.addFilter(lambda record: not str(record.msg).startswith(("source %s is not loaded", "plugin ")))
+    # Failures of sources, plugins and one's own calls are printed as errors by the commands themselves.
+    own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
+    handler.addFilter(lambda record: not str(record.msg).startswith(own))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

@@ -37,7 +37,7 @@ class Limits:
     """Connections."""
     topics: int = attrs.field(default=100_000, validator=_positive)
     """Addresses that one connection serves."""
-    unfinished: int = attrs.field(default=64 * 2**20, validator=_positive)
+    unfinished: int = attrs.field(default=256 * 2**20, validator=_positive)
     """Bytes of messages whose end has not come, over all its connections."""
     handshake: float = attrs.field(default=5.0, validator=_positive)
     """Seconds that a connection may take until it is a spoke's."""

@@ -1,0 +1,6 @@
+"""operad operations as tools of language models, in the formats of their APIs, and the calls that models make."""
+
+from operad_llm.calls import run_tool_call
+from operad_llm.tools import Format, ToolList, ToolReport, tools
+
+__all__ = ["Format", "ToolList", "ToolReport", "run_tool_call", "tools"]

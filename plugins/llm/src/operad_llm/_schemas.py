@@ -1,0 +1,213 @@
+"""Walking JSON Schemas, and what every format needs of them: an object at the root, names of a certain shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from operad import OperationSpec
+
+Json = dict[str, Any]
+
+INPUT = "input"
+"""The argument that holds an input which is no object."""
+
+ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+       "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip
+"""Keywords that hold a schema."""
+MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
+"""Keywords that hold a list of schemas."""
+NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+"""Keywords that hold schemas by name."""
+
+
+def parameters(spec: OperationSpec) -> tuple[Json, bool]:
+    """The schema of a tool's arguments, an object's, and whether the input is wrapped in `INPUT`.
+
+    References lead into its own ``$defs``. The schema is the caller's own.
+    """
+    schema = spec.input_schema.bundled()
+    if isinstance(schema, bool):
+        return {"type": "object", "properties": {}}, False
+    definitions = schema.get("$defs", {})
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        wrapped: Json = {"type": "object", "properties": {INPUT: inner}, "required": [INPUT]}
+        return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+    if "$ref" in schema and not schema.get("properties"):  # formats want to see the root's properties
+        target = resolve(schema, schema)
+        if isinstance(target, Mapping) and target.get("type") == "object":
+            schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    made = {**schema, "type": "object"}
+    made.setdefault("properties", {})
+    return made, False
+
+
+def resolve(node: Any, root: Mapping[str, Any]) -> Any:
+    """What a local reference refers to; another schema is itself."""
+    seen = 0
+    while isinstance(node, Mapping) and isinstance(node.get("$ref"), str) and seen < 32:
+        name = node["$ref"].removeprefix("#/$defs/")
+        definitions = root.get("$defs", {})
+        if node["$ref"] == "#":
+            return root
+        if name not in definitions:
+            name = _unescaped(name)
+        if name not in definitions:
+            return node
+        node, seen = definitions[name], seen + 1
+    return node
+
+
+def _unescaped(name: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(name).replace("~1", "/").replace("~0", "~")
+
+
+def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas in a schema, each with where it is."""
+    for keyword in ONE:
+        if isinstance(node.get(keyword), (Mapping, bool)):
+            yield keyword, node[keyword]
+    for keyword in MANY:
+        if isinstance(node.get(keyword), list):
+            yield from ((f"{keyword}/{index}", child) for index, child in enumerate(node[keyword]))
+    for keyword in NAMED:
+        if isinstance(node.get(keyword), Mapping):
+            yield from ((f"{keyword}/{name}", child) for name, child in node[keyword].items())
+
+
+def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
+    """A schema with ``change`` made of each schema in it."""
+    made = dict(node)
+    for keyword in ONE:
+        if isinstance(node.get(keyword), (Mapping, bool)):
+            made[keyword] = change(node[keyword])
+    for keyword in MANY:
+        if isinstance(node.get(keyword), list):
+            made[keyword] = [change(child) for child in node[keyword]]
+    for keyword in NAMED:
+        if isinstance(node.get(keyword), Mapping):
+            made[keyword] = {name: change(child) for name, child in node[keyword].items()}
+    return made
+
+
+def without(node: Any, keywords: frozenset[str], dropped: set[str]) -> Any:
+    """A schema without some keywords; what was there is added to ``dropped``."""
+    if not isinstance(node, Mapping):
+        return node
+    dropped.update(keywords & node.keys())
+    kept = {key: value for key, value in node.items() if key not in keywords}
+    return rebuilt(kept, lambda child: without(child, keywords, dropped))
+
+
+def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
+    """Whether a schema may accept ``null``."""
+    node = resolve(node, root)
+    if not isinstance(node, Mapping) or depth == 0:
+        return node is not False
+    if "type" in node:
+        kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
+        if "null" not in kinds:
+            return False
+    if isinstance(node.get("enum"), list) and None not in node["enum"]:
+        return False
+    if "const" in node and node["const"] is not None:
+        return False
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(node.get(keyword), list):
+            return any(accepts_null(child, root, depth - 1) for child in node[keyword])
+    if isinstance(node.get("allOf"), list):
+        return all(accepts_null(child, root, depth - 1) for child in node["allOf"])
+    return True
+
+
+def without_nulls(value: Any, node: Any, root: Mapping[str, Any]) -> Any:
+    """``value`` without the nulls that a model sends for what it leaves out, where the schema has no null."""
+    node = resolve(node, root)
+    if not isinstance(node, Mapping):
+        return value
+    if isinstance(value, list):
+        items = node.get("items")
+        return [without_nulls(item, items, root) for item in value] if items is not None else value
+    if not isinstance(value, dict):
+        return value
+    fields = dict(_properties(node, root))
+    required = node.get("required", ())
+    made = {}
+    for name, item in value.items():
+        field = fields.get(name)
+        if item is None and name not in required and field is not None and not accepts_null(field, root):
+            continue
+        made[name] = item if field is None else without_nulls(item, field, root)
+    return made
+
+
+def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, Any]]:
+    """The properties of a schema, those of its branches first."""
+    if depth:
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            for child in node.get(keyword) or ():
+                found = resolve(child, root)
+                if isinstance(found, Mapping):
+                    yield from _properties(found, root, depth - 1)
+    properties = node.get("properties")
+    if isinstance(properties, Mapping):
+        yield from properties.items()
+
+
+def short_definitions(schema: Json, limit: int) -> Json:
+    """The schema with names of definitions of at most ``limit`` letters, digits, ``_``, ``-``."""
+    definitions = schema.get("$defs", {})
+    if all(len(name) <= limit and _PLAIN.fullmatch(name) for name in definitions):
+        return schema
+    renamed = {name: f"d{number}" for number, name in enumerate(definitions)}
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, Mapping):
+            return node
+        made = rebuilt(node, change)
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/$defs/"):
+            name = reference.removeprefix("#/$defs/")
+            name = name if name in renamed else _unescaped(name)
+            made["$ref"] = f"#/$defs/{renamed.get(name, name)}"
+        return made
+
+    made: Json = change(schema)
+    made["$defs"] = {renamed[name]: node for name, node in made["$defs"].items()}
+    return made
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def is_recursive(schema: Mapping[str, Any]) -> bool:
+    """Whether a definition contains itself."""
+    definitions = schema.get("$defs", {})
+    state: dict[str, int] = {}
+
+    def visit(node: Any) -> bool:
+        if not isinstance(node, Mapping):
+            return False
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            if reference == "#":
+                return True
+            name = reference.removeprefix("#/$defs/")
+            name = name if name in definitions else _unescaped(name)
+            if state.get(name) == 1:
+                return True
+            if state.get(name) is None and name in definitions:
+                state[name] = 1
+                if visit(definitions[name]):
+                    return True
+                state[name] = 2
+        return any(
+            visit(child) for place, child in children(node) if not place.startswith(("$defs", "definitions"))
+        )
+
+    return visit(schema)

@@ -1,0 +1,199 @@
+"""Running the calls that models make."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad import CallError, ErrorCode, OperationContext, OperationSpec, OperationType
+from operad.plugin import mask_error
+from operad_llm import _results
+from operad_llm._results import Outcome, failure_of, outcome_of
+from operad_llm._schemas import INPUT, Json, parameters, without_nulls
+from operad_llm.tools import Format, argument_names, names_of
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
+
+MAX_ITEMS = 100
+"""Items of a subscription that a model is given."""
+_SHAPES = {
+    "openai": _results.openai_result,
+    "openai-responses": _results.responses_result,
+    "anthropic": _results.anthropic_result,
+    "gemini": _results.gemini_result,
+    "mcp": _results.mcp_result,
+}
+
+
+@attrs.frozen
+class _Call:
+    """A call of a model, in whatever format it came."""
+
+    format: Format
+    id: str
+    name: str
+    arguments: Any
+
+
+async def run_tool_call(
+    registry: OperationRegistry,
+    payload: Any,
+    *,
+    format: Format | None = None,
+    context: OperationContext | None = None,
+    timeout: float | None = 60.0,
+    mask_errors: bool = True,
+) -> dict[str, Any]:
+    """Run what a model called, as the caller of ``context``, and answer in the format of the call.
+
+    Args:
+        registry: where the operations are, the one that `tools` was given.
+        payload: the call: an entry of OpenAI's ``tool_calls``, a ``function_call`` of its Responses API, a
+            ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
+        format: of the payload; ``None``: what it looks like.
+        context: who lets the model call. Without it nobody: what is guarded is refused.
+        timeout: seconds; the items of a subscription that came until then are its result.
+        mask_errors: whether undeclared exceptions reach the model as a reference to the log.
+
+    Returns:
+        What to send back. A call that fails, or cannot be read, is a result that says so.
+
+    Raises:
+        ValueError: the payload is no call of any format, so that there is no answer to it.
+    """
+    call = _read(payload, format)
+    spec: OperationSpec | None = None
+    try:
+        spec, input = await _prepared(registry, call)
+        outcome = await _run(registry, spec, input, context or OperationContext(), timeout)
+    except CallError as error:
+        declared = () if spec is None else [definition.code for definition in spec.error_schemas]
+        id = call.name if spec is None else spec.id
+        outcome = failure_of(mask_error(error, declared, mask=mask_errors, operation_id=id))
+    return _SHAPES[call.format](call.id, call.name, outcome)
+
+
+async def _prepared(registry: OperationRegistry, call: _Call) -> tuple[OperationSpec, Any]:
+    """The operation and its input. Raises `CallError`."""
+    operation_id = names_of(registry).get(call.name)
+    spec = None if operation_id is None else await registry.describe(operation_id)
+    if spec is None:
+        message = f'there is no tool "{call.name}"'
+        raise CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"name": call.name})
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            message = "the arguments are not JSON"
+            raise CallError(ErrorCode.VALIDATION_ERROR, message, {"arguments": arguments[:200]}) from None
+    schema, is_wrapped = parameters(spec)
+    arguments = {} if arguments is None else arguments
+    if isinstance(arguments, dict):
+        if call.format == "anthropic":
+            names = argument_names(schema.get("properties", {}))
+            arguments = {names.get(name, name): value for name, value in arguments.items()}
+        arguments = without_nulls(arguments, schema, schema)
+        if is_wrapped:
+            arguments = arguments.get(INPUT)
+    return spec, arguments
+
+
+async def _run(
+    registry: OperationRegistry, spec: OperationSpec, input: Any, context: OperationContext, timeout: float | None
+) -> Outcome:
+    if spec.type is not OperationType.SUBSCRIPTION:
+        return outcome_of(await registry.execute(spec.id, input, context, timeout=timeout))
+    items: list[Any] = []
+    is_whole = False
+    try:
+        async with asyncio.timeout(timeout), registry.subscribe(spec.id, input, context) as stream:
+            async for envelope in stream:
+                items.append(envelope.data)
+                if len(items) == MAX_ITEMS:
+                    break
+            else:
+                is_whole = True
+    except TimeoutError:
+        pass
+    from operad import local_envelope
+
+    return outcome_of(local_envelope({"items": items, "truncated": not is_whole}, spec.id))
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def _read(payload: Any, format: Format | None) -> _Call:
+    """A call of any format. Raises `ValueError`."""
+    call = _as_json(payload)
+    if not isinstance(call, Mapping):
+        raise ValueError(f"expected a tool call, an object, got {type(payload).__name__}")
+    seen = _looks_like(call)
+    if format is None:
+        if seen is None:
+            raise ValueError(f"a tool call of no known format: it has the fields {', '.join(map(str, call))}")
+        format = seen
+    return _READ[format](call)
+
+
+def _as_json(payload: Any) -> Any:
+    dump = getattr(payload, "model_dump", None)  # objects of the vendors' SDKs
+    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else payload
+
+
+def _looks_like(call: Mapping[str, Any]) -> Format | None:
+    if isinstance(call.get("function"), Mapping):
+        return "openai"
+    if call.get("type") == "function_call":
+        return "openai-responses"
+    if call.get("type") == "tool_use":
+        return "anthropic"
+    if "functionCall" in call or "function_call" in call or ("name" in call and "args" in call):
+        return "gemini"
+    if "name" in call or ("params" in call and call.get("method") == "tools/call"):
+        return "mcp"
+    return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _openai(call: Mapping[str, Any]) -> _Call:
+    function = call.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    return _Call("openai", _text(call.get("id")), _text(function.get("name")), function.get("arguments"))
+
+
+def _responses(call: Mapping[str, Any]) -> _Call:
+    return _Call("openai-responses", _text(call.get("call_id")), _text(call.get("name")), call.get("arguments"))
+
+
+def _anthropic(call: Mapping[str, Any]) -> _Call:
+    return _Call("anthropic", _text(call.get("id")), _text(call.get("name")), call.get("input"))
+
+
+def _gemini(call: Mapping[str, Any]) -> _Call:
+    inner = call.get("functionCall", call.get("function_call", call))
+    inner = inner if isinstance(inner, Mapping) else {}
+    return _Call("gemini", _text(inner.get("id")), _text(inner.get("name")), inner.get("args"))
+
+
+def _mcp(call: Mapping[str, Any]) -> _Call:
+    inner: Json = call["params"] if isinstance(call.get("params"), dict) else dict(call)
+    return _Call("mcp", "", _text(inner.get("name")), inner.get("arguments"))
+
+
+_READ = {
+    "openai": _openai,
+    "openai-responses": _responses,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+    "mcp": _mcp,
+}

@@ -1,0 +1,261 @@
+"""Tool definitions: what a model is told of the operations that it may call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Protocol
+
+import attrs
+
+from operad import ConfigError, Identity, OperationSpec, OperationType
+from operad.plugin import may_list, safe_names
+from operad_llm._schemas import Json, parameters, short_definitions, without
+from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
+
+Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
+"""Whose tools: ``openai`` is its chat completions, ``openai-responses`` its Responses API."""
+
+FORMATS: tuple[Format, ...] = ("openai", "openai-responses", "anthropic", "gemini", "mcp")
+MAX_DESCRIPTION = 1_024
+"""Characters of a description that OpenAI takes."""
+MAX_TOOLS = 128
+"""Tools of one request that OpenAI takes."""
+MAX_FIELD = 64
+"""Characters of the name of an argument, and of a definition, that Anthropic takes."""
+_GEMINI_DROPPED = frozenset({"$schema", "discriminator", "exclusiveMinimum", "exclusiveMaximum"})
+_AT_ROOT = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else")
+
+
+class Registry(Protocol):
+    """What tools are made of: a registry, or a view of one."""
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """All operations."""
+
+    def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
+        """Those that fit a query best."""
+
+
+@attrs.frozen
+class ToolReport:
+    """What became of one operation on its way to a tool."""
+
+    operation_id: str
+    name: str
+    strict: bool
+    """Whether the model is held to the schema."""
+    lost: tuple[str, ...] = ()
+    """What the format has no word for: it is not told to the model, and still checked when the call comes."""
+
+
+class ToolList(list[dict[str, Any]]):
+    """Tool definitions, ready for JSON; and what is known of them."""
+
+    def __init__(self, definitions: Iterable[dict[str, Any]], report: Sequence[ToolReport]) -> None:
+        super().__init__(definitions)
+        self.report = list(report)
+        """For each tool, in order, what was lost."""
+        self.names: dict[str, str] = {one.name: one.operation_id for one in report}
+        """The id of each operation by the name of its tool: names alone do not tell."""
+
+    @property
+    def lossy(self) -> list[ToolReport]:
+        """The tools of which something was lost."""
+        return [one for one in self.report if one.lost]
+
+
+def tools(
+    registry: Registry,
+    format: Format = "openai",
+    *,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    identity: Identity | None = None,
+    trusted: bool = False,
+    strict: bool = False,
+    query: str | None = None,
+    max_tools: int | None = None,
+) -> ToolList:
+    """The operations of a registry as tools of a model, one each, sorted by id.
+
+    Args:
+        registry: where the operations are.
+        format: whose tools.
+        include: shell patterns of ids; ``None``: all.
+        exclude: shell patterns of ids.
+        identity: who lets the model call: it gets the tools that this identity may call.
+        trusted: all tools, whoever calls.
+        strict: hold the model to the schemas, where they fit what the format can hold it to (OpenAI, Anthropic);
+            which do not, and why, is in the report.
+        query: only the operations that fit these words best, best first; the text of a prompt will do.
+        max_tools: the most that are wanted.
+
+    Raises:
+        ConfigError: an unknown format; or more tools than ``max_tools`` or the format takes, and no ``query`` that
+            says which.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f'format: expected one of {", ".join(FORMATS)}, got "{format}"')
+    specs = [spec for spec in registry.specs() if trusted or may_list(spec.access_control, identity)]
+    specs = [spec for spec in specs if _matches(spec.id, include, exclude)]
+    limit = max_tools if max_tools is not None else (MAX_TOOLS if format.startswith("openai") else None)
+    if query is not None:
+        wanted = {spec.id for spec in specs}
+        best = [spec for spec in registry.search(query, len(registry.specs())) if spec.id in wanted]
+        specs = best[:limit]
+    elif limit is not None and len(specs) > limit:
+        raise ConfigError(
+            f"{len(specs)} operations are more than the {limit} tools of one request: choose by include=, or by "
+            "query= with the words of the prompt"
+        )
+    names = {id: name for name, id in names_of(registry).items()}
+    made = [_tool(names[spec.id], spec, format, strict) for spec in specs]
+    return ToolList([definition for definition, _ in made], [report for _, report in made])
+
+
+def names_of(registry: Registry) -> dict[str, str]:
+    """The ids of all operations by the names of their tools, whoever may see them: so a name has one meaning."""
+    return safe_names({spec.id: spec.id for spec in registry.specs()})
+
+
+def _matches(operation_id: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
+    if isinstance(include, str) or isinstance(exclude, str):
+        raise ConfigError('include and exclude: expected a list of patterns, got a string; write ["…"]')
+    return (include is None or any(fnmatchcase(operation_id, pattern) for pattern in include)) and not any(
+        fnmatchcase(operation_id, pattern) for pattern in exclude
+    )
+
+
+def _tool(name: str, spec: OperationSpec, format: Format, strict: bool) -> tuple[dict[str, Any], ToolReport]:
+    schema, _ = parameters(spec)
+    lost: list[str] = []
+    is_strict = False
+    if strict and format in ("openai", "openai-responses", "anthropic"):
+        try:
+            schema = (anthropic_strict if format == "anthropic" else openai_strict)(schema)
+            is_strict = True
+        except NotStrict as error:
+            lost.append(f"not strict: {error}")
+    schema = _ADAPTED[format](schema, lost)
+    description = _description(spec)
+    if format.startswith("openai") and len(description) > MAX_DESCRIPTION:
+        description = description[: MAX_DESCRIPTION - 1] + "…"
+        lost.append(f"the description beyond {MAX_DESCRIPTION} characters")
+    definition = _DEFINED[format](name, description, schema, is_strict)
+    if format == "mcp":
+        definition.update(_mcp_words(spec))
+    return definition, ToolReport(spec.id, name, is_strict, tuple(lost))
+
+
+def _description(spec: OperationSpec) -> str:
+    text = spec.description or spec.title or f"The operation {spec.id}."
+    return f"Deprecated. {text}" if spec.deprecated else text
+
+
+def _mcp_words(spec: OperationSpec) -> Json:
+    is_query = spec.type is OperationType.QUERY
+    hints = {"readOnlyHint": True} if is_query else {"readOnlyHint": False, "idempotentHint": spec.idempotent}
+    return {"annotations": hints, **({"title": spec.title} if spec.title else {})}
+
+
+# --- what each format takes ----------------------------------------------------------------------------
+
+
+def _plain(schema: Json, lost: list[str]) -> Json:
+    return schema
+
+
+def _anthropic(schema: Json, lost: list[str]) -> Json:
+    """An object with plain names at the root, and no alternatives there."""
+    found = [keyword for keyword in _AT_ROOT if keyword in schema]
+    if found:
+        lost.append(f"{', '.join(found)} at the root")
+        schema = _flattened(schema)
+    names = argument_names(schema.get("properties", {}))
+    if any(name != own for own, name in names.items()):
+        lost.append("names of arguments: " + ", ".join(name for own, name in names.items() if name != own))
+        inverse = {name: own for own, name in names.items()}
+        schema = {
+            **schema,
+            "properties": {inverse[name]: field for name, field in schema["properties"].items()},
+            "required": [inverse.get(name, name) for name in schema.get("required", ())],
+        }
+    return short_definitions(schema, MAX_FIELD)
+
+
+def _flattened(schema: Json) -> Json:
+    """The schema without alternatives at its root, with the properties that they know."""
+    properties = dict(schema.get("properties", {}))
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for branch in schema.get(keyword) or ():
+            if isinstance(branch, Mapping) and isinstance(branch.get("properties"), Mapping):
+                for name, field in branch["properties"].items():
+                    properties.setdefault(name, field)
+    return {**{key: value for key, value in schema.items() if key not in _AT_ROOT}, "properties": properties}
+
+
+def _gemini(schema: Json, lost: list[str]) -> Json:
+    dropped: set[str] = set()
+    made: Json = without(schema, _GEMINI_DROPPED, dropped)
+    lost += sorted(dropped - {"$schema"})
+    return made
+
+
+def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
+    """The properties by the names that Anthropic takes for them."""
+    return (
+        safe_names({name: name for name in properties}, limit=MAX_FIELD)
+        if _odd(properties)
+        else {name: name for name in properties}
+    )
+
+
+def _odd(properties: Mapping[str, Any]) -> bool:
+    return any(
+        not name or len(name) > MAX_FIELD or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in name)
+        for name in properties
+    )
+
+
+_ADAPTED: dict[Format, Callable[[Json, list[str]], Json]] = {
+    "openai": _plain,
+    "openai-responses": _plain,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+    "mcp": _plain,
+}
+_DEFINED: dict[Format, Callable[[str, str, Json, bool], dict[str, Any]]] = {
+    "openai": lambda name, description, schema, strict: {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": schema,
+            **({"strict": True} if strict else {}),
+        },
+    },
+    "openai-responses": lambda name, description, schema, strict: {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "parameters": schema,
+        "strict": strict,
+    },
+    "anthropic": lambda name, description, schema, strict: {
+        "name": name,
+        "description": description,
+        "input_schema": schema,
+        **({"strict": True} if strict else {}),
+    },
+    "gemini": lambda name, description, schema, strict: {
+        "name": name,
+        "description": description,
+        "parametersJsonSchema": schema,
+    },
+    "mcp": lambda name, description, schema, strict: {
+        "name": name,
+        "description": description,
+        "inputSchema": schema,
+    },
+}

@@ -1,0 +1,292 @@
+"""The calls of models: read in each format, run as their caller, answered in the same format."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    ResponseEnvelope,
+    operation,
+)
+from operad_llm import run_tool_call, tools
+from operad_llm.tools import FORMATS
+
+PNG = "iVBORw0KGgo="
+
+
+@operation(namespace="m")
+async def add(a: int, b: int | None = None, note: str = "") -> int:
+    """The sum."""
+    return a + (b or 0)
+
+
+@operation(namespace="m")
+async def numbers(to: int) -> AsyncIterator[int]:
+    """Numbers."""
+    for number in range(to):
+        yield number
+
+
+@attrs.frozen
+class Answer:
+    """An envelope's metadata, as an MCP server's answer has them."""
+
+    content: list[Any]
+    is_error: bool = False
+    source = "mcp"
+
+
+@attrs.frozen
+class Block:
+    wire: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        return self.wire
+
+
+@attrs.frozen
+class File:
+    content_type: str
+    source = "http"
+
+
+def registry() -> OperationRegistry:
+    made = OperationRegistry()
+    made.register(add)
+    made.register(numbers)
+    guard = AccessControl(required_scopes=("write",))
+
+    def give(name: str, answer: Any, **spec: Any) -> None:
+        async def handler(input: Any, context: OperationContext) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(input) if callable(answer) else answer
+
+        made.register(OperationSpec(namespace="m", name=name, **spec), handler)
+
+    give("guarded", "written", access_control=guard)
+    give("domain", CallError("SOLD_OUT", "no more", {"left": 0}))
+    give("broken", RuntimeError("password=hunter2"))
+    give("echo", lambda given: given, input_schema={"type": "array", "items": {"type": "integer"}})
+    give(
+        "odd",
+        lambda given: given,
+        input_schema={"type": "object", "properties": {"filter[x]": {"type": "string"}}},
+    )
+    image = Block({"type": "image", "data": PNG, "mimeType": "image/png"})
+    give("draw", ResponseEnvelope([], Answer([Block({"type": "text", "text": "here"}), image])))
+    give("fail", ResponseEnvelope([], Answer([Block({"type": "text", "text": "it broke"})], is_error=True)))
+    give("bytes", ResponseEnvelope(b"\x00" * 7, File("application/pdf")))
+    give("photo", ResponseEnvelope(b"\x00", File("image/jpeg; q=1")))
+    return made
+
+
+def call(format: str, name: str, arguments: Any) -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {
+        "openai": {"id": "c1", "type": "function", "function": {"name": name, "arguments": text}},
+        "openai-responses": {"type": "function_call", "id": "i", "call_id": "c1", "name": name, "arguments": text},
+        "anthropic": {"type": "tool_use", "id": "c1", "name": name, "input": arguments},
+        "gemini": {"functionCall": {"id": "c1", "name": name, "args": arguments}},
+        "mcp": {"name": name, "arguments": arguments},
+    }[format]
+
+
+def said(format: str, result: dict[str, Any]) -> Any:
+    return {
+        "openai": lambda: result["content"],
+        "openai-responses": lambda: result["output"],
+        "anthropic": lambda: result["content"],
+        "gemini": lambda: result["functionResponse"]["response"],
+        "mcp": lambda: result["content"][0]["text"],
+    }[format]()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_call_is_recognized_run_and_answered_with_the_id_that_it_came_with(format: str) -> None:
+    result = await run_tool_call(registry(), call(format, "m_add", {"a": 2, "b": 3}))
+    assert (
+        result
+        == {
+            "openai": {"role": "tool", "tool_call_id": "c1", "content": "5"},
+            "openai-responses": {"type": "function_call_output", "call_id": "c1", "output": "5"},
+            "anthropic": {"type": "tool_result", "tool_use_id": "c1", "content": "5", "is_error": False},
+            "gemini": {"functionResponse": {"id": "c1", "name": "m_add", "response": {"output": 5}}},
+            "mcp": {"content": [{"type": "text", "text": "5"}], "isError": False},
+        }[format]
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "arguments", "code"),
+    [
+        ("m_nothing", {}, "OPERATION_NOT_FOUND"),
+        ("m_add", {"a": "x"}, "VALIDATION_ERROR"),
+        ("m_guarded", {}, "ACCESS_DENIED"),
+        ("m_domain", {}, "SOLD_OUT"),
+        ("m_broken", {}, "EXECUTION_ERROR"),
+    ],
+)
+async def test_what_fails_is_a_result_that_says_so(format: str, name: str, arguments: Any, code: str) -> None:
+    result = await run_tool_call(registry(), call(format, name, arguments))
+    assert code in json.dumps(result)
+    assert "hunter2" not in json.dumps(result)
+    if format == "anthropic":
+        assert result["is_error"] is True
+    if format == "gemini":
+        assert result["functionResponse"]["response"]["error"]["code"] == code
+    if format == "mcp":
+        assert (result["isError"], result["structuredContent"]["error"]["code"]) == (True, code)
+
+
+@pytest.mark.parametrize("format", ["openai", "openai-responses"])
+@pytest.mark.parametrize("text", ["{not json", "[" * 100_000, '"text"', "7", "null"])
+async def test_arguments_that_are_no_object_are_an_answer_too(format: str, text: str) -> None:
+    result = await run_tool_call(registry(), call(format, "m_add", text))
+    assert "VALIDATION_ERROR" in said(format, result)
+
+
+@pytest.mark.parametrize("payload", [None, 7, "x", [], {}, {"a": 1}])
+async def test_what_is_no_call_at_all_cannot_be_answered_and_raises(payload: Any) -> None:
+    with pytest.raises(ValueError, match="tool call"):
+        await run_tool_call(registry(), payload)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_call_without_its_fields_is_answered_as_one_of_no_tool(format: Any) -> None:
+    result = await run_tool_call(registry(), {}, format=format)
+    assert "OPERATION_NOT_FOUND" in json.dumps(result)
+
+
+async def test_a_call_runs_with_the_rights_of_its_context_and_no_others() -> None:
+    wanted = call("openai", "m_guarded", {})
+    writer = OperationContext(identity=Identity("me", {"write"}))
+    assert (await run_tool_call(registry(), wanted, context=writer))["content"] == "written"
+    reader = OperationContext(identity=Identity("you", {"read"}))
+    assert "ACCESS_DENIED" in (await run_tool_call(registry(), wanted, context=reader))["content"]
+
+
+async def test_nulls_that_strict_mode_forced_are_left_out_and_nulls_that_mean_something_stay() -> None:
+    made = registry()
+    field = {"type": "string"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "kept": {"type": ["string", "null"]},
+            "gone": field,
+            "in": {"type": "object", "properties": {"gone": {"enum": ["x"]}, "kept": {"anyOf": [field, {"type": "null"}]}}},
+            "list": {"type": "array", "items": {"$ref": "#/$defs/I"}},
+            "needed": field,
+        },
+        "required": ["needed"],
+        "$defs": {"I": {"type": "object", "properties": {"gone": {"const": 1}}}},
+    }  # fmt: skip
+
+    async def echo(input: Any, context: OperationContext) -> Any:
+        return input
+
+    made.register(OperationSpec(namespace="m", name="nulls", input_schema=schema), echo)
+    sent = {
+        "kept": None,
+        "gone": None,
+        "in": {"gone": None, "kept": None},
+        "list": [{"gone": None}],
+        "needed": "x",
+    }
+    result = await run_tool_call(made, call("mcp", "m_nulls", sent))
+    assert result["structuredContent"] == {"kept": None, "in": {"kept": None}, "list": [{}], "needed": "x"}
+    refused = await run_tool_call(made, call("mcp", "m_nulls", {"needed": None}))
+    assert refused["isError"]
+
+
+async def test_an_input_that_is_no_object_travels_as_one_argument() -> None:
+    made = registry()
+    tool = next(tool for tool in tools(made, "mcp") if tool["name"] == "m_echo")
+    assert tool["inputSchema"]["required"] == ["input"]
+    result = await run_tool_call(made, call("openai", "m_echo", {"input": [1, 2]}))
+    assert result["content"] == "[1,2]"
+
+
+async def test_names_of_arguments_that_anthropic_refuses_come_back_as_what_they_are() -> None:
+    made = registry()
+    tool = next(tool for tool in tools(made, "anthropic") if tool["name"] == "m_odd")
+    (name,) = tool["input_schema"]["properties"]
+    result = await run_tool_call(made, call("anthropic", "m_odd", {name: "v"}))
+    assert result["content"] == '{"filter[x]":"v"}'
+
+
+async def test_pictures_reach_the_models_that_take_them_and_are_named_to_the_others() -> None:
+    answers = {format: await run_tool_call(registry(), call(format, "m_draw", {})) for format in FORMATS}
+    assert answers["openai"]["content"] == "here\n[image of image/png, which this model is not shown]"
+    assert answers["openai-responses"]["output"] == [
+        {"type": "input_text", "text": "here"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
+    ]
+    assert answers["anthropic"]["content"] == [
+        {"type": "text", "text": "here"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    ]
+    assert answers["gemini"]["functionResponse"]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": PNG}}
+    ]
+    assert answers["mcp"]["content"][1] == {"type": "image", "data": PNG, "mimeType": "image/png"}
+
+
+async def test_the_error_of_an_mcp_tool_is_an_error_of_the_call() -> None:
+    result = await run_tool_call(registry(), call("anthropic", "m_fail", {}))
+    assert (result["is_error"], result["content"]) == (True, "it broke")
+    gemini = await run_tool_call(registry(), call("gemini", "m_fail", {}))
+    assert gemini["functionResponse"]["response"] == {"error": "it broke"}
+
+
+async def test_bytes_are_a_picture_or_a_word_about_them() -> None:
+    assert (await run_tool_call(registry(), call("openai", "m_bytes", {})))[
+        "content"
+    ] == "[7 bytes of application/pdf]"
+    photo = await run_tool_call(registry(), call("anthropic", "m_photo", {}))
+    assert photo["content"][0]["source"]["media_type"] == "image/jpeg"
+
+
+async def test_a_subscription_is_its_first_items() -> None:
+    whole = await run_tool_call(registry(), call("mcp", "m_numbers", {"to": 2}))
+    assert whole["structuredContent"] == {"items": [0, 1], "truncated": False}
+    cut = await run_tool_call(registry(), call("mcp", "m_numbers", {"to": 1_000}))
+    assert len(cut["structuredContent"]["items"]) == 100
+    assert cut["structuredContent"]["truncated"] is True
+
+
+async def test_a_call_ends_when_its_time_is_over_and_when_it_is_cancelled() -> None:
+    made = registry()
+    ended = asyncio.Event()
+
+    async def forever(input: Any, context: OperationContext) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    made.register(OperationSpec(namespace="m", name="forever"), forever)
+    late = await run_tool_call(made, call("openai", "m_forever", {}), timeout=0.01)
+    assert "TIMEOUT" in late["content"]
+    assert ended.is_set()
+
+
+async def test_objects_of_the_vendors_sdks_are_calls_as_their_json_is() -> None:
+    class Dumps:
+        def model_dump(self, **options: Any) -> Any:
+            return call("anthropic", "m_add", {"a": 1})
+
+    assert (await run_tool_call(registry(), Dumps()))["content"] == "1"

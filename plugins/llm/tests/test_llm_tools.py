@@ -1,0 +1,259 @@
+"""Operations as tools of each model API, within what that API publishes of its limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import (
+    AccessControl,
+    ConfigError,
+    Identity,
+    OperationRegistry,
+    OperationSpec,
+    from_schema,
+    load_plugins,
+)
+from operad_llm import ToolList, tools
+from operad_llm.tools import FORMATS
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,49}")
+DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "/nowhere")) / "specs"
+
+
+def registry(**schemas: Any) -> OperationRegistry:
+    made = OperationRegistry()
+    for name, schema in schemas.items():
+        spec = OperationSpec(namespace="m", name=name, description=f"Does {name}.", input_schema=schema)
+        made.register(spec, lambda _input, context: None)
+    return made
+
+
+def schema_of(tool: Mapping[str, Any]) -> Any:
+    function = tool.get("function", tool)
+    return next(
+        function[key]
+        for key in ("parameters", "input_schema", "parametersJsonSchema", "inputSchema")
+        if key in function
+    )
+
+
+def nodes(node: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(node, Mapping):
+        yield node
+        for child in node.values():
+            yield from nodes(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from nodes(child)
+
+
+def schemas(node: Any) -> Iterator[Mapping[str, Any]]:
+    """The schemas in a schema: not what only looks like one, in an enumeration or among properties."""
+    if not isinstance(node, Mapping):
+        return
+    yield node
+    for keyword in ("items", "additionalProperties"):
+        yield from schemas(node.get(keyword))
+    for keyword in ("anyOf", "allOf", "oneOf"):
+        for child in node.get(keyword, ()):
+            yield from schemas(child)
+    for keyword in ("properties", "$defs"):
+        for child in node.get(keyword, {}).values():
+            yield from schemas(child)
+
+
+def within_limits(listed: ToolList, format: str) -> None:
+    """What each API publishes, and nothing of ours."""
+    json.dumps(list(listed))
+    for tool in listed:
+        function = tool.get("function", tool)
+        schema = schema_of(tool)
+        assert NAME.fullmatch(function["name"]), function["name"]
+        assert function["description"]
+        assert schema["type"] == "object"
+        assert "$ref" not in schema
+        if format.startswith("openai"):
+            assert len(function["description"]) <= 1024
+            if function.get("strict"):
+                assert not schema.keys() & {"anyOf", "oneOf", "allOf"}
+                for node in schemas(schema):
+                    assert not node.keys() & {
+                        "allOf", "oneOf", "not", "if", "then", "else", "patternProperties", "default",
+                        "dependentRequired", "dependentSchemas",
+                    }  # fmt: skip
+                    assert "$ref" not in node or node.keys() == {"$ref"}
+                    if "properties" in node:
+                        assert node["additionalProperties"] is False
+                        assert sorted(node["required"]) == sorted(node["properties"])
+                    if node.get("type") == "array":
+                        assert "items" in node
+        if format == "openai-responses":
+            assert "strict" in tool
+        if format == "anthropic":
+            assert not schema.keys() & {"anyOf", "oneOf", "allOf"}
+            assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) for name in schema["properties"])
+            assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in schema.get("$defs", {}))
+            if tool.get("strict"):
+                for node in schemas(schema):
+                    assert not node.keys() & {"oneOf", "minimum", "maximum", "minLength", "maxLength", "pattern"}
+        if format == "gemini":
+            for node in schemas(schema):
+                assert not node.keys() & {"$schema", "discriminator", "exclusiveMinimum", "exclusiveMaximum"}
+
+
+HARD: dict[str, Any] = {
+    "plain": {"type": "object", "properties": {"a": {"type": "integer", "default": 1, "exclusiveMinimum": 0}}},
+    "none": None,
+    "anything": True,
+    "array": {"type": "array", "items": {"type": "string"}},
+    "rooted": {"oneOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {"type": "string"}}}]},
+    "mapped": {
+        "type": "object",
+        "properties": {"m": {"type": "object", "additionalProperties": {"type": "string"}}},
+    },
+    "open": {"type": "object", "properties": {"any": {}}},
+    "odd": {"type": "object", "properties": {"filter[name]": {"type": "string"}, "x" * 80: {"type": "string"}}},
+    "recursive": {
+        "$ref": "#/$defs/Node/deep~1er",
+        "$defs": {"Node": {"deep/er": {"type": "object", "properties": {"next": {"$ref": "#"}}}}},
+    },
+    "long": {
+        "$defs": {"D" * 90: {"type": "object", "properties": {"a": {"enum": ["x", None]}}}},
+        "type": "object",
+        "properties": {"d": {"$ref": f"#/$defs/{'D' * 90}"}},
+    },
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_schema_is_within_the_limits_that_the_format_publishes(format: Any, strict: bool) -> None:
+    listed = tools(registry(**HARD), format, strict=strict)
+    assert len(listed) == len(HARD)
+    within_limits(listed, format)
+    assert sorted(listed.names.values()) == sorted(f"m.{name}" for name in HARD)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
+    lost = {one.operation_id: one.lost for one in tools(registry(**HARD), format, strict=True).lossy}
+    if format == "gemini":
+        assert lost == {"m.plain": ("exclusiveMinimum",)}
+    elif format == "mcp":
+        assert lost == {}
+    else:
+        reasons = {
+            "m.mapped": "not strict: a map of names to values",
+            "m.open": "not strict: a value of any type",
+            "m.none": "not strict: an object of any fields",
+        }
+        assert {id: lost[id][0] for id in reasons} == reasons
+    if format == "anthropic":
+        assert lost["m.odd"][-1].startswith("names of arguments: ")
+        assert "not strict: a schema that contains itself" in lost["m.recursive"]
+
+
+def test_strict_mode_of_openai_requires_everything_and_lets_what_was_optional_be_null() -> None:
+    fields = {
+        "a": {"type": "string"},
+        "b": {"type": "integer", "minimum": 1, "default": 3},
+        "c": {"enum": ["x", "y"], "description": "One of two."},
+        "d": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+    }
+    listed = tools(registry(t={"type": "object", "properties": fields, "required": ["a"]}), strict=True)
+    assert listed[0]["function"]["strict"] is True
+    assert schema_of(listed[0]) == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"type": ["integer", "null"], "minimum": 1},
+            "c": {"description": "One of two.", "anyOf": [fields["c"], {"type": "null"}]},
+            "d": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "required": ["a", "b", "c", "d"],
+        "additionalProperties": False,
+    }
+
+
+def test_strict_mode_of_anthropic_tells_in_words_what_it_has_no_keyword_for() -> None:
+    fields = {"n": {"type": "integer", "minimum": 1, "description": "How many."}}
+    listed = tools(registry(t={"type": "object", "properties": fields}), "anthropic", strict=True)
+    assert listed[0]["strict"] is True
+    number = schema_of(listed[0])["properties"]["n"]
+    assert number == {"type": "integer", "description": "How many.\n\n{minimum: 1}"}
+
+
+def test_a_schema_is_only_changed_in_the_copy_that_is_shown() -> None:
+    made = registry(**HARD)
+    before = json.dumps([spec.input_schema.raw for spec in made.specs()])
+    for format in FORMATS:
+        tools(made, format, strict=True)
+    assert json.dumps([spec.input_schema.raw for spec in made.specs()]) == before
+
+
+def test_who_may_not_call_an_operation_gets_no_tool_of_it() -> None:
+    made = registry(open=None)
+    guard = AccessControl(required_scopes=("write",))
+    made.register(OperationSpec(namespace="m", name="guarded", access_control=guard), lambda _input, context: None)
+    assert list(tools(made).names.values()) == ["m.open"]
+    assert len(tools(made, identity=Identity("me", {"write"}))) == 2
+    assert len(tools(made, trusted=True)) == 2
+
+
+def test_tools_are_chosen_by_patterns_and_by_the_words_of_a_prompt() -> None:
+    made = registry(**dict.fromkeys(("create_order", "list_orders", "delete_user")))
+    assert list(tools(made, include=["*order*"], exclude=["m.list*"]).names.values()) == ["m.create_order"]
+    assert list(tools(made, query="create a new order", max_tools=1).names.values()) == ["m.create_order"]
+    with pytest.raises(ConfigError, match=r'write \["…"\]'):
+        tools(made, include="m.*")
+
+
+def test_more_tools_than_a_request_takes_are_refused_with_a_way_out() -> None:
+    made = registry(**{f"n{number}": None for number in range(129)})
+    with pytest.raises(ConfigError, match="129 operations are more than the 128"):
+        tools(made)
+    assert len(tools(made, max_tools=129)) == 129
+    assert len(tools(made, "anthropic")) == 129
+    with pytest.raises(ConfigError, match="expected one of"):
+        tools(made, "cohere")  # type: ignore[arg-type]
+
+
+def test_a_name_means_the_same_operation_whatever_is_included_and_whoever_asks() -> None:
+    made = registry(**{"a.b": None, "a/b": None})
+    (alone,) = tools(made, include=["m.a.b"]).names
+    assert tools(made).names[alone] == "m.a.b"
+
+
+async def test_the_operations_of_a_real_document_are_tools_of_every_format() -> None:
+    if not DOCUMENTS.exists():
+        pytest.skip("OPERAD_DOCUMENTS names no folder")
+    await check_document("petstore3.json")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["stripe.json", "discord.json", "openai.json", "opencode.json"])
+async def test_the_operations_of_large_documents_are_tools_of_every_format(name: str) -> None:
+    if not DOCUMENTS.exists():
+        pytest.skip("OPERAD_DOCUMENTS names no folder")
+    await check_document(name)
+
+
+async def check_document(name: str) -> None:
+    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
+        specs = await made.load(
+            "openapi", namespace="api", spec=str(DOCUMENTS / name), base_url="http://127.0.0.1:9"
+        )
+        for format in FORMATS:
+            for strict in (False, True):
+                listed = tools(made, format, strict=strict, max_tools=10_000)
+                within_limits(listed, format)
+                assert sorted(listed.names.values()) == sorted(spec.id for spec in specs)
+                for tool in listed[:: max(1, len(listed) // 20)]:
+                    assert from_schema(schema_of(tool)).is_valid([]) is False

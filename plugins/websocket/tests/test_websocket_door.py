@@ -1,0 +1,307 @@
+"""The door of a hub: connections that are no spoke's yet, tokens of browsers, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import pytest
+
+from operad import CallError, Identity, PendingRequestMap
+from operad.auth import Credentials, StaticTokens, as_authenticator
+from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
+from operad_websocket._connection import Unfinished
+
+ALICE = Identity("alice")
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def port_of(hub: Hub) -> int:
+    return int(hub.url.rsplit(":", 1)[1])
+
+
+def waiting(hub: Hub) -> int:
+    assert hub._door is not None
+    return hub._door.waiting
+
+
+async def answers(hub: Hub, **options: Any) -> None:
+    """A spoke connects and is answered."""
+    async with PendingRequestMap(WebSocketTransport(hub.url, **options)) as calls:
+        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+            await calls.call("a.b")
+
+
+# --- connections that are no spoke's yet -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"\x16\x03\x01"])
+async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(sent: bytes) -> None:
+    async with Hub(port=0, limits=Limits(handshake=0.2)) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+        writer.write(sent)
+        await until(lambda: waiting(hub) == 1)
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):
+                await reader.read()
+        await until(lambda: waiting(hub) == 0)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_a_spoke_is_not_counted_and_stays() -> None:
+    limits = Limits(handshake=0.1)
+    async with Hub(port=0, limits=limits) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+        await until(lambda: hub.connections == 1)
+        assert waiting(hub) == 0
+        await asyncio.sleep(0.3)
+        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+            await calls.call("a.b")
+        assert hub.connections == 1
+
+
+async def test_idle_connections_keep_no_spoke_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that wait longest make room, of one address and of all together."""
+    for limits in (Limits(handshakes_per_address=5), Limits(handshakes=5)):
+        caplog.clear()
+        async with Hub(port=0, limits=limits) as hub:
+            idle = []
+            for _ in range(60):
+                made = socket.socket()
+                made.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port_of(hub)))
+                idle.append(made)
+            await until(lambda hub=hub: hub.switch.refused >= 55)  # type: ignore[misc]  # bound early
+            assert waiting(hub) <= 5
+            await answers(hub)
+            for made in idle:
+                made.close()
+        assert len(caplog.records) <= 25
+
+
+async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+        coming = [socket.socket() for _ in range(3)]
+        used = max(made.fileno() for made in coming)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
+        try:
+            for made in coming:
+                made.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port_of(hub)))
+            await until(lambda: "no connection can be taken" in caplog.text)
+            with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+                await calls.call("a.b")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for made in coming:
+                made.close()
+        assert len(caplog.records) <= 3
+        await answers(hub)
+
+
+async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    async with Hub(port=0, limits=Limits(unfinished=600_000)) as hub:
+        writers = []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+            writer.write(UPGRADE)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"\x02\xfe\xff\xff\0\0\0\0" + b"x" * 65_535)  # the first of many fragments
+            for _ in range(3):
+                writer.write(b"\x00\xfe\xff\xff\0\0\0\0" + b"x" * 65_535)
+            writers.append(writer)
+        await until(lambda: 1 <= hub.connections < 4)
+        await asyncio.sleep(0.05)
+        assert hub.connections == 2
+        assert "finishes no message" in caplog.text
+        for writer in writers:
+            writer.transport.abort()
+        await until(lambda: hub.connections == 0)
+        assert not hub._unfinished._bytes
+        large = {"x": "y" * 2_000_000}
+        async with PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+            with pytest.raises(CallError):  # of more than an account may have unfinished at once
+                await calls.call("a.b", large, timeout=5)
+
+
+def test_what_is_counted_is_forgotten_when_it_is_whole() -> None:
+    counted = Unfinished(100)
+    assert counted.add("a", 100)
+    assert not counted.add("a", 1)
+    assert counted.add("b", 50)
+    counted.add("a", -101)
+    assert counted._bytes == {"b": 50}
+
+
+# --- tokens ----------------------------------------------------------------------------------------------
+
+
+async def by_credentials(credentials: Credentials) -> Identity | None:
+    return ALICE if credentials.bearer == "tökén" and credentials.peer == "127.0.0.1" else None
+
+
+AUTHENTICATORS = [
+    pytest.param(bearer_tokens({"tökén": ALICE}), id="of the request"),
+    pytest.param(StaticTokens({"tökén": ALICE}), id="of operad.auth"),
+    pytest.param(as_authenticator(by_credentials), id="a callable of the credentials"),
+]
+
+
+@pytest.mark.parametrize("authenticate", AUTHENTICATORS)
+async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authenticate: Any) -> None:
+    """What a browser can send: it has no way to set a header."""
+    async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
+        text = base64.urlsafe_b64encode("tökén".encode()).decode().rstrip("=")
+        made = await session.ws_connect(hub.url, protocols=("operad.v1", f"operad.bearer.{text}"))
+        assert made.protocol == "operad.v1"
+        assert {peer.owner for peer in hub.switch.peers} == {"alice"}
+        await made.close()
+        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
+        assert waiting(hub) == 1
+        await made.send_str(json.dumps({"type": "link.authenticate", "id": "7", "payload": {"token": "tökén"}}))
+        answer = json.loads((await made.receive(timeout=10)).data)
+        assert answer == {"type": "link.authenticated", "id": "7", "payload": {"identity": "alice"}}
+        await made.send_str('{"type":"link.register","id":"1","payload":{"topics":["op:a.b"]}}')
+        assert json.loads((await made.receive(timeout=10)).data)["payload"]["topics"] == ["op:a.b"]
+        assert waiting(hub) == 0
+        await made.close()
+
+
+@pytest.mark.parametrize("authenticate", AUTHENTICATORS)
+async def test_a_wrong_token_is_refused_wherever_it_comes(authenticate: Any) -> None:
+    async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
+        for protocols in (
+            ("operad.v1",),
+            ("operad.v1", "operad.bearer.d3Jvbmc"),
+            ("operad.v1", "operad.bearer.%"),
+        ):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await session.ws_connect(hub.url, protocols=protocols)
+            assert caught.value.status == 401
+        for frame in (
+            '{"type":"link.authenticate","payload":{"token":"wrong"}}',
+            '{"type":"link.authenticate","payload":{"token":7}}',
+            '{"type":"call.requested","payload":{}}',
+            "junk",
+        ):
+            made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
+            await made.send_str(frame)
+            message = await made.receive(timeout=10)
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
+            await made.close()
+        assert hub.connections == 0
+
+
+async def test_a_first_frame_that_does_not_come_ends_the_connection() -> None:
+    async with (
+        Hub(StaticTokens({"t": ALICE}), port=0, limits=Limits(handshake=0.2)) as hub,
+        aiohttp.ClientSession() as session,
+    ):
+        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
+        assert (await made.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        await made.close()
+
+
+async def test_a_header_that_is_no_text_is_refused_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for authenticate in (bearer_tokens({"t": ALICE}), StaticTokens({"t": ALICE})):
+        async with Hub(authenticate, port=0) as hub:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+            writer.write(UPGRADE.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"))
+            assert b" 401 " in await reader.readline()
+            writer.close()
+    assert "Traceback" not in caplog.text
+    assert len(caplog.text) < 500
+
+
+async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token() -> None:
+    async def undecided(credentials: Credentials) -> Identity | None:
+        raise CallError("UNAVAILABLE", "the keys cannot be fetched")
+
+    async with Hub(as_authenticator(undecided), port=0) as hub, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await session.ws_connect(hub.url, headers={"Authorization": "Bearer x"})
+        assert caught.value.status == 503
+
+
+# --- health, metrics, and the end --------------------------------------------------------------------------
+
+
+async def test_health_and_metrics() -> None:
+    token = {"Authorization": "Bearer t"}
+    async with Hub(StaticTokens({"t": ALICE}), port=0) as hub, aiohttp.ClientSession() as session:
+        url = hub.url.replace("ws", "http", 1)
+        async with session.get(f"{url}/health") as response:
+            assert (response.status, await response.json()) == (200, {"status": "ok"})
+        async with session.get(f"{url}/metrics") as response:
+            assert response.status == 401
+        async with PendingRequestMap(WebSocketTransport(hub.url, token="t")) as calls:
+            with pytest.raises(CallError):
+                await calls.call("a.b")
+            async with session.get(f"{url}/metrics", headers=token) as response:
+                assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+                text = await response.text()
+        assert "operad_hub_connections 1\n" in text
+        assert "operad_hub_requests_total 0\n" in text
+        assert text.endswith("# EOF\n")
+        names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+        assert len(names) == len(set(names)) >= 6
+
+
+async def test_metrics_are_openmetrics_to_a_parser_of_somebody_else() -> None:
+    parser = pytest.importorskip(
+        "prometheus_client.openmetrics.parser", reason="prometheus-client reads the format"
+    )
+    families = {
+        family.name: family.type for family in parser.text_string_to_metric_families(Hub(port=0).metrics())
+    }
+    assert families["operad_hub_pending"] == "gauge"
+    assert families["operad_hub_refused"] == "counter"
+
+
+async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_new() -> None:
+    from operad import CallHandler, OperationRegistry, OperationSpec
+
+    gate = asyncio.Event()
+
+    async def wait(input: Any, context: Any) -> str:
+        await gate.wait()
+        return "done"
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="a", name="wait", type="query"), wait)
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        transport = WebSocketTransport(hub.url)
+        async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+            call = asyncio.create_task(calls.call("a.wait"))
+            await until(lambda: hub.pending == 1)
+            draining = asyncio.create_task(hub.drain(10))
+            await asyncio.sleep(0)
+            with pytest.raises(CallError) as caught:
+                await calls.call("a.wait")
+            assert (caught.value.code, caught.value.details["sent"]) == ("UNAVAILABLE", False)  # type: ignore[index]  # these details are a table
+            with pytest.raises(aiohttp.ClientError):
+                await session.get(hub.url.replace("ws", "http", 1) + "/health")
+            gate.set()
+            assert await draining
+            assert (await call).data == "done"
+            gate.clear()

@@ -1,0 +1,255 @@
+"""Spokes: what one sender's end costs the others, names that were lost meanwhile, hubs that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from operad import (
+    CallError,
+    CallHandler,
+    ConfigError,
+    Identity,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    load_plugins,
+)
+from operad.plugin import LinkDownError, TransportError, protocol
+from operad.testing import Participant
+from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
+
+TOKENS = {"a": Identity("alice"), "b": Identity("bob")}
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def echoing() -> OperationRegistry:
+    registry = OperationRegistry()
+
+    async def echo(input: Any, context: Any) -> Any:
+        return input
+
+    registry.register(OperationSpec(namespace="a", name="echo", type="query"), echo)
+    return registry
+
+
+def port_of(hub: Hub) -> int:
+    return int(hub.url.rsplit(":", 1)[1])
+
+
+@asynccontextmanager
+async def deaf_hub() -> AsyncIterator[tuple[str, list[asyncio.Transport], list[bytes]]]:
+    """A server that does not read until its transports are told to."""
+    transports: list[Any] = []
+    heard: list[bytes] = []
+
+    async def accept(request: web.Request) -> web.WebSocketResponse:
+        made = web.WebSocketResponse(max_msg_size=2**23)
+        await made.prepare(request)
+        assert request.transport is not None
+        request.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket's transport
+        transports.append(request.transport)
+        heard.extend([message.data async for message in made])
+        return made
+
+    app = web.Application()
+    app.router.add_get("/", accept)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"ws://127.0.0.1:{runner.addresses[0][1]}", transports, heard
+    finally:
+        for transport in transports:
+            transport.resume_reading()
+        await runner.cleanup()
+
+
+# --- one socket ------------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_sender_does_not_end_those_that_wait_for_the_same_socket() -> None:
+    async with deaf_hub() as (url, transports, heard), Participant.open(WebSocketTransport(url)) as sender:
+        large, sending = "x" * 3_000_000, []
+        for number in range(8):
+            sending.append(asyncio.create_task(sender.send("all:x", "news", number=number, text=large)))
+            await asyncio.sleep(0.02)
+        waiting = [task for task in sending if not task.done()]
+        assert len(waiting) >= 4
+        waiting[0].cancel()
+        await asyncio.wait({waiting[0]})
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in waiting[1:])
+        transports[0].resume_reading()  # type: ignore[attr-defined]  # of a socket's transport
+        await asyncio.gather(*waiting[1:])
+        await sender.link.close()
+        await until(lambda: len(heard) == 8)
+
+
+async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer() -> None:
+    """The hub passes on what it does not look into; who gets it says so."""
+    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
+        raw = await session.ws_connect(hub.url)
+        async with CallHandler(echoing(), WebSocketTransport(hub.url)):
+            asked = '{"type":"call.requested","payload":{"requestId":"1","operationId":"a.echo","input":1e999}}'
+            await raw.send_str(asked)
+            answer = json.loads((await raw.receive(timeout=10)).data)["payload"]
+            assert (answer["requestId"], answer["code"]) == ("1", "SERIALIZATION_ERROR")
+            await raw.send_str('{"type":"link.register","id":"1","payload":{"topics":["op:a.twice"]}}')
+            await raw.receive(timeout=10)
+            async with PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+                call = asyncio.create_task(calls.call("a.twice", timeout=60))
+                request_id = json.loads((await raw.receive(timeout=10)).data)["payload"]["requestId"]
+                bad = '{"type":"call.responded","payload":{"requestId":"%s","output":{"data":{"x":1,"x":2}}}}'
+                await raw.send_str(bad % request_id)
+                with pytest.raises(CallError, match="SERIALIZATION_ERROR"):
+                    await call
+        await raw.close()
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_registering, "RETRY", 0.05)
+    first = Hub(bearer_tokens(TOKENS), port=0)
+    await first.start()
+    async with Participant.open(WebSocketTransport(first.url, token="a")) as worker:
+        await worker.link.register("op:bank.transfer", "operad")
+        await worker.link.register("op:bank.balance", "operad")
+        await first.close()
+        second = Hub(bearer_tokens(TOKENS), port=port_of(first))
+        async with Participant.open(second.transport) as other:  # there before the worker is back
+            await other.link.register("op:bank.transfer", "operad")
+            await second.start()
+            told = (await worker.wait_for(protocol.REGISTERED))[0]
+            assert told["refused"] == [{"topic": "op:bank.transfer", "reason": "it is served by another identity"}]
+            assert told["topics"] == ["op:bank.balance"]
+            assert "refuses what was served here before" in caplog.text
+            assert "op:bank.transfer" in caplog.text
+        await worker.wait_for(protocol.REGISTERED, 2)
+        told = worker.of(protocol.REGISTERED)[-1]
+        assert (sorted(told["topics"]), told["refused"]) == (["op:bank.balance", "op:bank.transfer"], [])
+        assert "served again: op:bank.transfer" in caplog.text
+        await second.close()
+
+
+async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not() -> None:
+    async with Hub(bearer_tokens(TOKENS), port=0) as hub, aiohttp.ClientSession() as session:
+        register = '{"type":"link.register","id":"1","payload":{"topics":["op:bank.transfer"]}}'
+        async with Participant.open(WebSocketTransport(hub.url, token="b")) as other:
+            for breaks in (False, True):
+                worker = await session.ws_connect(hub.url, headers={"Authorization": "Bearer a"})
+                await worker.send_str(register)
+                await worker.receive(timeout=10)
+                if breaks:
+                    worker._response.connection.transport.abort()  # type: ignore[union-attr]  # there while it is open
+                else:
+                    await worker.close()
+                await until(lambda: hub.connections == 1)
+                if breaks:
+                    with pytest.raises(TransportError, match="kept for the identity"):
+                        await other.link.register("op:bank.transfer", "operad")
+                else:
+                    await (await other.link.register("op:bank.transfer", "operad")).unregister()
+
+
+async def test_who_vouches_for_a_listing() -> None:
+    async with (
+        Hub(port=0) as hub,
+        CallHandler(echoing(), WebSocketTransport(hub.url)) as handler,
+        Participant.open(WebSocketTransport(hub.url)) as spoke,
+        Participant.open(hub.transport) as own,
+    ):
+        for link in (spoke.link, own.link):
+            served = await link.served_by(handler.instance, ["op:a.echo", "op:a.other"])  # type: ignore[attr-defined]  # these links vouch
+            assert served == {"op:a.echo"}
+            assert await link.served_by("nobody", ["op:a.echo"]) == frozenset()  # type: ignore[attr-defined]
+
+
+# --- hubs ------------------------------------------------------------------------------------------------
+
+
+async def test_a_spoke_goes_to_the_next_hub_when_one_is_gone() -> None:
+    first, second = Hub(port=0), Hub(port=0)
+    await first.start()
+    await second.start()
+    both = f"{first.url}, {second.url}"
+    transport = load_plugins(only=["websocket"]).transport(both)
+    async with CallHandler(echoing(), transport), PendingRequestMap(transport) as calls:
+        assert (first.connections, second.connections) == (2, 0)
+        await first.close()
+        await until(lambda: second.connections == 2 and second.switch._addresses.members("op:a.echo"))
+        assert (await calls.call("a.echo", {"x": 1})).data == {"x": 1}
+    await second.close()
+    with pytest.raises(LinkDownError):
+        await PendingRequestMap(transport).open()
+
+
+async def test_a_hub_that_says_why_it_refuses_is_quoted_before_one_that_is_not_there() -> None:
+    async with Hub(bearer_tokens(TOKENS), port=0) as hub:
+        with pytest.raises(TransportError, match="401"):
+            await PendingRequestMap(WebSocketTransport(f"ws://127.0.0.1:1,{hub.url}")).open()
+
+
+async def test_no_secret_of_a_url_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    transport = WebSocketTransport("ws://user:s3cret@127.0.0.1:1/path?token=s3cret#s3cret", token="s3cret")
+    assert repr(transport) == "WebSocketTransport('ws://127.0.0.1:1/path')"
+    with pytest.raises(LinkDownError) as caught:
+        await PendingRequestMap(transport).open()
+    assert "s3cret" not in str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize(
+    "option", [{"ping": "20"}, {"ping": 0}, {"token": 7}, {"headers": "x"}, {"max_payload": 1.5}]
+)
+def test_an_option_of_another_type_is_a_configuration_error(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        load_plugins(only=["websocket"]).transport("ws://127.0.0.1:1", **option)
+
+
+async def _use(transport: WebSocketTransport) -> None:
+    link = await transport.open(lambda *_: None, lambda *_: None)
+    await link.register("op:x.y")  # a refused certificate may show with the first frame alone
+
+
+async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(server)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    ca, cert = tmp_path / "ca.pem", tmp_path / "client.pem"
+    authority.cert_pem.write_to_path(ca)
+    authority.issue_cert("spoke").private_key_and_cert_chain_pem.write_to_path(cert)
+    async with Hub(port=0, ssl=server) as hub:
+        transport = load_plugins(only=["websocket"]).transport(hub.url, tls_ca=str(ca), tls_cert=str(cert))
+        async with CallHandler(echoing(), transport), PendingRequestMap(transport) as calls:
+            assert (await calls.call("a.echo", 1)).data == 1
+        for options, words in (
+            ({"tls_ca": str(ca)}, "cannot be reached"),
+            ({"tls_ca": str(tmp_path / "none.pem")}, "tls_ca: .*none.pem cannot be used"),
+        ):
+            with pytest.raises((LinkDownError, ConfigError), match=words):
+                await _use(WebSocketTransport(hub.url, **options))
+        with pytest.raises(ConfigError, match="either ssl, or tls_ca"):
+            WebSocketTransport(hub.url, ssl=ssl.create_default_context(), tls_ca=str(ca))
