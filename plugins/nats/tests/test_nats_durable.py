@@ -569,23 +569,10 @@ class TestDurable(TransportConformance):
 
     stored: Stored
 
+    idempotent_work = True
+
     @pytest.fixture(autouse=True)
-    def _use(self, shared: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-        import attrs
-
-        from operad.testing import _transport
-
-        original = _transport.kit_registry
-
-        def kit_registry(*args: Any) -> OperationRegistry:
-            registry = original(*args)
-            spec, handler = registry.get_spec("kit.work"), registry.get_handler("kit.work")
-            assert spec is not None
-            assert handler is not None
-            registry.register(attrs.evolve(spec, idempotent=True), handler, replace=True)
-            return registry
-
-        monkeypatch.setattr(_transport, "kit_registry", kit_registry)
+    def _use(self, shared: Stored) -> None:
         self.stored = shared
 
     @asynccontextmanager

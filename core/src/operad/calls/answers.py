@@ -89,7 +89,10 @@ class Answers:
     async def end(self, served: Served, event: Event) -> None:
         """Send the last event of a request; what cannot be sent becomes an error that can."""
         try:
-            await self.send(served, event)
+            if served.granted is None and self.link is not None:
+                await self.link.send(served.reply_to, event)
+            else:
+                await self.send(served, event)
         except CallError as error:
             await self.error(served.reply_to, served.request_id, error)
         except PayloadTooLargeError as error:

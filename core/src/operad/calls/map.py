@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -175,16 +176,17 @@ class PendingRequestMap:
         """
         said = Said(operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation)
         if timeout is None and deadline is None:
-            timeout = self._settings.timeout
-        if deadline is not None:
-            deadline = checked_number(deadline, "deadline", "epoch ms")
-        said.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
+            said.limit = (time.time() + self._settings.timeout) * 1000
+        else:
+            if deadline is not None:
+                deadline = checked_number(deadline, "deadline", "epoch ms")
+            said.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
         # Not a coroutine around a coroutine: 10,000 calls that wait would keep two frames each.
         if retry:
             if retry not in MODES:
                 raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
             return self._retries.call(said, retry, self._signing(said))
-        if (sign := self._signing(said)) is not None:
+        if self._sign is not None and (sign := self._signing(said)) is not None:
             sign(said)
         return self._singles.call(said)
 

@@ -84,7 +84,7 @@ class Served:
         self.deadline: float | None = None
         """Epoch ms."""
         self.waiter: asyncio.Future[None] | None = None
-        self.renewed = time.monotonic()
+        self.renewed = 0.0 if self.total is None else time.monotonic()
         self.noticed = False
         self.is_over = False
         self.turn: asyncio.Lock | None = None
@@ -329,8 +329,7 @@ def done(delivery: Delivery) -> None:
 
 def _is_address_of(to: str | None, operation_id: str) -> bool:
     """Whether a request came to its operation's own address; a transport that does not tell has looked itself."""
-    return to is None or to in (f"op:{operation_id}", f"queue:{operation_id}") or _is_question(to, operation_id)
-
-
-def _is_question(to: str, operation_id: str) -> bool:
-    return operation_id == protocol.DISCOVER and to == f"all:{protocol.DISCOVER}"
+    if to is None:
+        return True
+    kind, _, name = to.partition(":")
+    return name == operation_id and (kind in ("op", "queue") or (kind == "all" and name == protocol.DISCOVER))

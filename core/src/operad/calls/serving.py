@@ -16,7 +16,7 @@ from operad.envelopes import local_envelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, mask_error
 from operad.operations import OperationType
-from operad.protocol import error_event
+from operad.protocol import RESPONDED, error_event
 from operad.transports import Delivery, Event, PayloadTooLargeError, TransportError
 
 if TYPE_CHECKING:
@@ -58,8 +58,29 @@ class Serving:
     async def serve(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> None:
         """Run a request and answer it."""
         try:
-            context = await self._context(served, payload, delivery)
-            event = await self._run(served, payload.get("input"), context)
+            context = OperationContext(served.request_id, None, None, served.deadline)
+            parent = payload.get("parentRequestId")
+            if type(parent) is str:
+                context.parent_request_id = parent
+            if "traceparent" in payload:
+                context.metadata = _trace(payload)
+            identity = self._verify(payload, delivery)
+            if identity is not None:
+                context.identity = identity if isinstance(identity, Identity) else await identity
+            operation_id, input = served.operation_id, payload.get("input")
+            if (answer := self._listing.answer(operation_id)) is not None:
+                event = responded(served, local_envelope(answer(input, context), operation_id))
+                if served.total is not None:
+                    event["payload"]["seq"] = 0
+                    await self._answers.send(served, event)
+                    served.sent, event = 1, completed(served)
+            elif served.total is not None or self._streams(operation_id):
+                event = await self._stream(served, input, context)
+            else:
+                if context.deadline is None:  # a single call that says nothing ends, too
+                    limit = (time.time() + self._table.settings.timeout) * 1000
+                    context.deadline = served.deadline = limit
+                event = responded(served, await self._registry.execute(operation_id, input, context))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # nobody asked for it, so nobody has told the caller
@@ -74,31 +95,9 @@ class Serving:
         finally:
             self._table.finish(served)
 
-    async def _context(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> OperationContext:
-        context = OperationContext(served.request_id, None, None, served.deadline)
-        parent = payload.get("parentRequestId")
-        if type(parent) is str:
-            context.parent_request_id = parent
-        trace = {name: payload[name] for name in ("traceparent", "tracestate") if type(payload.get(name)) is str}
-        if trace:
-            context.metadata = trace
-        identity = self._verify(payload, delivery)
-        if identity is not None:
-            context.identity = identity if isinstance(identity, Identity) else await identity
-        return context
-
-    async def _run(self, served: Served, input: Any, context: OperationContext) -> Event:
-        """Run the operation; answers the terminal event."""
-        operation_id = served.operation_id
-        answer = self._listing.answer(operation_id)
-        if answer is not None:
-            return responded(served, local_envelope(answer(input, context), operation_id))
+    def _streams(self, operation_id: str) -> bool:
         spec = self._registry.get_spec(operation_id)
-        if served.total is not None or (spec is not None and spec.type is OperationType.SUBSCRIPTION):
-            return await self._stream(served, input, context)
-        if context.deadline is None:  # a single call that says nothing ends, too
-            context.deadline = served.deadline = time.time() * 1000 + self._table.settings.timeout * 1000
-        return responded(served, await self._registry.execute(operation_id, input, context))
+        return spec is not None and spec.type is OperationType.SUBSCRIPTION
 
     async def _stream(self, served: Served, input: Any, context: OperationContext) -> Event:
         """Send the items; answers the terminal event."""
@@ -122,13 +121,17 @@ class Serving:
                     envelope = await items.__anext__()
                 except StopAsyncIteration:
                     break
-                event = responded(served, envelope)
-                event["payload"]["seq"] = served.sent
-                if served.sent == 0:
-                    event["payload"]["replyTo"] = link.inbox
-                await answers.send(served, event)
-                served.sent += 1
-                if served.sent % breath == 0:  # nothing above has to wait: others, and an abort, need their turn
+                sent = served.sent
+                payload: dict[str, Any] = {"requestId": served.request_id, "output": envelope, "seq": sent}
+                if sent == 0:
+                    payload["replyTo"] = link.inbox
+                event: Event = {"type": RESPONDED, "id": "", "payload": payload}
+                if served.granted is None:
+                    await link.send(served.reply_to, event)
+                else:
+                    await answers.send(served, event)
+                served.sent = sent = sent + 1
+                if sent % breath == 0:  # nothing above has to wait: others, and an abort, need their turn
                     await asyncio.sleep(0)
         finally:
             await stream.aclose()
@@ -152,3 +155,8 @@ class Serving:
                 operation_id=served.operation_id,
             )
         return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
+
+
+def _trace(payload: dict[str, Any]) -> dict[str, str]:
+    """The W3C trace context of a request."""
+    return {name: payload[name] for name in ("traceparent", "tracestate") if type(payload.get(name)) is str}

@@ -13,7 +13,7 @@ from operad.testing._running import run
 from operad.testing._server import ServerProcess
 from operad.testing._sources import SourceCapabilities, SourceConformance
 from operad.testing._support import support_table
-from operad.testing._transport import Participant, TransportConformance
+from operad.testing.transport import Participant, TransportConformance
 
 __all__ = [
     "ANYTHING",

@@ -13,7 +13,7 @@ from operad import protocol
 from operad.errors import ErrorCode
 from operad.testing._running import run
 from operad.testing._server import ServerProcess
-from operad.testing._transport import SOON, Participant
+from operad.testing.transport.participant import SOON, Participant
 from operad.transports import (
     Link,
     LinkDownError,
