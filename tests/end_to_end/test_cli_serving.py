@@ -71,6 +71,27 @@ async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path:
                 await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)
 
 
+async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{free.getsockname()[1]}"
+    async with running(tmp_path, "serve", "--transport", url, until="trying again") as said:
+        assert "nobody listens there" in said
+        async with (
+            Hub(port=int(url.rpartition(":")[2])),
+            PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,
+            asyncio.timeout(30),
+        ):
+            while True:
+                try:
+                    assert (await calls.call("math.add", {"a": 1, "b": 2})).data == 3
+                    break
+                except CallError:  # not registered yet
+                    await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("host", "complaint"),
     [("127.0.0.1", "Address already in use; name another address: --listen"), ("0.0.0.0", "loopback only")],

@@ -26,14 +26,13 @@ PROMISED = {
         authenticator authenticator_from default_fetch discover is_loopback
     """,
     "operad.plugin": """
-        ASGIApplication Admission CallClient CallError Capabilities ConfigError DEFAULT_NAMESPACE Delivery
-        EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError Login NoRespondersError
-        OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError RateLimits Registration Reports
-        RetryPolicy Server SharedDefinitions Source
-        SourceContext SourceSession Tell Transport TransportError TransportFactory check_options client_tls decode
-        did_you_mean encode from_json hookimpl json_safe lazy_schema mask_error may_list printable protocol
-        retry_after safe_names
-        to_json
+        ASGIApplication Admission CallClient CallError Capabilities ConfigError Configuration DEFAULT_NAMESPACE
+        Delivery EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError Login
+        NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError
+        RateLimits Registration Reports RetryPolicy Server SharedDefinitions Source SourceContext SourceSession
+        Tell Transport TransportError TransportFactory check_options client_tls decode did_you_mean encode
+        from_json hookimpl json_safe lazy_schema load_configuration mask_error may_list printable protocol
+        retry_after safe_names tell_manager to_json until_stopped
     """,
     "operad.testing": """
         ANYTHING BrokerConformance CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant

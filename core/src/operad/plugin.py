@@ -40,13 +40,16 @@ from operad.wire import json_safe
 if TYPE_CHECKING:
     from operad import protocol
     from operad.calls.reports import Reports, printable
+    from operad.config.file import Configuration
     from operad.config.options import check_options, client_tls
+    from operad.config.reading import load_configuration
     from operad.context import CallClient
     from operad.names import safe_names
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
     from operad.registry.interceptors import InterceptedCall, Interceptor
     from operad.retries import RateLimits, RetryPolicy, retry_after
     from operad.schemas.bundling import SharedDefinitions
+    from operad.service import tell_manager, until_stopped
     from operad.words import did_you_mean
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "CallError",
     "Capabilities",
     "ConfigError",
+    "Configuration",
     "Delivery",
     "EnvelopeKind",
     "ErrorCode",
@@ -95,17 +99,24 @@ __all__ = [
     "hookimpl",
     "json_safe",
     "lazy_schema",
+    "load_configuration",
     "mask_error",
     "may_list",
     "printable",
     "protocol",
     "retry_after",
     "safe_names",
+    "tell_manager",
     "to_json",
+    "until_stopped",
 ]
 
 # What finding plugins does without: the codec imports msgspec, options ssl.
 _LATER = {
+    "Configuration": "config.file",
+    "load_configuration": "config.reading",
+    "tell_manager": "service",
+    "until_stopped": "service",
     "Reports": "calls.reports",
     "printable": "calls.reports",
     "CallClient": "context",

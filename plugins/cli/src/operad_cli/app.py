@@ -18,7 +18,6 @@ import click
 from operad import OperationContext, OperationRegistry
 from operad_cli import render
 from operad_cli.inputs import input_of
-from operad_cli.listening import address_option
 from operad_cli.login import login, logout
 from operad_cli.new_plugin import new_plugin
 from operad_cli.options import (
@@ -231,21 +230,6 @@ def demo(keep: bool, as_json: bool) -> int:
     from operad_cli.demo import run_demo
 
     return run(run_demo(keep=keep, as_json=as_json))
-
-
-@cli.command()
-@click.option(
-    "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", callback=address_option
-)
-@debug_option
-def hub(listen: tuple[str, int]) -> int:
-    """Run a WebSocket hub.
-
-    It routes calls between the processes that connect to it, until Ctrl-C.
-    """
-    from operad_cli import serving
-
-    return run(serving.hub(*listen))
 
 
 cli.add_command(debug_option(new_plugin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,11 +16,14 @@ import attrs
 
 from operad import CallHandler, ConfigError, OperationRegistry
 from operad.auth import Authenticator, HostRules, JWTOptions, TokenRecord, authenticator_from
-from operad.plugin import Server, check_options
+from operad.plugin import LinkDownError, Server, check_options, tell_manager, until_stopped
 from operad_cli import render
 from operad_cli.composition import Composition, Mounted
 from operad_cli.listening import Address, listen, parse_address, serving, url_of
-from operad_cli.serving import transport_of, until_stopped, without_password
+from operad_cli.serving import transport_of, without_password
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between attempts to reach a transport's server that is not there."""
 
 
 @attrs.frozen(kw_only=True)
@@ -138,10 +142,12 @@ class FrontDoor:
     Args:
         registry: what is served.
         plan: where.
+        stopped: set when nothing is to be served any more.
     """
 
-    def __init__(self, registry: OperationRegistry, plan: Plan) -> None:
+    def __init__(self, registry: OperationRegistry, plan: Plan, stopped: asyncio.Event) -> None:
         self._registry = registry
+        self._stopped = stopped
         self._plan = plan
         self._authenticate = plan.options.authenticator(plan.base_dir)
         self._is_draining = False
@@ -226,9 +232,9 @@ class FrontDoor:
     async def _open_transport(self, stack: AsyncExitStack) -> None:
         plan = self._plan
         transport, url = transport_of(self._registry, plan.transport)
-        handler = await stack.enter_async_context(
-            CallHandler(self._registry, transport, identity=plan.identity, mask_errors=plan.mask_errors)
-        )
+        handler = CallHandler(self._registry, transport, identity=plan.identity, mask_errors=plan.mask_errors)
+        await _connected(handler, self._stopped)
+        stack.push_async_exit(handler)
         render.error_console().print(f"serving {handler.serving} operations on {without_password(url)}")
 
     @asynccontextmanager
@@ -260,6 +266,29 @@ class FrontDoor:
         await send({"type": "http.response.body", "body": body})
 
 
+async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
+    """Open a handler, and wait for a server that is not there yet: it may start later than this process.
+
+    Raises `LinkDownError` if a signal comes first.
+    """
+    pause, told = _FIRST_PAUSE, False
+    while True:
+        try:
+            await handler.open()
+        except LinkDownError as error:
+            if not told:
+                render.error_console().print(f"{error}; trying again until it is there", markup=False)
+                told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret depends on it
+                    await stopped.wait()
+            if stopped.is_set():
+                raise
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        else:
+            return
+
+
 async def serve(
     registry: OperationRegistry, plan: Plan, load: Callable[[OperationRegistry], Any] | None = None
 ) -> int:
@@ -275,11 +304,13 @@ async def serve(
         async with registry:
             if load is not None:
                 await load(registry)
-            door = FrontDoor(registry, plan)
+            door = FrontDoor(registry, plan, stopped)
             async with door.open() as ended:
                 for line in _greeting(door, plan, len(registry)):
                     console.print(line, markup=False, highlight=False, soft_wrap=True)
+                tell_manager("READY=1")
                 await _first(stopped, ended)
+                tell_manager("STOPPING=1")
                 if not ended.is_set():
                     console.print("draining")
             return render.report_failures(registry)

@@ -1,31 +1,12 @@
-"""Serving to other processes: ``operad serve`` and ``operad hub``."""
+"""Serving to other processes: the transport of ``operad serve``."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from operad import ConfigError, OperationRegistry, PluginError
+from operad import ConfigError, OperationRegistry
 from operad.plugin import Transport
 from operad_cli import render
-
-
-@contextmanager
-def until_stopped() -> Iterator[asyncio.Event]:
-    """An event that an interrupt or a termination signal sets, so that what is served can be drained."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    try:
-        yield stopped
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 def without_password(url: str) -> str:
@@ -58,28 +39,3 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
         )
         options = {}
     return registry.plugins.transport(url, **options), url
-
-
-async def hub(host: str, port: int) -> int:
-    """Run a WebSocket hub until a signal comes."""
-    try:
-        from operad_websocket import Hub
-    except ImportError:
-        raise PluginError("the hub needs operad-websocket; install it: pip install operad-websocket") from None
-    try:
-        offered = Hub(host=host, port=port)
-    except ConfigError as error:
-        raise ConfigError(f"{error} That takes Python: see operad_websocket.Hub.") from None
-    with until_stopped() as stopped:
-        async with AsyncExitStack() as stack:
-            try:
-                running = await stack.enter_async_context(offered)
-            except OSError as error:
-                # asyncio's own text repeats the address, in each version of Python another way
-                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-                raise ConfigError(
-                    f"the hub cannot listen on {host}:{port}: {reason}; name another address: --listen HOST:PORT"
-                ) from None
-            render.error_console().print(f"hub on {running.url}; Ctrl-C ends it")
-            await stopped.wait()
-    return 0

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_websocket.config import Limits, WebSocketConfig
+    from operad_websocket.config import HubConfig, Limits, WebSocketConfig
     from operad_websocket.hub import Authenticator, Hub, bearer_tokens
     from operad_websocket.transport import WebSocketTransport
 
-__all__ = ["Authenticator", "Hub", "Limits", "WebSocketConfig", "WebSocketTransport", "bearer_tokens"]
+__all__ = ["Authenticator", "Hub", "HubConfig", "Limits", "WebSocketConfig", "WebSocketTransport", "bearer_tokens"]
 
 _MODULES = {
     "Authenticator": "hub",
     "Hub": "hub",
+    "HubConfig": "config",
     "Limits": "config",
     "WebSocketConfig": "config",
     "WebSocketTransport": "transport",

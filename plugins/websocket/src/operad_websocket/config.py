@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
+from operad.auth import JWTOptions, TokenRecord
 from operad.plugin import Capabilities, ConfigError, client_tls
 
 MAX_PAYLOAD = 4 * 2**20
@@ -47,6 +48,45 @@ class Limits:
     """The same, of one address."""
     grace: float = 30.0
     """Seconds that a name is kept for an authenticated identity whose connection broke; 0: not at all."""
+
+
+@attrs.frozen(kw_only=True)
+class HubConfig:
+    """The table ``[hub]``: a hub as ``operad hub`` runs it. Relative paths start from the configuration's folder.
+
+    Args:
+        listen: ``HOST:PORT`` where spokes connect.
+        cert, key: a certificate with its chain, and its key, PEM: serves ``wss://``.
+        client_ca: certificates, PEM, of which a spoke has to show one's.
+        tokens: bearer tokens, each with ``token, id, scopes, resources``: ``[[hub.tokens]]``.
+        tokens_file: a TOML or JSON file with more of them.
+        jwt: JSON Web Tokens that count: ``[hub.jwt]``.
+        authenticate: ``module:name`` or ``file.py:name`` of an authenticator.
+        allowed_origins: web pages that may connect.
+        names: patterns of the operation ids that an identity may serve, such as ``worker = ["shop.*"]``; ``"*"``
+            stands for everybody. Who is not named serves nothing. Without the table all may serve.
+        limits: what a peer may have at once: ``[hub.limits]``.
+        max_payload: the largest event, in bytes.
+        max_buffer: bytes that may wait for one connection.
+        ping: seconds within which a silent connection is pinged.
+        drain: seconds that what is under way gets when the hub ends.
+    """
+
+    listen: str = "127.0.0.1:8765"
+    cert: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
+    tokens_file: str | None = None
+    jwt: JWTOptions | None = None
+    authenticate: str | None = None
+    allowed_origins: list[str] = attrs.field(factory=list)
+    names: dict[str, list[str]] | None = None
+    limits: Limits = attrs.field(factory=Limits)
+    max_payload: int = attrs.field(default=MAX_PAYLOAD, validator=_positive)
+    max_buffer: int = attrs.field(default=16 * 2**20, validator=_positive)
+    ping: float = attrs.field(default=20.0, validator=_positive)
+    drain: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
 
 
 @attrs.frozen(eq=False)

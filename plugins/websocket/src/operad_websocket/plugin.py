@@ -1,4 +1,4 @@
-"""What this distribution contributes: transports for ``ws`` and ``wss``."""
+"""What this distribution contributes: transports for ``ws`` and ``wss``, and the command ``operad hub``."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def create(url: str, **options: Any) -> Transport:
 def operad_transports() -> list[TransportFactory]:
     """The schemes ``ws`` and ``wss``."""
     return [TransportFactory(("ws", "wss"), create)]
+
+
+@hookimpl
+def operad_commands(cli: Any) -> None:
+    """``operad hub``."""
+    from operad_websocket._command import hub
+
+    cli.add_command(hub)

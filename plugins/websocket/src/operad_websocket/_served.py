@@ -1,0 +1,99 @@
+"""A hub made of the table ``[hub]``."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from operad import Identity
+from operad.auth import authenticator_from
+from operad.plugin import ConfigError
+from operad_websocket._authenticating import is_loopback
+from operad_websocket.config import HubConfig
+from operad_websocket.hub import Hub
+
+
+class ServedHub(Hub):
+    """A hub of a configuration.
+
+    Args:
+        config: the table.
+        base_dir: where its relative paths start from.
+
+    Raises:
+        ConfigError: a file cannot be used, or it would be open to others although nobody is asked who they are.
+    """
+
+    def __init__(self, config: HubConfig, base_dir: Path) -> None:
+        host, port = _address(config.listen)
+        authenticate = authenticator_from(
+            authenticate=config.authenticate,
+            jwt=config.jwt,
+            tokens=config.tokens,
+            tokens_file=config.tokens_file,
+            base_dir=base_dir,
+        )
+        if authenticate is None and not is_loopback(host):
+            raise ConfigError(
+                f"a hub without an authenticator listens on loopback only, not on {host}: everybody who can reach "
+                "it could call and serve. Name who may: --tokens FILE, --jwks URL, or [[hub.tokens]]."
+            )
+        super().__init__(
+            authenticate,
+            host,
+            port,
+            ssl=_server_tls(config, base_dir),
+            limits=config.limits,
+            authorize=_rule(config.names) if config.names is not None else None,
+            max_payload=config.max_payload,
+            max_buffer=config.max_buffer,
+            ping=config.ping,
+            allowed_origins=config.allowed_origins,
+        )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f'listen: expected HOST:PORT, such as 127.0.0.1:8765, got "{text}"')
+    return host.strip("[]"), int(port)
+
+
+def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
+    if config.cert is None:
+        if config.key is not None or config.client_ca is not None:
+            raise ConfigError("key and client_ca are of no use without cert, the certificate of the hub")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    name, path = "cert", base_dir / config.cert
+    try:
+        context.load_cert_chain(path, None if config.key is None else base_dir / config.key, password=_no_password)
+        if config.client_ca is not None:
+            name, path = "client_ca", base_dir / config.client_ca
+            context.load_verify_locations(path)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{name}: {path} cannot be used: {reason}") from None
+    return context
+
+
+def _no_password() -> str:
+    """Instead of a question on the terminal."""
+    raise ValueError("the key needs a password, which cannot be given; decrypt it")
+
+
+def _rule(names: Mapping[str, Sequence[str]]) -> Callable[[Identity | None, str], bool]:
+    """Who may serve what: patterns of operation ids by identity, ``"*"`` standing for everybody."""
+
+    def authorize(identity: Identity | None, address: str) -> bool:
+        operation_id = address.partition(":")[2]
+        if address.startswith("all:") or operation_id.startswith("operad."):
+            return True  # of discovery, which lists what is served and nothing else
+        owner = "*" if identity is None else identity.id
+        patterns = [*names.get(owner, ()), *names.get("*", ())]
+        return any(fnmatchcase(operation_id, pattern) for pattern in patterns)
+
+    return authorize

@@ -1,0 +1,224 @@
+"""``operad hub``: what its flags and its table say, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    ConfigError,
+    Identity,
+    OperadError,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+)
+from operad.plugin import Configuration, TransportError, load_configuration, until_stopped
+from operad.testing import Participant
+from operad_websocket import HubConfig, WebSocketTransport
+from operad_websocket._served import ServedHub
+
+OPERAD = str(Path(sys.executable).with_name("operad"))
+TABLE = """
+[hub]
+listen = "127.0.0.1:0"
+tokens_file = "tokens.toml"
+drain = 30
+[[hub.tokens]]
+token = "of a worker"
+id = "worker"
+[hub.names]
+worker = ["shop.*"]
+[hub.limits]
+links = 5
+"""
+
+
+def hub_table(folder: Path, text: str) -> HubConfig:
+    (folder / "operad.toml").write_text(text)
+    configuration: Configuration = load_configuration(folder / "operad.toml")
+    return configuration.table("hub", HubConfig)
+
+
+def shop(gate: asyncio.Event | None = None) -> OperationRegistry:
+    registry = OperationRegistry()
+
+    async def buy(input: Any, context: Any) -> str:
+        if gate is not None:
+            await gate.wait()
+        return "bought"
+
+    registry.register(OperationSpec(namespace="shop", name="buy", type="mutation"), buy)
+    return registry
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, **environment: str) -> AsyncIterator[tuple[Any, str]]:
+    process = await asyncio.create_subprocess_exec(
+        OPERAD, "hub", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE, env={**os.environ, **environment}
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(30):
+            line = (await process.stderr.readline()).decode()
+        found = re.search(r"wss?://127\.0\.0\.1:\d+", line)
+        assert found is not None, line + (await asyncio.wait_for(process.stderr.read(2_000), 5)).decode()
+        yield process, found[0]
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.communicate(), 30)
+
+
+async def test_a_hub_of_a_configuration_asks_for_tokens_and_finishes_what_is_under_way(tmp_path: Path) -> None:
+    hub_table(tmp_path, TABLE)
+    (tmp_path / "tokens.toml").write_text('"of a client" = "client"\n')
+    manager, gate = tmp_path / "notify", asyncio.Event()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(manager))
+        told.setblocking(False)
+        async with running(tmp_path, NOTIFY_SOCKET=str(manager)) as (process, url):
+            worker, client = (
+                WebSocketTransport(url, token="of a worker"),
+                WebSocketTransport(url, token="of a client"),
+            )
+            async with CallHandler(shop(gate), worker), PendingRequestMap(client) as calls:
+                with pytest.raises(TransportError, match="401"):
+                    await PendingRequestMap(WebSocketTransport(url)).open()
+                async with Participant.open(client) as other:
+                    with pytest.raises(TransportError, match="may not serve"):
+                        await other.link.register("op:shop.buy", "operad")
+                call = asyncio.create_task(calls.call("shop.buy"))
+                async with aiohttp.ClientSession() as session:
+                    async with session.get(url.replace("ws", "http", 1) + "/health") as response:
+                        assert await response.json() == {"status": "ok"}
+                    await _pending(session, url)
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(10):
+                    await process.stderr.readuntil(b"draining\n")
+                with pytest.raises(CallError) as caught:
+                    await calls.call("shop.buy")
+                assert (caught.value.code, caught.value.details["sent"]) == ("UNAVAILABLE", False)  # type: ignore[index]  # these details are a table
+                gate.set()
+                assert (await call).data == "bought"
+            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert [told.recv(100), told.recv(100)] == [b"READY=1", b"STOPPING=1"]
+
+
+async def _pending(session: aiohttp.ClientSession, url: str) -> None:
+    """Until a request is under way."""
+    headers = {"Authorization": "Bearer of a client"}
+    async with asyncio.timeout(10):
+        while True:
+            async with session.get(url.replace("ws", "http", 1) + "/metrics", headers=headers) as response:
+                if "operad_hub_pending 1\n" in await response.text():
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_second_signal_ends_a_hub_that_drains(tmp_path: Path) -> None:
+    async with running(tmp_path, "--listen", "127.0.0.1:0", "--drain", "600") as (process, url):
+        transport = WebSocketTransport(url)
+        async with (
+            CallHandler(shop(asyncio.Event()), transport, drain_timeout=0.1),
+            PendingRequestMap(transport) as c,
+        ):
+            call = asyncio.create_task(c.call("shop.buy", timeout=300))
+            async with aiohttp.ClientSession() as session:
+                await _pending(session, url)
+            process.send_signal(signal.SIGINT)
+            assert (await process.stderr.readline()).decode() == "draining\n"
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.wait_for(process.wait(), 10) == 1
+            assert b"a second signal" in await process.stderr.read()
+            with pytest.raises(CallError, match="UNAVAILABLE"):
+                await call
+
+
+def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    for text, words in (
+        ('listen = "8765"', "expected HOST:PORT"),
+        ('listen = "0.0.0.0:8765"', "loopback only.*--tokens"),
+        ('cert = "junk.pem"', "cert: .*junk.pem cannot be used"),
+        ('cert = "none.pem"', "cert: .*none.pem cannot be used: No such file"),
+        ('key = "junk.pem"', "of no use without cert"),
+        ('tokens_file = "none.toml"', "none.toml cannot be read"),
+        ("listne = 1", 'unknown key "listne"; did you mean "listen"'),
+        ("limits = { links = 0 }", "expected more than 0"),
+        ("drain = true", "expected float, got bool"),
+        ('authenticate = "nowhere:x"', "nowhere"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            ServedHub(hub_table(tmp_path, f"[hub]\n{text}\n"), tmp_path)
+
+
+def test_names_are_given_to_identities_by_pattern(tmp_path: Path) -> None:
+    names = '[hub.names]\nworker = ["shop.*"]\n"*" = ["echo.*"]\n'
+    authorize = ServedHub(hub_table(tmp_path, names), tmp_path).switch._addresses._authorize
+    assert authorize is not None
+    for who, address, may in (
+        (Identity("worker"), "op:shop.buy", True),
+        (Identity("worker"), "op:bank.pay", False),
+        (Identity("other"), "op:shop.buy", False),
+        (None, "op:echo.x", True),
+        (Identity("other"), "op:operad.list.abc", True),
+        (Identity("other"), "all:operad.discover", True),
+    ):
+        assert authorize(who, address) is may, (who, address)
+
+
+async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "hub.pem")
+    authority.issue_cert("spoke").private_key_and_cert_chain_pem.write_to_path(tmp_path / "spoke.pem")
+    table = '[hub]\nlisten = "127.0.0.1:0"\ncert = "hub.pem"\nclient_ca = "ca.pem"\n'
+    async with ServedHub(hub_table(tmp_path, table), tmp_path) as hub:
+        ca, cert = str(tmp_path / "ca.pem"), str(tmp_path / "spoke.pem")
+        async with PendingRequestMap(WebSocketTransport(hub.url, tls_ca=ca, tls_cert=cert)) as calls:
+            with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+                await calls.call("a.b")
+
+
+def test_the_command_says_what_its_flags_need() -> None:
+    from click.testing import CliRunner
+
+    from operad_websocket._command import hub
+
+    answer = CliRunner().invoke(hub, ["--jwks", "https://issuer.example/keys"])
+    assert answer.exit_code == 2
+    assert "--jwks needs --issuer and --audience" in answer.output
+
+
+async def test_a_second_signal_ends_what_runs_in_the_context_and_nothing_else() -> None:
+    for signals in (1, 2):
+        ended: list[str] = []
+        try:
+            with until_stopped() as stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await stopped.wait()
+                if signals == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    await asyncio.sleep(10)
+                ended.append("drained")
+        except OperadError as error:
+            ended.append(str(error))
+        assert ended[0].startswith("drained" if signals == 1 else "a second signal")
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
