@@ -14,7 +14,10 @@ from operad_openapi._serving.document import DocumentMaker
 from operad_openapi._serving.exchange import ClientGoneError, Exchange, Receive, Send
 from operad_openapi._serving.forms import PREFIX, Forms, id_of
 from operad_openapi._serving.options import OpenAPIServerConfig
+from operad_openapi._serving.pages import PREFIX as PAGES
+from operad_openapi._serving.pages import Explorer
 from operad_openapi._serving.problems import PROBLEM_TYPE, Problem
+from operad_openapi._serving.traces import Traces
 
 logger = logging.getLogger("operad.openapi")
 
@@ -33,9 +36,11 @@ class OpenAPIApplication:
         self._registry = registry
         self._config = config
         self._door = Doorkeeper(config)
-        forms = Forms(registry)
-        self._calls = Calls(registry, config, forms)
-        self._documents = DocumentMaker(registry, config, guarded=self._door.has_authenticator)
+        guarded = self._door.has_authenticator
+        self._traces = Traces(registry)
+        self._calls = Calls(registry, config, Forms(registry), self._traces if config.explorer else None)
+        self._documents = DocumentMaker(registry, config, guarded=guarded)
+        self._explorer = Explorer(registry, config, self._traces, guarded=guarded) if config.explorer else None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -98,6 +103,10 @@ class OpenAPIApplication:
             draining = self._calls.is_draining
             body = to_json({"status": "draining" if draining else "ok"})
             await exchange.respond(503 if draining else 200, body, "application/json")
+            return
+        elif self._explorer is not None and (path == "/" or path.startswith(PAGES)):
+            await self._door.identify(exchange)
+            await self._explorer.serve(exchange)
             return
         raise Problem(404, "there is nothing here; /openapi.json lists the operations")
 

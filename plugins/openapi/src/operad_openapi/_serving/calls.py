@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
@@ -23,6 +24,7 @@ from operad_openapi._serving.forms import Forms
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.problems import Problem, denied, problem_of
 from operad_openapi._serving.streams import EventStream, last_event_id
+from operad_openapi._serving.traces import Traces
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _NOTHING: dict[str, Any] = {}
@@ -31,10 +33,13 @@ _NOTHING: dict[str, Any] = {}
 class Calls:
     """The calls of one application, until it drains."""
 
-    def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig, forms: Forms) -> None:
+    def __init__(
+        self, registry: OperationRegistry, config: OpenAPIServerConfig, forms: Forms, traces: Traces | None = None
+    ) -> None:
         self._registry = registry
         self._config = config
         self._forms = forms
+        self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._streams = 0
         self._ending = asyncio.Event()
@@ -81,11 +86,14 @@ class Calls:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
+        traces = self._traces if b"operad-trace" in exchange.headers else None
+        tracing = nullcontext() if traces is None else traces.tracing(exchange.request_id, exchange.identity)
         try:
-            if spec is not None and spec.type is OperationType.SUBSCRIPTION:
-                await self._stream(exchange, spec, input, context)
-            else:
-                await self._answer(exchange, operation_id, spec, input, context)
+            with tracing:
+                if spec is not None and spec.type is OperationType.SUBSCRIPTION:
+                    await self._stream(exchange, spec, input, context)
+                else:
+                    await self._answer(exchange, operation_id, spec, input, context)
         finally:
             self._running.discard(task)
 

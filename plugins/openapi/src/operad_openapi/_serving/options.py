@@ -27,6 +27,9 @@ class OpenAPIServerConfig:
     """``Credentials`` -> who calls; see `operad.auth`. ``None``: everybody is nobody."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
+    admin_scope: str = "operad:admin"
+    """What callers need to see plugins and sources, and to reload those, in the explorer. Where nobody is
+    authenticated, whoever comes to a loopback address may."""
     title: str | None = None
     """The title of the document and of the explorer."""
     version: str = "1.0.0"

@@ -1,0 +1,77 @@
+// What is known of the server, and how it is asked.
+
+export const ENVELOPE = "application/vnd.operad.envelope+json";
+
+export const server = { document: null, operations: [], state: {}, token: "" };
+
+function headers(more) {
+  const all = { ...more };
+  // The token stays in this page's memory: it is in no storage, no address and no history.
+  if (server.token) all.Authorization = `Bearer ${server.token}`;
+  return all;
+}
+
+export async function ask(path, { method = "GET", headers: more = {}, body, signal } = {}) {
+  return fetch(path, { method, headers: headers(more), body, signal, credentials: "omit", cache: "no-store" });
+}
+
+async function json(path, options) {
+  const response = await ask(path, options);
+  const value = await response.json();
+  if (!response.ok) throw new Error(value.detail || response.statusText);
+  return value;
+}
+
+export async function load() {
+  const [document, state] = await Promise.all([json("openapi.json"), json("explorer/state")]);
+  server.document = document;
+  server.state = state;
+  server.operations = Object.entries(document.paths).flatMap(([path, item]) => {
+    const post = item.post;
+    const mark = post && post["x-operad"];
+    if (!mark) return [];
+    const dot = mark.id.indexOf(".");
+    return [{
+      id: mark.id, namespace: mark.id.slice(0, dot), name: mark.id.slice(dot + 1), type: mark.type,
+      title: post.summary || "", description: post.description || "", deprecated: post.deprecated === true,
+      tags: mark.tags || [], scopes: (mark.accessControl && mark.accessControl.requiredScopes) || [],
+      schema: post.requestBody.content["application/json"].schema, path: path.slice(1),
+    }];
+  });
+  return server;
+}
+
+export async function reload(name) {
+  server.state = await json(`explorer/reload/${encodeURIComponent(name)}`, { method: "POST", headers: { "Operad-Explorer": "1" } });
+}
+
+export async function trace(requestId) {
+  const response = await ask(`explorer/trace/${encodeURIComponent(requestId)}`);
+  return response.ok ? response.json() : null;
+}
+
+// The target of a reference into the document, and the schema itself for all else.
+export function resolved(schema, depth = 16) {
+  let node = schema;
+  while (node && typeof node === "object" && typeof node.$ref === "string" && depth-- > 0) {
+    const { $ref, ...own } = node;
+    const token = decodeURIComponent($ref.slice("#/components/schemas/".length)).replaceAll("~1", "/").replaceAll("~0", "~");
+    const target = server.document.components.schemas[token];
+    node = target && typeof target === "object" ? { ...target, ...own } : target;
+  }
+  return node;
+}
+
+// The operations that have all words; those that have them in the id come first.
+export function found(query) {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return server.operations;
+  const ranked = [];
+  for (const operation of server.operations) {
+    const id = operation.id.toLowerCase();
+    const rest = `${operation.title} ${operation.description} ${operation.tags.join(" ")}`.toLowerCase();
+    if (!words.every((word) => id.includes(word) || rest.includes(word))) continue;
+    ranked.push([words.filter((word) => id.includes(word)).length, operation]);
+  }
+  return ranked.sort((a, b) => b[0] - a[0]).map(([, operation]) => operation);
+}

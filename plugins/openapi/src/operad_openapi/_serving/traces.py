@@ -1,0 +1,113 @@
+"""Call trees of calls that asked for one: which operations a call called, and how long each took."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from operad import Identity, OperationRegistry
+from operad.plugin import may_list
+
+MAX_KEPT = 64
+"""Trees that are kept for the one who made the call."""
+MAX_CALLS = 1_000
+"""Calls of one tree; further ones are counted and left out."""
+
+
+@attrs.define
+class _Call:
+    operation_id: str
+    started: float
+    """Epoch ms."""
+    children: list[_Call] = attrs.field(factory=list)
+    duration: float | None = None
+    items: int = 0
+    error: str | None = None
+
+
+@attrs.define
+class _Tree:
+    owner: str | None
+    root: _Call | None = None
+    calls: dict[str, _Call] = attrs.field(factory=dict)
+    left_out: int = 0
+
+
+class Traces:
+    """The call trees of one registry. While nobody traces, calls cost nothing more."""
+
+    def __init__(self, registry: OperationRegistry) -> None:
+        self._registry = registry
+        self._trees: OrderedDict[str, _Tree] = OrderedDict()
+        self._of: dict[str, _Tree] = {}
+        """By the id of each call of a tree that is being made."""
+        self._running = 0
+        self._stop: Callable[[], None] | None = None
+
+    @contextmanager
+    def tracing(self, request_id: str, identity: Identity | None) -> Iterator[None]:
+        """Collects the tree of the call that has this id."""
+        tree = self._trees[request_id] = self._of[request_id] = _Tree(None if identity is None else identity.id)
+        while len(self._trees) > MAX_KEPT:
+            self._trees.popitem(last=False)
+        if self._stop is None:
+            self._stop = self._registry.observe(self._started, self._finished)
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            for each in (request_id, *tree.calls):
+                self._of.pop(each, None)
+            if not self._running:
+                self._stop()
+                self._stop = None
+
+    def _started(self, call: Any) -> None:
+        parent = call.parent_request_id
+        tree = self._of.get(call.request_id) or (self._of.get(parent) if parent is not None else None)
+        if tree is None:
+            return
+        if len(tree.calls) >= MAX_CALLS:
+            tree.left_out += 1
+            return
+        made = tree.calls[call.request_id] = _Call(call.operation_id, call.started)
+        self._of[call.request_id] = tree
+        above = tree.calls.get(parent)
+        if above is not None:
+            above.children.append(made)
+        elif tree.root is None:
+            tree.root = made
+
+    def _finished(self, call: Any, outcome: Any) -> None:
+        tree = self._of.get(call.request_id)
+        made = None if tree is None else tree.calls.get(call.request_id)
+        if made is not None:
+            made.duration, made.items = outcome.duration_ms, outcome.items
+            made.error = None if outcome.error is None else outcome.error.code
+
+    def tree(self, request_id: str, identity: Identity | None) -> dict[str, Any] | None:
+        """The tree of a call, as JSON, for who made it; ``None`` if there is none.
+
+        Operations that ``identity`` may not see have no id in it.
+        """
+        tree = self._trees.get(request_id)
+        if tree is None or tree.root is None or tree.owner != (None if identity is None else identity.id):
+            return None
+        return {"call": self._json(tree.root, tree.root.started, identity), "leftOut": tree.left_out}
+
+    def _json(self, call: _Call, zero: float, identity: Identity | None) -> dict[str, Any]:
+        spec = self._registry.get_spec(call.operation_id)
+        is_seen = spec is None or may_list(spec.access_control, identity)
+        return {
+            "operationId": call.operation_id if is_seen else None,
+            "startMs": max(0.0, round(call.started - zero, 3)),
+            "durationMs": None if call.duration is None else round(call.duration, 3),
+            "items": call.items,
+            "error": call.error,
+            "children": [self._json(child, zero, identity) for child in call.children],
+        }

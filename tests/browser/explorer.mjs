@@ -1,0 +1,195 @@
+// Uses the explorer as a person does, and prints one JSON line for each thing seen. Arguments: the page's URL, a
+// folder for screenshots, the path of Chromium, a token to sign in with (or nothing), and looks such as "light:1280".
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const [base, folder, executablePath, token, looks] = process.argv.slice(2);
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf-8");
+const tell = (step, value) => console.log(JSON.stringify({ step, value }));
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+const outside = [];
+const errors = [];
+
+async function open(options = {}, path = "") {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.on("request", (request) => { if (!request.url().startsWith(base) && !request.url().startsWith("data:")) outside.push(request.url()); });
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("status of 4")) errors.push(message.text()); });
+  await page.goto(base + path);
+  await page.waitForFunction(() => document.querySelector("#list a") || document.querySelector("#list:empty + *") || document.title !== "");
+  return page;
+}
+
+async function violations(page, name) {
+  // By the page's own policy no script comes in from outside: the judge is handed to the engine itself.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Runtime.evaluate", { expression: axe });
+  const { result } = await session.send("Runtime.evaluate", {
+    expression: "axe.run().then((found) => JSON.stringify(found.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(' ') + ' ' + (n.any[0] ? n.any[0].message : '')).slice(0, 3).join(', ')}`)))",
+    awaitPromise: true, returnByValue: true,
+  });
+  for (const violation of JSON.parse(result.value)) tell("violation", `${name}: ${violation}`);
+}
+
+const result = (page) => page.locator("section[aria-label=Result]");
+
+async function features() {
+  const page = await open();
+  await page.waitForSelector("#list a");
+  tell("title", await page.title());
+  tell("listed", await page.locator("#list a").allTextContents());
+  await page.fill("#search", "two integers");
+  tell("found", await page.locator("#list a").allTextContents());
+  await page.fill("#search", "");
+
+  await page.click("text=offer");
+  await page.waitForSelector("h1:has-text('shop.offer')");
+  await page.click("button:has-text('Call')");
+  tell("missing", await page.locator(".wrong:visible").textContent());
+  await page.fill("[name=a]", "x");
+  await page.click("button:has-text('Call')");
+  tell("wrong", await page.locator(".wrong:visible").textContent());
+  await page.fill("[name=a]", "40");
+  await page.click("button:has-text('Call')");
+  await result(page).locator(".tree").waitFor();
+  tell("answer", await result(page).locator("[aria-label=Data]").textContent());
+  tell("tree", await result(page).locator(".tree .name").allTextContents());
+  await page.click("button:has-text('Envelope')");
+  tell("envelope", JSON.parse(await result(page).locator("[aria-label=Envelope]").textContent()).meta.operationId);
+
+  await page.click("#tab-json");
+  tell("json", JSON.parse(await page.inputValue("#whole")));
+  await page.fill("#whole", '{"a": 1');
+  await page.keyboard.press("Control+Enter");
+  tell("no json", await page.locator("#whole-wrong").textContent());
+  await page.fill("#whole", '{"a": 5}');
+  await page.click("#tab-form");
+  tell("form again", await page.inputValue("[name=a]"));
+
+  await page.goto(base + "#/operation/shop.find");
+  await page.fill("[name=names]", "a\nb");
+  await page.selectOption("[name=on]", "true");
+  await page.fill("[name=where]", '{"k": 1}');
+  await page.click("button:has-text('Call')");
+  await result(page).locator("[aria-label=Data]").waitFor();
+  tell("kinds", JSON.parse(await result(page).locator("[aria-label=Data]").textContent()));
+
+  await page.goto(base + "#/operation/shop.buy");
+  await page.click("button:has-text('Call')");
+  await result(page).locator("[aria-label=Problem]").waitFor();
+  tell("problem", await result(page).locator(".status b").textContent());
+
+  await page.goto(base + "#/operation/shop.ticks");
+  await page.fill("[name=every]", "0.02");
+  await page.click("button:has-text('Subscribe')");
+  await page.waitForFunction(() => document.querySelectorAll(".items li").length >= 3);
+  await page.click("button:has-text('Stop')");
+  await page.waitForSelector("text=Stopped");
+  tell("stopped", (await page.locator(".items li").count()) >= 3);
+  await page.fill("[name=every]", "");
+  await page.goto(base + "#/operation/shop.breaks");
+  await page.click("button:has-text('Subscribe')");
+  await page.waitForSelector("text=Ended by");
+  tell("broken stream", await result(page).locator(".status b").textContent());
+
+  await page.click("text=System");
+  tell("sources", await page.locator("[aria-label=Sources] tbody tr").allTextContents());
+  await page.click("[aria-label='Reload more']");
+  await page.waitForFunction(() => [...document.querySelectorAll("#list a")].some((each) => each.textContent.includes("reloaded")));
+  tell("reloaded", await page.evaluate(() => document.activeElement.getAttribute("aria-label")));
+  tell("plugins", (await page.locator("[aria-label=Plugins] tbody tr").allTextContents()).length > 0);
+  tell("markup", await page.evaluate(() => document.querySelector("img[src='x']") === null));
+  await page.context().close();
+}
+
+async function keyboard() {
+  const page = await open();
+  await page.waitForSelector("#list a");
+  await page.keyboard.press("Tab");
+  tell("first stop", await page.evaluate(() => document.activeElement.textContent));
+  await page.keyboard.press("/");
+  await page.keyboard.type("add two");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("h1:has-text('shop.add')");
+  tell("focus on heading", await page.evaluate(() => document.activeElement.tagName));
+  const reach = async (test) => { for (let n = 0; n < 40; n++) { await page.keyboard.press("Tab"); if (await page.evaluate(test)) return; } throw new Error(`not reached: ${test}`); };
+  await reach(() => document.activeElement.id === "tab-form");
+  await page.keyboard.press("ArrowRight");
+  tell("arrow", await page.evaluate(() => document.activeElement.id));
+  await page.keyboard.press("ArrowLeft");
+  await reach(() => document.activeElement.name === "a");
+  await page.keyboard.type("1");
+  await page.keyboard.press("Control+Enter");
+  await result(page).locator("[aria-label=Data]").waitFor();
+  tell("by keyboard", await result(page).locator("[aria-label=Data]").textContent());
+  await reach(() => document.activeElement.textContent === "Envelope");
+  await page.keyboard.press("Enter");
+  tell("pressed", await page.evaluate(() => document.activeElement.getAttribute("aria-pressed")));
+  await page.context().close();
+}
+
+async function pictures() {
+  for (const look of looks.split(",")) {
+    const [colorScheme, size] = look.split(":");
+    for (const width of [Number(size)]) {
+      const page = await open({ colorScheme, viewport: { width, height: width === 390 ? 844 : 900 } });
+      await page.waitForSelector("#list a");
+      const shot = (name) => page.screenshot({ path: `${folder}/${name}-${colorScheme}-${width}.png` });
+      await violations(page, `start ${colorScheme} ${width}`);
+      await shot("start");
+      await page.goto(base + "#/operation/shop.offer");
+      await page.fill("[name=a]", "40");
+      await page.keyboard.press("Control+Enter");
+      await result(page).locator(".tree").waitFor();
+      await violations(page, `call ${colorScheme} ${width}`);
+      await shot("call");
+      await page.goto(base + "#/operation/shop.find");
+      await page.click("button:has-text('Call')");
+      await violations(page, `form ${colorScheme} ${width}`);
+      await page.goto(base + "#/operation/shop.breaks");
+      await page.fill("[name=n]", "3");
+      await page.keyboard.press("Control+Enter");
+      await page.waitForSelector("text=Ended by");
+      await violations(page, `stream ${colorScheme} ${width}`);
+      await shot("stream");
+      await page.goto(base + "#/system");
+      await page.waitForSelector("h1:has-text('System')");
+      await violations(page, `system ${colorScheme} ${width}`);
+      await shot("system");
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+      if (wide) tell("violation", `${colorScheme} ${width}: the page is wider than the window`);
+      await page.context().close();
+    }
+  }
+}
+
+async function signedIn() {
+  const page = await open();
+  await page.waitForSelector("#list");
+  await page.fill("#token", "wrong");
+  await page.click("button:has-text('Use')");
+  await page.waitForFunction(() => document.querySelector("#identity").textContent !== "");
+  tell("wrong token", await page.locator("#identity").textContent());
+  await page.fill("#token", token);
+  await page.click("button:has-text('Use')");
+  await page.waitForSelector("text=signed in as root");
+  tell("listed with token", (await page.locator("#list a").allTextContents()).some((text) => text.includes("secret")));
+  tell("stored", await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length + location.href.includes("token")));
+  await violations(page, "signed in");
+  await page.context().close();
+}
+
+try {
+  if (token) await signedIn();
+  else { await features(); await keyboard(); await pictures(); }
+  for (const each of outside) tell("outside", each);
+  for (const each of errors) tell("error", each);
+  tell("done", true);
+} catch (error) {
+  tell("failed", String(error.stack || error));
+} finally {
+  await browser.close();
+}

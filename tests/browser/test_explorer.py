@@ -1,0 +1,203 @@
+"""The explorer in Chromium: each feature, the keyboard alone, no accessibility violation, nothing from outside.
+
+Screenshots are left in the folder that ``OPERAD_SCREENSHOTS`` names, for the documentation and for whoever changes
+the page to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad.auth import StaticTokens
+from operad_openapi import to_openapi
+
+pytestmark = pytest.mark.browser
+
+HERE = Path(__file__).parent
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+NODE = shutil.which("node")
+
+
+@operation(namespace="shop", type="query")
+async def add(a: int, b: int = 2) -> int:
+    """Add two integers. <img src=x onerror="document.title='run'">"""
+    return a + b
+
+
+@operation(namespace="shop", type="query")
+async def find(
+    names: list[str], ratio: float | None = None, on: bool = False, where: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Find things by name."""
+    return {"names": names, "ratio": ratio, "on": on, "where": where}
+
+
+@operation(namespace="shop", type="query")
+async def offer(a: int, context: OperationContext) -> int:
+    """The dearest book that a customer can afford. It asks three other operations for it."""
+    await asyncio.sleep(0.01)
+    first = await context.env["shop.add"]({"a": a})
+    await asyncio.gather(context.env["shop.add"]({"a": a}), context.env["shop.find"]({"names": ["x"]}))
+    return int(first.data)
+
+
+@operation(namespace="shop", error_schemas=[{"code": "SOLD_OUT", "httpStatus": 409}])
+async def buy() -> None:
+    """Buy what is left."""
+    raise CallError("SOLD_OUT", "sold out", {"left": 0})
+
+
+@operation(namespace="shop", type="subscription")
+async def ticks(every: float = 0.2) -> AsyncIterator[dict[str, int]]:
+    """A tick, again and again."""
+    number = 0
+    while True:
+        yield {"tick": number}
+        number += 1
+        await asyncio.sleep(every)
+
+
+@operation(namespace="shop", type="subscription")
+async def breaks(n: int = 2) -> AsyncIterator[dict[str, Any]]:
+    """Some states of an order, and then a failure."""
+    for number in range(n):
+        yield {"order": 1001, "state": ["accepted", "packed", "shipped"][number % 3]}
+    raise CallError("EXECUTION_ERROR", "the courier is lost")
+
+
+@operation(namespace="admin", type="query", access_control={"required_scopes": ["admin"]})
+async def secret() -> int:
+    return 42
+
+
+MORE = 'from operad import operation\n@operation(namespace="more")\nasync def {}() -> int:\n    return 1\n'
+OPERATIONS = (add, find, offer, buy, ticks, breaks, secret)
+
+
+class Server(uvicorn.Server):
+    """Without signal handlers: the test runner has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # a generator, as the base has it
+        yield
+
+
+@contextlib.asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        while not server.started:
+            await asyncio.sleep(0.005)
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        await task
+
+
+LOOKS = "light:1280,dark:390"
+
+
+async def watched(url: str, folder: Path, token: str = "", looks: str = LOOKS) -> dict[str, list[Any]]:
+    """What the browser saw, by step."""
+    if CHROMIUM is None or NODE is None or not (HERE / "node_modules" / "playwright-core").is_dir():
+        pytest.skip("needs Chromium, Node and `npm install` in tests/browser")
+    process = await asyncio.create_subprocess_exec(
+        NODE, str(HERE / "explorer.mjs"), url, str(folder), CHROMIUM, token, looks, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(120):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    seen: dict[str, list[Any]] = defaultdict(list)
+    for line in out.decode().splitlines():
+        told = json.loads(line)
+        seen[told["step"]].append(told["value"])
+    assert seen["failed"] == []
+    assert seen["done"] == [True]
+    return seen
+
+
+async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+    more = tmp_path / "more.py"
+    more.write_text(MORE.format("loaded"))
+    async with OperationRegistry(load_plugins(only=["openapi", "scanner"])) as registry:
+        for each in OPERATIONS:
+            registry.register(each)
+        await registry.load("scanner", namespace="more", path=more)
+        async with served(to_openapi(registry, title="A small bookshop")) as url:
+            more.write_text(MORE.format("reloaded"))
+            seen = await watched(url, pictures)
+    one = {step: values[0] for step, values in seen.items() if values}
+    assert seen["violation"] == []
+    assert seen["outside"] == []
+    assert seen["error"] == []
+    assert one["title"] == "A small bookshop"
+    assert [name[1:] for name in one["listed"]] == ["loaded", "add", "breaks", "buy", "find", "offer", "ticks"]
+    assert one["found"] == ["Qadd"]
+    assert (one["missing"], one["wrong"]) == ("A value is required.", "Expected an integer.")
+    assert one["answer"] == "42"
+    assert one["tree"] == ["shop.offer", "shop.add", "shop.add", "shop.find"]
+    assert one["envelope"] == "shop.offer"
+    assert (one["json"], one["form again"]) == ({"a": 40}, "5")
+    assert one["no json"].startswith("Not JSON")
+    assert one["kinds"] == {"names": ["a", "b"], "ratio": None, "on": True, "where": {"k": 1}}
+    assert one["problem"] == "409 SOLD_OUT"
+    assert one["stopped"] is True
+    assert one["broken stream"] == "Ended by EXECUTION_ERROR"
+    assert one["sources"] == ["morescannerloaded1Reload"]
+    assert one["reloaded"] == "Reload more"
+    assert one["plugins"] is True
+    assert one["markup"] is True
+    assert one["first stop"] == "Skip to the operation"
+    assert (one["focus on heading"], one["arrow"]) == ("H1", "tab-json")
+    assert (one["by keyboard"], one["pressed"]) == ("3", "true")
+    assert len(list(pictures.glob("*-*-*.png"))) >= 8
+
+
+@pytest.mark.long
+async def test_every_look_of_the_explorer_is_without_violations(tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+    async with OperationRegistry(load_plugins(only=["openapi", "scanner"])) as registry:
+        for each in OPERATIONS:
+            registry.register(each)
+        (tmp_path / "more.py").write_text(MORE.format("loaded"))
+        await registry.load("scanner", namespace="more", path=tmp_path / "more.py")
+        async with served(to_openapi(registry, title="A small bookshop")) as url:
+            (tmp_path / "more.py").write_text(MORE.format("reloaded"))
+            seen = await watched(url, pictures, looks="light:1280,light:390,dark:1280,dark:390")
+    assert seen["violation"] == []
+    assert len(list(pictures.glob("*-*-*.png"))) >= 16
+
+
+async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        for each in OPERATIONS:
+            registry.register(each)
+        tokens = StaticTokens({"a-token-of-root": Identity("root", ["admin", "operad:admin"])})
+        async with served(to_openapi(registry, authenticate=tokens)) as url:
+            seen = await watched(url, tmp_path, "a-token-of-root")
+    assert seen["violation"] == []
+    assert seen["wrong token"] == ["the credentials are not accepted"]
+    assert seen["listed with token"] == [True]
+    assert seen["stored"] == [0]
