@@ -135,6 +135,33 @@ async def test_observers_may_keep_something_between_start_and_end() -> None:
     assert seen == [7]
 
 
+async def test_what_an_observer_passes_on_reaches_the_handler_and_nested_calls_and_nobody_else() -> None:
+    seen: list[Any] = []
+
+    def started(call: Any) -> None:
+        seen.append((call.operation_id, dict(call.metadata), call.is_stream))
+        call.passed_on["trace"] = call.operation_id
+
+    async def outer(input: Any, context: Any) -> Any:
+        return (await context.env.o.inner()).data
+
+    async def inner(input: Any, context: Any) -> Any:
+        return dict(context.metadata)
+
+    registry = OperationRegistry(plugins_of(make_plugin("tracer", operad_call_started=started)))
+    registry.register(spec("outer"), outer)
+    registry.register(spec("inner"), inner)
+    context = OperationContext(metadata={"mine": 1})
+    assert (await registry.execute("o.outer", {}, context)).data == {"mine": 1, "trace": "o.inner"}
+    assert dict(context.metadata) == {"mine": 1}
+    assert [envelope.data async for envelope in registry.subscribe("o.inner")] == [{"trace": "o.inner"}]
+    assert seen == [
+        ("o.outer", {"mine": 1}, False),
+        ("o.inner", {"mine": 1, "trace": "o.outer"}, False),
+        ("o.inner", {}, True),
+    ]
+
+
 async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a record was made")

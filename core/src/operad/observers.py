@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import attrs
 
@@ -29,8 +29,14 @@ class CallRecord:
     identity_id: str | None
     started: float
     """Epoch ms."""
+    is_stream: bool = False
+    """Whether it was made by ``subscribe``: then start and end need not come in one task."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    """What the call carries, such as the trace context of whoever made it."""
     state: dict[str, Any] = attrs.field(factory=dict)
     """Free for observers: what one keeps between start and finish."""
+    passed_on: dict[str, Any] = attrs.field(factory=dict)
+    """What an observer adds, at the start, to what the call carries: nested calls and peers get it, too."""
     called_as: str | None = attrs.field(default=None, kw_only=True)
     """The id by which it was called, where that was through a view."""
 
@@ -48,6 +54,12 @@ class CallOutcome:
 
 Observer = Callable[..., None]
 """Called with the keywords of its hook: ``call``, and at the end ``outcome``."""
+
+
+class Carrier(Protocol):
+    """What carries metadata: the context of a call."""
+
+    metadata: Mapping[str, Any]
 
 
 @attrs.frozen
@@ -71,9 +83,14 @@ class Observers:
             tuple(each for each in self.finished if each not in others.finished),
         )
 
-    def watch(self, call: CallRecord) -> Watch:
-        """A context manager around the call: tells of its start and of its end."""
-        return Watch(self, call)
+    def watch(self, call: CallRecord, carrier: Carrier | None = None) -> Watch:
+        """A context manager around the call: tells of its start and of its end.
+
+        Args:
+            call: the call.
+            carrier: its context, which gets what observers pass on.
+        """
+        return Watch(self, call, carrier)
 
     def call_started(self, call: CallRecord) -> None:
         """Tell that a call begins."""
@@ -95,15 +112,18 @@ class Observers:
 class Watch:
     """Around one call; ``items`` is how many envelopes it answered so far."""
 
-    __slots__ = ("_call", "_observers", "_started", "items")
+    __slots__ = ("_call", "_carrier", "_observers", "_started", "items")
 
-    def __init__(self, observers: Observers, call: CallRecord) -> None:
+    def __init__(self, observers: Observers, call: CallRecord, carrier: Carrier | None) -> None:
         self._observers = observers
         self._call = call
+        self._carrier = carrier
         self.items = 0
 
     def __enter__(self) -> Self:
         self._observers.call_started(self._call)
+        if self._carrier is not None and self._call.passed_on:
+            self._carrier.metadata = {**self._carrier.metadata, **self._call.passed_on}
         self._started = time.perf_counter()
         return self
 

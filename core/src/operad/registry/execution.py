@@ -325,7 +325,9 @@ class Execution:
         hint = f'; did you mean "{meant}"?' if meant else ""
         return operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
 
-    def record(self, operation_id: str, call: OperationContext, called_as: str | None = None) -> CallRecord:
+    def record(
+        self, operation_id: str, call: OperationContext, called_as: str | None = None, *, is_stream: bool = False
+    ) -> CallRecord:
         """What observers learn of a call before it runs; ``called_as`` is the id in a view."""
         entry = self._entries.get(operation_id)
         assert call.request_id is not None
@@ -336,6 +338,8 @@ class Execution:
             None if entry is None else entry.spec.type,
             None if call.identity is None else call.identity.id,
             time.time() * 1000,
+            is_stream,
+            call.metadata,
             called_as=called_as,
         )
 
@@ -347,7 +351,8 @@ class Execution:
         called_as: str | None = None,
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
         """The stream, told to the observers."""
-        with self.observers.watch(self.record(operation_id, call, called_as)) as watch:
+        record = self.record(operation_id, call, called_as, is_stream=True)
+        with self.observers.watch(record, call) as watch:
             try:
                 async for envelope in stream:
                     watch.items += 1

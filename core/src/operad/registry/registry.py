@@ -309,7 +309,7 @@ class OperationRegistry(TypedCalls):
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
         if execution.observed:
-            with execution.observers.watch(execution.record(operation_id, call)) as watch:
+            with execution.observers.watch(execution.record(operation_id, call), call) as watch:
                 envelope = await execution.run(operation_id, input, call)
                 watch.items = 1
                 return envelope

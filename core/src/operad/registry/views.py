@@ -280,7 +280,7 @@ class RegistryView(TypedCalls):
         shown, called_as = self._find(operation_id)
         if execution.observed:
             base = called_as if shown is None else shown.base
-            with execution.observers.watch(execution.record(base, call, called_as)) as watch:
+            with execution.observers.watch(execution.record(base, call, called_as), call) as watch:
                 envelope = await execution.run(_admitted(shown, called_as, input, call), input, call)
                 watch.items = 1
                 return envelope

@@ -1,0 +1,252 @@
+"""Spans and metrics of calls: their parents, what they hold, and what they cost nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from operad import (
+    CallError,
+    CallHandler,
+    Identity,
+    InProcessTransport,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    load_plugins,
+)
+from operad.testing import PluginConformance
+from operad_opentelemetry import Telemetry
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+REMOTE = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+class Watched:
+    """A registry, the spans that ended, and what was measured."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.meters = MeterProvider([self._reader])
+        plugins = load_plugins(only=[])
+        plugins.register(Telemetry(self.provider, self.meters), "telemetry")
+        self.registry = OperationRegistry(plugins)
+
+    def add(self, name: str, handler: Any, **spec: Any) -> None:
+        self.registry.register(OperationSpec(namespace="m", name=name, **spec), handler)
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in self._exporter.get_finished_spans()}
+
+    def measured(self) -> dict[str, list[Any]]:
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        return {
+            metric.name: list(metric.data.data_points)
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def close(self) -> None:
+        self.provider.shutdown()
+        self.meters.shutdown()
+
+
+@pytest.fixture
+def watched() -> Any:
+    made = Watched()
+    yield made
+    made.close()
+
+
+async def one(input: Any, context: OperationContext) -> Any:
+    return 1
+
+
+async def outer(input: Any, context: OperationContext) -> Any:
+    return (await context.env.m.one()).data
+
+
+async def test_a_call_is_a_span_with_its_operation_and_its_caller(watched: Watched) -> None:
+    watched.add("a/b.c", one, type="query")
+    await watched.registry.execute("m.a/b.c", {}, OperationContext("r1", identity=Identity("me")))
+    (span,) = watched.spans.values()
+    assert span.name == "m/a/b.c"
+    assert dict(span.attributes or {}) == {
+        "rpc.system": "operad",
+        "rpc.service": "m",
+        "rpc.method": "a/b.c",
+        "operad.operation.id": "m.a/b.c",
+        "operad.operation.type": "query",
+        "operad.request.id": "r1",
+        "enduser.id": "me",
+    }
+    assert span.kind is trace.SpanKind.INTERNAL
+    assert span.parent is None
+
+
+async def test_nested_calls_and_spans_of_handlers_are_children_of_their_call(watched: Watched) -> None:
+    async def handler(input: Any, context: OperationContext) -> Any:
+        with watched.provider.get_tracer("app").start_as_current_span("own"):
+            return (await context.env.m.one()).data
+
+    watched.add("one", one)
+    watched.add("outer", handler)
+    await watched.registry.execute("m.outer")
+    inner, own, outer = (watched.spans[name] for name in ("m/one", "own", "m/outer"))
+    assert inner.parent is not None
+    assert own.parent is not None
+    assert inner.parent.span_id == own.context.span_id
+    assert own.parent.span_id == outer.context.span_id
+    assert inner.kind is trace.SpanKind.INTERNAL
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+async def test_calls_that_run_at_once_do_not_mix_their_parents(watched: Watched) -> None:
+    async def slow(input: Any, context: OperationContext) -> Any:
+        await asyncio.sleep(0)
+        return (await context.env.m.one()).data
+
+    watched.add("one", one)
+    watched.add("slow", slow)
+    await asyncio.gather(*(watched.registry.execute("m.slow") for _ in range(10)))
+    found = watched._exporter.get_finished_spans()
+    parents = [span.parent.span_id for span in found if span.name == "m/one" and span.parent is not None]
+    assert len(set(parents)) == 10
+    assert set(parents) == {span.context.span_id for span in found if span.name == "m/slow"}
+
+
+async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_reader_is_not(
+    watched: Watched,
+) -> None:
+    async def stream(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        for _ in range(2):
+            yield (await context.env.m.one()).data
+
+    watched.add("one", one)
+    watched.add("stream", stream, type="subscription")
+    async for _ in watched.registry.subscribe("m.stream"):
+        assert not trace.get_current_span().get_span_context().is_valid
+    span = watched.spans["m/stream"]
+    assert (span.attributes or {})["operad.items"] == 2
+    children = [one for one in watched._exporter.get_finished_spans() if one.name == "m/one"]
+    assert [child.parent.span_id for child in children if child.parent] == [span.context.span_id] * 2
+    (items,) = watched.measured()["operad.stream.items"]
+    assert items.value == 2
+
+
+async def test_an_error_is_its_code_and_never_its_message(watched: Watched) -> None:
+    async def fail(input: Any, context: OperationContext) -> Any:
+        raise CallError("SOLD_OUT", "password=hunter2")
+
+    watched.add("fail", fail)
+    with pytest.raises(CallError):
+        await watched.registry.execute("m.fail")
+    span = watched.spans["m/fail"]
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert (span.attributes or {})["error.type"] == "SOLD_OUT"
+    assert "hunter2" not in span.to_json()
+    (point,) = watched.measured()["rpc.server.call.duration"]
+    assert point.attributes["error.type"] == "SOLD_OUT"
+    assert point.count == 1
+
+
+async def test_a_cancelled_call_ends_its_span_and_is_no_failure(watched: Watched) -> None:
+    started = asyncio.Event()
+
+    async def forever(input: Any, context: OperationContext) -> Any:
+        started.set()
+        await asyncio.Event().wait()
+
+    watched.add("forever", forever)
+    task = asyncio.ensure_future(watched.registry.execute("m.forever"))
+    await started.wait()
+    (active,) = watched.measured()["operad.calls.active"]
+    assert active.value == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    span = watched.spans["m/forever"]
+    assert span.status.status_code is trace.StatusCode.UNSET
+    assert (span.attributes or {})["error.type"] == "ABORTED"
+    (active,) = watched.measured()["operad.calls.active"]
+    assert active.value == 0
+
+
+async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched: Watched) -> None:
+    for number in range(5):
+        with pytest.raises(CallError):
+            await watched.registry.execute(f"evil.{number}" + "x" * 1_000)
+    assert set(watched.spans) == {"operad/unknown"}
+    (point,) = watched.measured()["rpc.server.call.duration"]
+    assert point.count == 5
+
+
+async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
+    here, there = Watched(), Watched()
+    there.add("one", one)
+    bus = InProcessTransport(strict=True)
+    async with CallHandler(there.registry, bus), PendingRequestMap(bus) as calls:
+
+        async def remote(input: Any, context: OperationContext) -> Any:
+            trace_context = {key: context.metadata[key] for key in ("traceparent",)}
+            return (await calls.call("m.one", {}, **trace_context)).data
+
+        here.add("remote", remote)
+        await here.registry.execute("m.remote", {}, OperationContext(metadata={"traceparent": REMOTE}))
+    mine, theirs = here.spans["m/remote"], there.spans["m/one"]
+    assert mine.parent is not None
+    assert theirs.parent is not None
+    assert f"{mine.context.trace_id:032x}" == f"{theirs.context.trace_id:032x}" == TRACE
+    assert f"{mine.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert theirs.parent.span_id == mine.context.span_id
+    assert mine.kind is trace.SpanKind.SERVER
+    here.close()
+    there.close()
+
+
+@pytest.mark.parametrize("given", ["", "no", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", 7, None, "ff" * 40])
+async def test_a_trace_context_that_is_none_starts_a_trace_of_its_own(watched: Watched, given: Any) -> None:
+    watched.add("one", one)
+    await watched.registry.execute("m.one", {}, OperationContext(metadata={"traceparent": given, "tracestate": 7}))
+    assert watched.spans["m/one"].parent is None
+
+
+async def test_an_application_with_a_span_of_its_own_is_the_parent(watched: Watched) -> None:
+    watched.add("one", one)
+    with watched.provider.get_tracer("app").start_as_current_span("request") as request:
+        await watched.registry.execute("m.one")
+    parent = watched.spans["m/one"].parent
+    assert parent is not None
+    assert parent.span_id == request.get_span_context().span_id
+
+
+async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what_it_brought_goes_on() -> None:
+    registry = OperationRegistry(load_plugins(only=["operad-opentelemetry"]))
+
+    async def carried(input: Any, context: OperationContext) -> Any:
+        return dict(context.metadata)
+
+    registry.register(OperationSpec(namespace="m", name="carried"), carried)
+    assert (await registry.execute("m.carried")).data == {}
+    context = OperationContext(metadata={"traceparent": REMOTE})
+    assert (await registry.execute("m.carried", {}, context)).data == {"traceparent": REMOTE}
+
+
+class TestPlugin(PluginConformance):
+    distribution = "operad-opentelemetry"
+    contributes = {"hooks": ["operad_call_started", "operad_call_finished"]}
