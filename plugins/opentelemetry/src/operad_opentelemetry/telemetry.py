@@ -1,7 +1,7 @@
 """A span and measurements for each call, by the semantic conventions of RPC.
 
-Trace context travels with calls as ``traceparent`` and ``tracestate`` in their metadata (W3C Trace Context): nested
-calls inherit them, transports carry them to peers, adapters to HTTP and MCP servers.
+Trace context travels with calls as ``traceparent`` and ``tracestate`` in their metadata (W3C Trace Context):
+nested calls inherit them, transports carry them to peers, adapters to HTTP and MCP servers.
 """
 
 from __future__ import annotations
