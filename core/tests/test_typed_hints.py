@@ -461,3 +461,16 @@ def test_a_schema_of_ones_own_with_a_part_that_would_be_ignored_is_refused() -> 
 
         @operation(input_schema={"type": "objekt"})
         async def f(a: int) -> None: ...
+
+
+async def test_a_function_of_the_input_alone_gets_it_as_it_is() -> None:
+    @operation
+    async def echo(input):  # type: ignore[no-untyped-def]  # what is tested
+        return input
+
+    @operation
+    def plain(input: dict[str, Any]) -> Any:
+        return sorted(input)
+
+    assert await call(echo, {"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
+    assert await call(plain, {"b": 1, "a": 1}) == ["a", "b"]

@@ -24,8 +24,11 @@ class PluginOptions:
     """The table ``[plugins]``; see `load_plugins`."""
 
     only: list[str] | None = None
+    """Names of plugins or distributions to load; left out: all."""
     disable: list[str] = attrs.field(factory=list)
+    """Names not to load."""
     strict: bool = False
+    """Whether a plugin that cannot be loaded is an error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +36,11 @@ class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
     normalize: Literal["cast", "keep", "off"] | dict[str, Literal["cast", "keep", "off"]] = "cast"
+    """How results are made to fit their output schema: one word, or words by patterns of ids."""
     on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
+    """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
+    """How many plain functions run at once, each in a thread."""
 
 
 @attrs.frozen

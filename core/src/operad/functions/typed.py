@@ -65,15 +65,22 @@ def typed_operation(
     streams = streams or type == OperationType.SUBSCRIPTION
     result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
     handler: Callable[..., Any]
-    if _is_raw(function, hints):
-        handler, inferred = function, UNKNOWN
+    inferred, to_json = UNKNOWN, result.to_json
+    names = list(inspect.signature(function).parameters)
+    make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
+    if raw := _is_raw(names, hints):
+        to_json = _unchanged
     else:
         arguments = _Arguments.of(function, hints, where, conversions, infer=input_schema is None)
         inferred = arguments.schema() if input_schema is None else UNKNOWN
+        make = arguments.maker()
+    if raw and "context" in names:
+        handler = function
+    else:
         iterates = _kind(function, inspect.isgeneratorfunction) or (
             get_origin(bare(hints.get("return"))) in (collections.abc.Iterator, collections.abc.Generator)
         )
-        handler = _handler(function, arguments, result.to_json, streams=streams, iterates=iterates)
+        handler = _handler(function, make, to_json, streams=streams, iterates=iterates)
         # Messages name the owner of an operation by its handler.
         handler.__qualname__ = getattr(function, "__qualname__", name)
         handler.__module__ = getattr(function, "__module__", "?")
@@ -108,7 +115,9 @@ def typed_operation(
         handler,
         blocking,
         function,
-        signature=result.signature(function, hints, conversions, raw=_is_raw(function, hints)),
+        signature=result.signature(
+            function, hints, conversions, raw=_is_raw(list(inspect.signature(function).parameters), hints)
+        ),
         method=None if owner is None else Method(owner, descriptor, rebind),
     )
 
@@ -183,9 +192,13 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
         raise RegistrationError(f"{where}: its type hints cannot be read: {error}") from error
 
 
-def _is_raw(function: Callable[..., Any], hints: Mapping[str, Any]) -> bool:
-    """Whether it is a handler already: a function of ``(input, context)`` that leaves the input's type open."""
-    names = list(inspect.signature(function).parameters)
+def _whole_input(input: Any, _: OperationContext) -> dict[str, Any]:
+    """The arguments of a function that takes the input as it is."""
+    return {"input": input}
+
+
+def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
+    """Whether it takes the input as it is: it has ``input``, perhaps ``context``, and leaves the type open."""
     if names not in (["input"], ["input", "context"]):
         return False
     hint = hints.get("input", Any)
@@ -364,14 +377,13 @@ def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _handler(
     function: Callable[..., Any],
-    arguments: _Arguments,
+    make: Callable[[Any, OperationContext], dict[str, Any]],
     to_json: Callable[[Any], Any],
     *,
     streams: bool,
     iterates: bool,
 ) -> Callable[..., Any]:
     """The ``(input, context)`` handler around a typed function, of the function's own kind."""
-    make = arguments.maker()
     if streams:
         return _stream_handler(function, make, to_json, iterates)
     if _kind(function, inspect.iscoroutinefunction):

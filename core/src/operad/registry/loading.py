@@ -63,10 +63,15 @@ class SourceOptions:
     """What every source's table may say besides the source's own options."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
+    """The namespace of the operations' ids; default: the table's name."""
     access: Any = None
+    """What the operations require: fields of an `AccessControl`, or these by patterns of ids."""
     normalize: NormalizeRule | None = None
+    """Instead of that of ``[registry]``."""
     on_mismatch: OnMismatch | None = None
+    """Instead of that of ``[registry]``."""
     trusted: bool = False
+    """Whether documents may read other files and addresses."""
 
 
 @attrs.frozen

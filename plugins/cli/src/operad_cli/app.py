@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import json
 import logging
-import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from operad import OperationContext, OperationRegistry
+from operad import OperationRegistry
 from operad_cli import render
-from operad_cli.inputs import input_of
+from operad_cli.calling import call, subscribe, trace
+from operad_cli.completion import complete_id, completion
 from operad_cli.login import login, logout
 from operad_cli.new_plugin import new_plugin
+from operad_cli.opening import open_registry
 from operad_cli.options import (
-    Command,
     config_option,
     debug_option,
+    find_configuration,
     load_plugins_quietly,
     output_options,
     quiet_plugins,
-    require_configuration,
 )
 from operad_cli.serve import mcp_config, serve
+from operad_cli.setting_up import doctor, init
 
 T = TypeVar("T")
 
@@ -44,36 +43,9 @@ def application() -> click.Group:
     return cli
 
 
-@asynccontextmanager
-async def open_registry(config: Path | None) -> AsyncIterator[OperationRegistry]:
-    """The registry of the configuration, its sources loaded; those that failed are in ``registry.failures``."""
-    path = require_configuration(config)
-    with quiet_plugins():
-        registry = OperationRegistry.from_config(path)
-    async with registry:
-        yield registry
-
-
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine."""
     return asyncio.run(coroutine)
-
-
-# --- options that several commands share ---------------------------------------------------------------
-
-
-def input_options(command: Command) -> Command:
-    """The operation's id and its input."""
-    command = click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds.")(command)
-    command = click.option(
-        "-i",
-        "--input",
-        "text",
-        metavar="JSON",
-        help="The input as JSON; - reads it from standard input. Short for this and --json: --json '{…}'.",
-    )(command)
-    command = click.argument("fields", metavar="[KEY=VALUE]...", nargs=-1)(command)
-    return click.argument("operation_id", metavar="ID")(command)
 
 
 # --- commands ------------------------------------------------------------------------------------------
@@ -81,18 +53,34 @@ def input_options(command: Command) -> Command:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(importlib.metadata.version("operad"), prog_name="operad")
-def cli() -> None:
-    """Operations of all kinds, called one way."""
+@click.option("-c", "--config", type=click.Path(path_type=Path), help="The configuration, for every command.")
+def cli(config: Path | None) -> None:
+    """Operations of all kinds, called one way.
+
+    Exit codes: 0 success, 1 an error (of a call, a source, a check), 2 wrong usage, 130 Ctrl-C.
+
+    \b
+    operad init                       write a configuration from what is here
+    operad list                       what can be called
+    operad call ID key=value          call it
+    operad serve --http 127.0.0.1:8000
+    """
 
 
 @cli.command()
+@config_option
 @output_options
-def plugins(as_json: bool) -> int:
+def plugins(config: Path | None, as_json: bool) -> int:
     """List plugins, and what is wrong with them.
 
-    All that are installed, and what each contributes.
+    All that are installed, and what each contributes; [plugins] of the configuration is heeded.
     """
-    records = load_plugins_quietly().records
+    path = find_configuration(config)
+    if path is None:
+        records = load_plugins_quietly().records
+    else:
+        with quiet_plugins():
+            records = OperationRegistry.from_config(path, sources=()).plugins.records
     if as_json:
         render.print_json([render.plugin_to_json(record) for record in records])
     else:
@@ -112,7 +100,8 @@ def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
 
     async def command() -> int:
         async with open_registry(config) as registry:
-            render.print_specs([s for s in registry.specs() if fnmatchcase(s.id, pattern)], as_json=as_json)
+            found = [spec for spec in registry.specs() if fnmatchcase(spec.id, pattern)]
+            render.print_specs(found, as_json=as_json, nothing=_nothing(registry, pattern))
             return render.report_failures(registry)
 
     return run(command())
@@ -131,89 +120,28 @@ def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: boo
 
     async def command() -> int:
         async with open_registry(config) as registry:
-            render.print_specs(registry.search(" ".join(words), limit=limit), as_json=as_json)
+            found = registry.search(" ".join(words), limit=max(limit, 1_000))
+            render.print_specs(
+                found[:limit], as_json=as_json, of=len(found), nothing="Nothing fits; try fewer words."
+            )
             return render.report_failures(registry)
 
     return run(command())
 
 
 @cli.command()
-@click.argument("operation_id", metavar="ID")
+@click.argument("operation_id", metavar="ID", shell_complete=complete_id)
 @config_option
 @output_options
 def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
     """Show what an operation is, takes and answers."""
 
     async def command() -> int:
-        async with open_registry(config) as registry:
+        async with open_registry(config, operation_id) as registry:
             spec = await registry.describe(operation_id)
             if spec is None:
                 raise render.not_found(registry, operation_id)
             render.print_spec(spec, as_json=as_json)
-            return 0
-
-    return run(command())
-
-
-@cli.command()
-@input_options
-@config_option
-@output_options
-def call(
-    operation_id: str,
-    fields: tuple[str, ...],
-    text: str | None,
-    timeout: float | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
-    """Call an operation and print its envelope.
-
-    KEY=VALUE is converted as the input schema says, KEY:=JSON is taken as JSON, --json '{…}' is the whole input.
-    """
-
-    async def command() -> int:
-        async with open_registry(config) as registry:
-            value = await _input(registry, operation_id, fields, text)
-            # Whoever runs the command owns the configuration: the access check would protect nobody.
-            context = OperationContext(trusted=True)
-            envelope = await registry.execute(operation_id, value, context, timeout=timeout)
-            render.print_envelope(envelope, as_json=as_json)
-            return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
-
-    return run(command())
-
-
-@cli.command()
-@input_options
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many envelopes.")
-@config_option
-@output_options
-def subscribe(
-    operation_id: str,
-    fields: tuple[str, ...],
-    text: str | None,
-    timeout: float | None,
-    limit: int | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
-    """Subscribe to an operation and print each envelope as it comes.
-
-    Takes its input as `call` does; --timeout bounds the wait for each envelope; --json prints one a line.
-    """
-
-    async def command() -> int:
-        async with open_registry(config) as registry:
-            value = await _input(registry, operation_id, fields, text)
-            context = OperationContext(trusted=True)
-            count = 0
-            async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
-                async for envelope in envelopes:
-                    render.print_envelope(envelope, as_json=as_json, compact=True)
-                    count += 1
-                    if count == limit:
-                        break
             return 0
 
     return run(command())
@@ -237,18 +165,16 @@ cli.add_command(login)
 cli.add_command(logout)
 cli.add_command(serve)
 cli.add_command(mcp_config)
+for command in (call, subscribe, trace, completion, init, doctor):
+    cli.add_command(command)
 
 
-async def _input(registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None) -> Any:
-    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
-    spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
-    if spec is None:
-        raise render.not_found(registry, operation_id)
-    if text is None:
-        return input_of(fields, spec.input_schema)
-    if fields:
-        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
-    try:
-        return json.loads(sys.stdin.read() if text == "-" else text)
-    except ValueError as error:
-        raise click.UsageError(f"the input is not JSON: {error}") from error
+def _nothing(registry: OperationRegistry, pattern: str) -> str:
+    """Why a list is empty, and what to do."""
+    if len(registry):
+        return f"No operation fits {pattern}; there are {len(registry)}."
+    if registry.failures:
+        return "No operations: no source could be loaded."
+    if registry.configuration is not None and registry.configuration.sources:
+        return "No operations: the sources have none. A scanned folder needs functions marked with @operation."
+    return "No operations: the configuration has no [sources]; `operad init` shows how they are written."

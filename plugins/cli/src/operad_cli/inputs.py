@@ -1,9 +1,12 @@
-"""Inputs from ``KEY=VALUE`` arguments, converted as the operation's input schema says."""
+"""Inputs from arguments such as ``KEY=VALUE``, converted as the operation's input schema says."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +15,10 @@ from operad import Schema, from_schema
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """The input object of ``KEY=VALUE`` and ``KEY:=JSON`` arguments; a key given twice makes a list.
+    """The input object of arguments; a key given twice makes a list.
+
+    ``key=value`` is converted as the schema says, ``key:=json`` is JSON, ``key@file`` the content of a file, and
+    ``key:=@file`` the JSON in one; ``-`` as the file is standard input.
 
     Raises `click.UsageError` for an argument of another form.
     """
@@ -20,14 +26,7 @@ def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
     repeated: set[str] = set()
     properties = _properties(schema)
     for field in fields:
-        key, separator, text = field.partition("=")
-        if not separator or not key:
-            raise click.UsageError(f'"{field}" is not KEY=VALUE; for JSON input use --json \'{{"key": "value"}}\'')
-        if key.endswith(":") and key[:-1] not in ("",) and key not in properties:
-            key = key[:-1]
-            value = _json(key, text)
-        else:
-            value = _converted(text, properties.get(key), schema)
+        key, value = _value(field, properties, schema)
         if key not in values:
             values[key] = value
         elif key in repeated:
@@ -40,6 +39,60 @@ def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
         if key not in repeated and not isinstance(value, list) and _types(properties.get(key)) == {"array"}:
             values[key] = [value]
     return values
+
+
+_FORM = re.compile(r"(?P<key>[^=@]+?)(?P<sign>:=@|:=|=|@)(?P<text>.*)", re.DOTALL)
+
+
+def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[str, Any]:
+    """The key and the value of one argument."""
+    found = _FORM.fullmatch(field)
+    if found is None:
+        raise click.UsageError(
+            f'"{field}" is not KEY=VALUE, KEY:=JSON or KEY@FILE; for JSON use --json \'{{"key": "value"}}\''
+        )
+    key, sign, text = found["key"], found["sign"], found["text"]
+    if sign.startswith(":=") and f"{key}:" in properties and key not in properties:  # a key that ends in a colon
+        key, sign = f"{key}:", "="
+    if sign == "=":
+        return key, _converted(text, properties.get(key), schema)
+    if sign == ":=":
+        return key, _json(key, text)
+    content = _content(text)
+    if sign == ":=@":
+        return key, _json(key, content.decode("utf-8", "replace"))
+    try:
+        return key, content.decode("utf-8")
+    except UnicodeDecodeError:
+        return key, content
+
+
+def _content(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).expanduser().read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"{name} cannot be read: {error.strerror}") from error
+
+
+def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
+    """The required properties that an input lacks, with their schemas."""
+    raw = {} if schema.is_unknown else schema.bundled()
+    required = raw.get("required", ()) if isinstance(raw, dict) else ()
+    properties = _properties(schema)
+    return [(name, properties.get(name, {})) for name in required if name not in values]
+
+
+def ask(values: dict[str, Any], schema: Schema) -> None:
+    """Ask whoever sits at the terminal for what the input lacks."""
+    for name, shape in missing(values, schema):
+        words = shape.get("description") or shape.get("title") or "" if isinstance(shape, dict) else ""
+        kind = "/".join(sorted(_types(shape))) or "value"
+        if words:
+            click.echo(f"{name}: {words}", err=True)
+        text = click.prompt(f"{name} ({kind})", err=True)
+        values[name] = _converted(text, shape, schema)
 
 
 def _properties(schema: Schema) -> dict[str, Any]:

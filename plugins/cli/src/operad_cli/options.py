@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ def find_configuration(path: Path | None) -> Path | None:
     """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
     if path is not None:
         return path
+    if named := os.environ.get("OPERAD_CONFIG"):
+        return Path(named)
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "operad.toml").is_file():
             return folder / "operad.toml"
@@ -51,8 +54,7 @@ def require_configuration(config: Path | None) -> Path:
     path = find_configuration(config)
     if path is None:
         raise ConfigError(
-            "there is no operad.toml here or in a folder above; write one (the README shows how), "
-            "or name it: --config PATH"
+            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
         )
     return path
 
@@ -67,11 +69,16 @@ def output_options(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
 
 
+def _config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
+    """The command's own ``--config``, else the one that stands before the command."""
+    return value or context.find_root().params.get("config")
+
+
 config_option = click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
-    envvar="OPERAD_CONFIG",
+    callback=_config,
     help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
-    "Default: the nearest one, from this folder upwards.",
+    "Default: $OPERAD_CONFIG, else the nearest one, from this folder upwards.",
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
@@ -21,7 +23,9 @@ _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
 
 def console() -> Console:
     """The console of standard output, as it is now."""
-    return Console(highlight=False, soft_wrap=False)
+    # A pipe has no width: nothing is wrapped or cut there.
+    terminal = Console(highlight=False, soft_wrap=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, soft_wrap=True, width=100_000)
 
 
 def error_console() -> Console:
@@ -79,7 +83,7 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
     if len(failures) == 1:
         message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
     elif failures:
-        names = ", ".join(failure.name for failure in failures)
+        names = ", ".join(sorted(failure.name for failure in failures))
         message += f"; these sources are not loaded, `operad list` says why: {names}"
     return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
 
@@ -117,16 +121,22 @@ def print_plugins(records: Sequence[PluginRecord]) -> None:
             out.print(f"\n[bold red]{escape(record.label)}[/] {record.status}: {escape(record.error)}")
 
 
-def print_specs(specs: Sequence[OperationSpec], *, as_json: bool = False) -> None:
-    """Print operations as a table."""
+def print_specs(
+    specs: Sequence[OperationSpec],
+    *,
+    as_json: bool = False,
+    of: int | None = None,
+    nothing: str = "No operations.",
+) -> None:
+    """Print operations as a table; ``of`` how many they were chosen, and ``nothing`` where there are none."""
     if as_json:
         print_json([spec.to_wire(schemas=False) for spec in specs])
         return
     out = console()
     if not specs:
-        out.print("No operations.")
+        out.print(nothing)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=out.is_terminal)
     # Ids and types are never cut, not even where the terminal is narrow: they are what one copies.
     table.add_column("operation", no_wrap=True, min_width=max(len(spec.id) for spec in specs))
     table.add_column("type", no_wrap=True, min_width=len("subscription"))
@@ -136,7 +146,8 @@ def print_specs(specs: Sequence[OperationSpec], *, as_json: bool = False) -> Non
         name = Text(spec.id, style="strike dim" if spec.deprecated else "")
         table.add_row(name, Text(str(spec.type), style=_TYPE[str(spec.type)]), summary)
     out.print(table)
-    out.print(f"[dim]{len(specs)} operation{'s' if len(specs) != 1 else ''}[/]")
+    more = f" of {of}; --limit shows more" if of is not None and of > len(specs) else ""
+    out.print(f"[dim]{len(specs)} operation{'s' if len(specs) != 1 and not more else ''}{more}[/]")
 
 
 def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
@@ -173,12 +184,51 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
     out = console()
     meta = wire["meta"]
     facts = [
-        f"{key}: {value}" for key, value in meta.items() if key != "source" and not isinstance(value, (dict, list))
+        f"{key}: {_moment(value) if key == 'timestamp' else value}"
+        for key, value in meta.items()
+        if key != "source" and not isinstance(value, (dict, list))
     ]
     # What has parts of its own is only named: --json shows it.
     facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
     out.print(f"[bold cyan]{escape(meta['source'])}[/]  [dim]{escape(', '.join(facts))}[/]")
     out.print(_syntax(wire["data"]))
+
+
+def _moment(value: Any) -> Any:
+    """A point in time, for people."""
+    if not isinstance(value, int):
+        return value
+    return datetime.fromtimestamp(value / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def print_data(data: Any, *, as_json: bool, compact: bool = False) -> None:
+    """Print data alone: a text as it is, everything else as JSON."""
+    if isinstance(data, str) and not as_json:
+        sys.stdout.write(data if data.endswith("\n") else data + "\n")
+        sys.stdout.flush()
+    else:
+        print_json(data, compact=compact)
+
+
+def selected(expression: str, data: Any) -> Any:
+    """What a JMESPath expression (jmespath.org) finds in data. Raises `click.UsageError` for one that is none."""
+    import jmespath
+
+    try:
+        return jmespath.search(expression, data)
+    except jmespath.exceptions.JMESPathError as error:
+        raise click.UsageError(f"--select: {' '.join(str(error).split())}") from error
+
+
+def print_changes(changes: Sequence[Any]) -> None:
+    """Print what a cast changed, on standard error."""
+    out = error_console()
+    if not changes:
+        out.print("[dim]The answer fits its schema: nothing was changed.[/]")
+    for change in changes:
+        before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
+        after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]
+        out.print(f"[yellow]{change.action}[/] {escape(change.path)}: {escape(before)} -> {escape(after)}")
 
 
 def _syntax(value: Any) -> Syntax:

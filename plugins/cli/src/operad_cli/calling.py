@@ -1,0 +1,202 @@
+"""The commands that call: ``operad call``, ``operad subscribe``, ``operad trace``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from operad import OperationContext, OperationRegistry, ResponseEnvelope
+from operad_cli import render, tree
+from operad_cli.completion import complete_field, complete_id
+from operad_cli.inputs import ask, input_of
+from operad_cli.opening import open_registry
+from operad_cli.options import Command, config_option, output_options
+
+
+def input_options(command: Command) -> Command:
+    """The operation's id and its input."""
+    command = click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds.")(command)
+    command = click.option(
+        "-i",
+        "--input",
+        "text",
+        metavar="JSON",
+        help="The input as JSON; - reads it from standard input. Short for this and --json: --json '{…}'.",
+    )(command)
+    command = click.argument("fields", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=complete_field)(command)
+    return click.argument("operation_id", metavar="ID", shell_complete=complete_id)(command)
+
+
+def result_options(command: Command) -> Command:
+    """What of the result is shown."""
+    command = click.option(
+        "--select", metavar="JMESPATH", help="Show what this expression finds in the data, such as 'items[].name'."
+    )(command)
+    return click.option("--data", "bare", is_flag=True, help="Show the data alone; a text without quotes.")(
+        command
+    )
+
+
+async def read_input(
+    registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
+) -> Any:
+    """The input of the arguments; what is required and missing is asked for at a terminal."""
+    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
+    spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
+    if spec is None:
+        raise render.not_found(registry, operation_id)
+    if text is None:
+        values = input_of(fields, spec.input_schema)
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            ask(values, spec.input_schema)
+        return values
+    if fields:
+        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
+    try:
+        return json.loads(sys.stdin.read() if text == "-" else text)
+    except ValueError as error:
+        raise click.UsageError(f"the input is not JSON: {error}") from error
+
+
+def show(envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool) -> None:
+    """Print an envelope, its data alone, or a part of these."""
+    if select is not None:
+        render.print_data(render.selected(select, envelope.to_wire()["data"]), as_json=as_json, compact=compact)
+    elif bare:
+        render.print_data(envelope.to_wire()["data"], as_json=as_json, compact=compact)
+    else:
+        render.print_envelope(envelope, as_json=as_json, compact=compact)
+
+
+@click.command()
+@input_options
+@result_options
+@click.option("--explain", is_flag=True, help="Say what was changed in the answer to fit the output schema.")
+@config_option
+@output_options
+def call(
+    operation_id: str,
+    fields: tuple[str, ...],
+    text: str | None,
+    timeout: float | None,
+    bare: bool,
+    select: str | None,
+    explain: bool,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Call an operation and print its envelope.
+
+    KEY=VALUE is converted as the input schema says, KEY:=JSON is taken as JSON, KEY@FILE is the content of a file
+    (KEY:=@FILE the JSON in it), --json '{…}' is the whole input. What is required and missing is asked for.
+
+    \b
+    operad call shop.getBook bookId=3
+    operad call shop.listBooks --select 'items[].title'
+    operad call shop.putCover bookId=3 body@cover.png --data
+    """
+
+    async def command() -> int:
+        async with open_registry(config, operation_id) as registry:
+            value = await read_input(registry, operation_id, fields, text)
+            # Whoever runs the command owns the configuration: the access check would protect nobody.
+            context = OperationContext(trusted=True)
+            envelope = await registry.execute(operation_id, value, context, timeout=timeout)
+            show(envelope, as_json=as_json, bare=bare, select=select, compact=False)
+            if explain:
+                spec = registry.get_spec(operation_id)
+                assert spec is not None
+                render.print_changes(spec.output_schema.cast_report(envelope.received)[1])
+            return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
+
+    return asyncio.run(command())
+
+
+@click.command()
+@input_options
+@result_options
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many envelopes.")
+@config_option
+@output_options
+def subscribe(
+    operation_id: str,
+    fields: tuple[str, ...],
+    text: str | None,
+    timeout: float | None,
+    bare: bool,
+    select: str | None,
+    limit: int | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Subscribe to an operation and print each envelope as it comes.
+
+    Takes its input as `call` does; --timeout bounds the wait for each envelope; --json prints one a line.
+
+    \b
+    operad subscribe shop.orderEvents -n 10
+    operad subscribe shop.orderEvents --select order.id
+    """
+
+    async def command() -> int:
+        async with open_registry(config, operation_id) as registry:
+            value = await read_input(registry, operation_id, fields, text)
+            context = OperationContext(trusted=True)
+            count = 0
+            async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
+                async for envelope in envelopes:
+                    show(envelope, as_json=as_json, bare=bare, select=select, compact=True)
+                    count += 1
+                    if count == limit:
+                        break
+            return 0
+
+    return asyncio.run(command())
+
+
+@click.command()
+@input_options
+@config_option
+@output_options
+def trace(
+    operation_id: str,
+    fields: tuple[str, ...],
+    text: str | None,
+    timeout: float | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Call an operation and draw the calls that it made.
+
+    Each with its duration and how it ended. Takes its input as `call` does. The calls of this process are seen:
+    what a server or another process calls further is a matter of its own tracing.
+
+    \b
+    operad trace shop.checkout cartId=7
+    """
+    from operad.plugin import CallError
+
+    async def command() -> int:
+        async with open_registry(config, operation_id) as registry:
+            value = await read_input(registry, operation_id, fields, text)
+            watched = tree.Calls()
+            stop = registry.observe(watched.started, watched.finished)
+            failed = False
+            with suppress(CallError):
+                failed = True
+                await registry.execute(operation_id, value, OperationContext(trusted=True), timeout=timeout)
+                failed = False
+            stop()
+            if as_json:
+                render.print_json(watched.to_json())
+            else:
+                watched.draw()
+            return int(failed)
+
+    return asyncio.run(command())

@@ -1,0 +1,122 @@
+"""What ``operad doctor`` looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from operad import ConfigError, OperadError, OperationRegistry
+from operad_cli.options import load_plugins_quietly, quiet_plugins
+
+Status = Literal["ok", "warning", "error"]
+_SINCE = 1_730_000_000
+"""A clock that says less (s since the epoch, October 2024) is wrong."""
+
+
+@attrs.frozen
+class Check:
+    """One thing that was looked at."""
+
+    status: Status
+    what: str
+    says: str
+    mend: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """For programs."""
+        return attrs.asdict(self)
+
+
+async def examine(path: Path | None, timeout: float) -> list[Check]:
+    """Look at everything; ``timeout`` in seconds for each source. Raises nothing that a configuration causes."""
+    checks = [*_machine()]
+    if path is None:
+        checks += _plugins(load_plugins_quietly())
+        mend = "operad init writes one; --config PATH names one"
+        return [*checks, Check("warning", "configuration", "there is none here or in a folder above", mend)]
+    try:
+        with quiet_plugins():
+            registry = OperationRegistry.from_config(path, sources=())
+    except OperadError as error:
+        return [*checks, Check("error", "configuration", str(error), f"mend it in {path}")]
+    checks += _plugins(registry.plugins)
+    configuration = registry.configuration
+    assert configuration is not None
+    checks.append(Check("ok", "configuration", f"{path}, {_count(len(configuration.sources), 'source')}"))
+    async with registry:
+        for check in await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources)):
+            checks.append(check)
+    return [*checks, *await _transport(registry, timeout)]
+
+
+def _machine() -> Iterator[Check]:
+    versions = [f"{name} {version}" for name, version in _distributions()]
+    yield Check("ok", "versions", f"Python {platform.python_version()} on {sys.platform}; {', '.join(versions)}")
+    if time.time() < _SINCE:
+        yield Check("error", "clock", f"it says {time.ctime()}", "set it: deadlines and tokens depend on it")
+
+
+def _distributions() -> list[tuple[str, str]]:
+    found = {
+        (point.dist.name, point.dist.version)
+        for point in importlib.metadata.entry_points(group="operad")
+        if point.dist is not None
+    }
+    return sorted({("operad", importlib.metadata.version("operad")), *found})
+
+
+def _plugins(plugins: Any) -> Iterator[Check]:
+    for record in plugins.records:
+        if record.status in ("loaded", "disabled"):
+            yield Check("ok", f"plugin {record.name}", record.status)
+        else:
+            yield Check("error", f"plugin {record.name}", record.status, record.error or "")
+
+
+async def _source(registry: OperationRegistry, name: str, timeout: float) -> Check:
+    what = f"source {name}"
+    began = time.monotonic()
+    before = len(registry)
+    try:
+        async with asyncio.timeout(timeout):
+            await registry.load_configured([name])
+    except TimeoutError:
+        return Check("error", what, f"it did not load within {timeout:g} s", "is its server up? see --timeout")
+    except OperadError as error:
+        return Check("error", what, str(error))
+    failed = next((failure for failure in registry.failures if failure.name == name), None)
+    if failed is not None:
+        return Check("error", what, " ".join(str(failed.error).split()))
+    took = f"{time.monotonic() - began:.1f} s"
+    if not any(spec for spec in registry.specs()) or len(registry) == before:
+        return Check("warning", what, f"it loads ({took}), and offers nothing")
+    return Check("ok", what, f"it loads ({took})")
+
+
+async def _transport(registry: OperationRegistry, timeout: float) -> list[Check]:
+    try:
+        options = dict(registry.transport_options)
+        url = options.pop("url", None)
+        if url is None:
+            return []
+        transport = registry.plugins.transport(url, **options)
+        async with asyncio.timeout(timeout):
+            link = await transport.open(lambda event, delivery: None, lambda state, epoch: None)
+            await link.close()
+    except (OperadError, ConfigError) as error:
+        return [Check("error", "transport", str(error), "start it, or mend [transport]")]
+    except TimeoutError:
+        return [Check("error", "transport", f"it did not answer within {timeout:g} s", "is it up?")]
+    return [Check("ok", "transport", "it answers")]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,56 @@
+"""Completion in bash, zsh and fish: commands and options by click, ids and fields from what was seen before."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from operad_cli import cache
+from operad_cli.options import find_configuration
+
+_WHERE = {
+    "bash": "operad completion bash > ~/.local/share/bash-completion/completions/operad",
+    "zsh": 'operad completion zsh > "${fpath[1]}/_operad"',
+    "fish": "operad completion fish > ~/.config/fish/completions/operad.fish",
+}
+
+
+def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids that begin so."""
+    return [CompletionItem(name) for name in sorted(_known(context)) if name.startswith(incomplete)]
+
+
+def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The fields of the operation's input that are not given yet, as ``key=``."""
+    given = {field.partition("=")[0].rstrip(":") for field in context.params.get("fields") or ()}
+    fields = _known(context).get(context.params.get("operation_id") or "", [])
+    return [
+        CompletionItem(f"{field}=")
+        for field in fields
+        if field not in given and f"{field}=".startswith(incomplete)
+    ]
+
+
+def _known(context: click.Context) -> dict[str, list[str]]:
+    """What is known of the configuration that the command would take. Opens and starts nothing."""
+    path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
+    return {} if path is None else cache.recall(path)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(sorted(_WHERE)))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete commands, options, ids and fields.
+
+    Ids and fields are those that `operad list` and other commands saw last: nothing is started to complete a word.
+
+    \b
+    operad completion bash > ~/.local/share/bash-completion/completions/operad
+    operad completion zsh > "${fpath[1]}/_operad"
+    operad completion fish > ~/.config/fish/completions/operad.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    root = click.get_current_context().find_root()
+    source = made(root.command, {}, "operad", "_OPERAD_COMPLETE").source()
+    click.echo(f"# {_WHERE[shell]}\n{source}")

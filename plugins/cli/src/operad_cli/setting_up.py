@@ -1,0 +1,74 @@
+"""``operad init`` and ``operad doctor``: a configuration from what is here, and what keeps it from working."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from operad import ConfigError
+from operad_cli import checkup, render
+from operad_cli.options import config_option, find_configuration, output_options
+from operad_cli.writing import configuration_text, found_here
+
+_MARK = {"ok": "[green]ok   [/]", "warning": "[yellow]warn [/]", "error": "[red]error[/]"}
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--openapi", multiple=True, metavar="URL|FILE", help="An OpenAPI document; may be given again.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="An mcp.json of an MCP host; may be given again.")
+@click.option("--force", is_flag=True, help="Overwrite an operad.toml that is there.")
+def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool) -> int:
+    """Write an operad.toml with comments.
+
+    It names what is in FOLDER (default: this one): OpenAPI documents, an mcp.json, a folder of functions.
+
+    \b
+    operad init
+    operad init --openapi https://api.example.com/openapi.json
+    """
+    target = folder / "operad.toml"
+    if target.exists() and not force:
+        raise ConfigError(f"{target} exists; --force overwrites it")
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = found_here(folder, openapi, mcp)
+    target.write_text(configuration_text(sources), encoding="utf-8")
+    out = render.console()
+    out.print(f"{escape(str(target))} is written. It names:")
+    for source in sources:
+        out.print(f"  [bold]{escape(source.name)}[/]  {source.type}, {escape(source.what)}")
+    if not sources:
+        out.print("  nothing yet: no OpenAPI document, mcp.json or folder of functions was found here")
+    out.print("Next: operad doctor, then operad list")
+    return 0
+
+
+@click.command()
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=20.0, show_default=True, help="Seconds for each source."
+)
+@config_option
+@output_options
+def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
+    """Check what is installed and configured, and say what to do.
+
+    Plugins, the tables of the configuration, every source (it is opened), the transport, the clock. Exit code 1 if
+    something is broken.
+
+    \b
+    operad doctor
+    operad -c other.toml doctor --json
+    """
+    found = asyncio.run(checkup.examine(find_configuration(config), timeout))
+    if as_json:
+        render.print_json([check.to_json() for check in found])
+    else:
+        out = render.console()
+        for check in found:
+            out.print(f"{_MARK[check.status]} [bold]{escape(check.what)}[/]  {escape(check.says)}")
+            if check.mend:
+                out.print(f"      {escape(check.mend)}", style="dim")
+    return int(any(check.status == "error" for check in found))

@@ -1,0 +1,110 @@
+"""A first configuration, from what lies in a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from operad import ConfigError
+
+_HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
+"""Where MCP hosts keep the servers of a project."""
+_DOCUMENTS = ("*openapi*.json", "*openapi*.y*ml", "*swagger*.json", "*swagger*.y*ml")
+_HEAD = 65_536
+"""Bytes of a file that are looked at for its kind."""
+
+
+@attrs.frozen
+class Found:
+    """Something that can be a source."""
+
+    name: str
+    """The name of its table."""
+    type: str
+    what: str
+    """Where it is: a file, a folder, a URL."""
+
+
+def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list[Found]:
+    """What a folder holds, and what is named besides; each under a name of its own."""
+    found: list[Found] = []
+    for kind, what in _all(folder, openapi, mcp):
+        name = base = _name(kind, what)
+        number = 2
+        while any(other.name == name for other in found):
+            name, number = f"{base}-{number}", number + 1
+        found.append(Found(name, kind, what))
+    return found
+
+
+def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for document in openapi:
+        if "://" not in document and not (folder / document).is_file():
+            raise ConfigError(f"there is no document {document}; name a file, or a URL with https://")
+        yield "openapi", document
+    if not openapi:
+        for path in sorted({path for pattern in _DOCUMENTS for path in folder.glob(pattern)}):
+            if re.search(r"""["']?(openapi|swagger)["']?\s*:""", path.read_text("utf-8", "replace")[:_HEAD]):
+                yield "openapi", path.relative_to(folder).as_posix()
+    for host in mcp or [host for host in _HOSTS if (folder / host).is_file()]:
+        if not (folder / host).is_file():
+            raise ConfigError(f"there is no file {host}")
+        yield "mcp", host
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith((".", "_")) and _has_operations(path):
+            yield "scanner", path.name
+
+
+def _has_operations(folder: Path) -> bool:
+    return any(
+        re.search(r"^@operation\b", path.read_text("utf-8", "replace"), re.M) for path in folder.glob("*.py")
+    )
+
+
+def _name(kind: str, what: str) -> str:
+    stem = what.partition("://")[2].split("/")[0] if "://" in what else Path(what).stem.lstrip(".")
+    words = [word for word in re.split(r"[^A-Za-z0-9]+", stem) if word not in ("openapi", "swagger", "www", "com")]
+    return "-".join(words).lower() or {"openapi": "api", "mcp": "servers"}.get(kind, kind)
+
+
+def configuration_text(sources: Sequence[Found]) -> str:
+    """An operad.toml with comments, of the sources and of what is often wanted next."""
+    parts = ["# What operad loads and serves. Every key: docs/configuration.md. `operad doctor` checks it.\n"]
+    parts += [f'[sources.{one.name}]\ntype = "{one.type}"\n{_KEYS[one.type](one)}' for one in sources]
+    if not any(source.type == "openapi" for source in sources):
+        parts.append(
+            _commented("[sources.shop]", 'type = "openapi"', 'spec = "https://api.example.com/openapi.json"')
+        )
+    if not any(source.type == "mcp" for source in sources):
+        server = 'args = ["-y", "@modelcontextprotocol/server-filesystem", "."]'
+        parts.append(_commented("[sources.files]", 'type = "mcp"', 'command = "npx"', server))
+    if not any(source.type == "scanner" for source in sources):
+        parts.append(_commented("[sources.local]", 'type = "scanner"', 'path = "operations"'))
+    parts.append(
+        _commented("[serve]", 'http = "127.0.0.1:8000"   # OpenAPI, MCP and the explorer: operad serve')
+        + _commented("[[serve.tokens]]", 'token = "${OPERAD_TOKEN}"', 'id = "me"', 'scopes = ["read"]')
+    )
+    return "\n".join(parts)
+
+
+def _openapi(source: Found) -> str:
+    return (
+        f"spec = {json.dumps(source.what)}\n"
+        '# base_url = "https://api.example.com"                     # instead of the document\'s servers\n'
+        '# auth = { type = "bearer", token = "${TOKEN}" }           # from the environment\n'
+    )
+
+
+_KEYS: dict[str, Callable[[Found], str]] = {
+    "openapi": _openapi,
+    "mcp": lambda source: f"config = {json.dumps(source.what)}\n",
+    "scanner": lambda source: f"path = {json.dumps(source.what)}\n",
+}
+
+
+def _commented(*lines: str) -> str:
+    return "".join(f"# {line}\n" for line in lines)

@@ -1,0 +1,271 @@
+"""What people do every day with the command: inputs, answers, completion, set-up, check-up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from operad_cli.main import main
+
+OPERATIONS = '''
+from operad import operation
+
+@operation(namespace="text", type="query")
+async def head(text: str, lines: int = 1) -> list[str]:
+    """The first lines."""
+    return text.splitlines()[:lines]
+
+@operation(namespace="text", type="query", input_schema={"type": "object"}, output_schema={
+    "type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False})
+async def echo(input):
+    return input
+
+@operation(namespace="text")
+async def outer(context) -> int:
+    await context.env.text.head({"text": "a"})
+    await context.env.text.head({"text": "b"})
+    return 1
+'''
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "text.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPERAD_CONFIG", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        output = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, output.out, output.err
+
+    return run
+
+
+# --- inputs and answers ------------------------------------------------------------------------------
+
+
+def test_an_input_is_read_from_files(run: Run) -> None:
+    Path("note.txt").write_text("one\ntwo")
+    Path("lines.json").write_text("2")
+    assert run("call", "text.head", "text@note.txt", "lines:=@lines.json", "--data", "--json")[1:] == (
+        '[\n  "one",\n  "two"\n]\n',
+        "",
+    )
+    code, _, err = run("call", "text.head", "text@gone.txt")
+    assert code == 2
+    assert "gone.txt cannot be read: No such file or directory" in err
+
+
+@pytest.mark.parametrize("field", ["text", "=x", "@x"])
+def test_an_argument_of_no_known_form_is_refused(run: Run, field: str) -> None:
+    code, _, err = run("call", "text.head", field)
+    assert code == 2
+    assert "is not KEY=VALUE, KEY:=JSON or KEY@FILE" in err
+
+
+def test_the_data_alone_can_be_shown_or_a_part_of_them(run: Run) -> None:
+    assert run("call", "text.head", "text=x", "--data")[1] == '[\n  "x"\n]\n'
+    assert run("call", "text.head", "text=x", "--select", "[0]")[1] == "x\n"
+    assert run("call", "text.head", "text=x", "--select", "[0]", "--json")[1] == '"x"\n'
+    code, _, err = run("call", "text.head", "text=x", "--select", "[")
+    assert code == 2
+    assert "--select:" in err
+
+
+def test_what_a_cast_changed_is_explained(run: Run) -> None:
+    _, out, err = run("call", "text.echo", "--json", '{"a": "7", "b": 1}', "--explain")
+    assert json.loads(out)["data"] == {"a": 7}
+    assert '"7" -> 7' in err
+    assert "$.b" in err
+    assert "nothing was changed" in run("call", "text.head", "text=x", "--explain")[2]
+
+
+def test_a_trace_draws_the_calls_that_a_call_made(run: Run) -> None:
+    code, out, _ = run("trace", "text.outer")
+    assert code == 0
+    assert [line.split()[-3] for line in out.splitlines()] == ["text.outer", "text.head", "text.head"]
+    (root,) = json.loads(run("trace", "text.outer", "--json")[1])
+    assert [call["operationId"] for call in root["calls"]] == ["text.head", "text.head"]
+    code, out, _ = run("trace", "text.head")
+    assert code == 1
+    assert "VALIDATION_ERROR" in out
+
+
+def test_the_configuration_may_stand_before_the_command(run: Run) -> None:
+    Path("operad.toml").rename("other.toml")
+    assert run("list")[0] == 1
+    assert "text.head" in run("-c", "other.toml", "list")[1]
+    assert "text.head" in run("list", "-c", "other.toml")[1]
+
+
+# --- only what is needed -----------------------------------------------------------------------------
+
+SLOW = """
+[sources.dead]
+type = "mcp"
+command = "sleep"
+args = ["60"]
+connect_timeout = 50
+"""
+
+
+def test_a_call_opens_only_the_sources_that_may_have_it(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write(SLOW)
+    assert run("call", "text.head", "text=x", "--data")[0] == 0  # the suite would hang, were the server waited for
+
+
+def test_plugins_heeds_the_configuration(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write('[plugins]\ndisable = ["mcp"]\n')
+    statuses = {record["name"]: record["status"] for record in json.loads(run("plugins", "--json")[1])}
+    assert statuses["mcp"] == "disabled"
+    assert statuses["scanner"] == "loaded"
+
+
+# --- completion --------------------------------------------------------------------------------------
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str) -> list[str]:
+    monkeypatch.setenv("_OPERAD_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([])
+    monkeypatch.delenv("_OPERAD_COMPLETE")
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines() if line]
+
+
+def test_ids_and_fields_complete_from_what_was_seen_and_nothing_is_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert completed(monkeypatch, capsys, "operad call te") == []
+    run("list")
+    Path("ops/text.py").write_text("raise SystemExit('nothing may be loaded')")
+    assert completed(monkeypatch, capsys, "operad call text.h") == ["text.head"]
+    assert completed(monkeypatch, capsys, "operad call text.head ") == ["text=", "lines="]
+    assert completed(monkeypatch, capsys, "operad call text.head text=x ") == ["lines="]
+    assert "call" in completed(monkeypatch, capsys, "operad ca")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(run: Run, shell: str) -> None:
+    code, out, _ = run("completion", shell)
+    assert code == 0
+    assert "_OPERAD_COMPLETE" in out
+
+
+# --- set-up and check-up -----------------------------------------------------------------------------
+
+
+def test_init_writes_what_is_found_and_doctor_finds_it_well(run: Run) -> None:
+    Path("operad.toml").unlink()
+    Path("shop-openapi.json").write_text(
+        json.dumps({"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": {
+            "/a": {"get": {"operationId": "a", "responses": {"200": {"description": "d"}}}}},
+            "servers": [{"url": "http://127.0.0.1:9"}]})
+    )  # fmt: skip
+    code, out, _ = run("init")
+    assert code == 0
+    assert "shop  openapi, shop-openapi.json" in out
+    assert "ops  scanner, ops" in out
+    assert run("init")[0] == 1
+    listed = {spec["id"] for spec in json.loads(run("list", "--json")[1])}
+    assert {"shop.a", "text.head"} <= listed
+    checks = {check["what"]: check for check in json.loads(run("doctor", "--json")[1])}
+    assert checks["source shop"]["status"] == "ok"
+    assert all(check["status"] != "error" for check in checks.values())
+
+
+BROKEN = {
+    "no TOML": ("[sources", "operad.toml"),
+    "an unknown table": ("[source.a]", 'unknown table [source]; did you mean "sources"?'),
+    "a table that is none": ("sources = 3", "[sources] has to be a table, got int"),
+    "a source without type": ("[sources.a]\npath = 'x'", '[sources.a] needs a type, such as type = "openapi"'),
+    "a type that nobody has": ("[sources.a]\ntype = 'graphql'", 'there is no source "graphql"'),
+    "a misspelt type": ("[sources.a]\ntype = 'opanapi'", 'did you mean "openapi"?'),
+    "an unknown key": ("[sources.a]\ntype = 'scanner'\npth = 'ops'", 'unknown key "pth"; did you mean "path"?'),
+    "two unknown keys": ("[registry]\nnormalise = 'off'\nmax_thread = 1", "max_threads"),
+    "a value of another type": ("[registry]\nmax_threads = 'many'", "expected int, got str"),
+    "a bound that is broken": ("[registry]\nmax_threads = 0", "must be >= 1"),
+    "a word that is none": ("[registry]\nnormalize = 'of'", "expected"),
+    "an unset variable": (
+        "[sources.a]\ntype = 'openapi'\nspec = '${NOT_SET_AT_ALL}'",
+        "operad.toml:1: sources.a.spec wants the environment variable NOT_SET_AT_ALL",
+    ),
+    "a namespace that is none": (
+        "[sources.a]\ntype = 'scanner'\nnamespace = 'a b'",
+        "namespace: expected one or more",
+    ),
+    "a folder that is not there": ("[sources.a]\ntype = 'scanner'\npath = 'nowhere'", "nowhere"),
+    "a document that is not there": ("[sources.a]\ntype = 'openapi'\nspec = 'gone.json'", "gone.json"),
+    "a command that is not there": (
+        "[sources.a]\ntype = 'mcp'\ncommand = 'no-such-command-1'",
+        "no-such-command-1",
+    ),
+    "a misspelt plugin": (
+        "[plugins]\ndisable = ['scaner']",
+        'there is no plugin "scaner" here; did you mean "scanner"?',
+    ),
+    "an include that is not there": ("include = ['gone.toml']", "there is no file gone.toml"),
+    "a transport that nobody has": ("[transport]\nurl = 'carrier://pigeon'", 'there is no transport "carrier"'),
+    "a transport option that is none": (
+        "[transport]\nurl = 'ws://127.0.0.1:9'\ntokn = 'x'",
+        'unknown option "tokn"',
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Run, what: str) -> None:
+    text, said = BROKEN[what]
+    Path("operad.toml").write_text(text)
+    code, out, err = run("doctor", "--timeout", "5", "--json")
+    assert code == 1
+    errors = [check["says"] for check in json.loads(out) if check["status"] == "error"]
+    assert any(said in error for error in errors), errors
+    assert "Traceback" not in out + err
+    if "transport" not in what:
+        code, out, err = run("list")
+        assert code == 1
+        assert said in err, err
+        assert "Traceback" not in out + err
+
+
+def test_doctor_without_a_configuration_says_how_to_get_one(run: Run) -> None:
+    Path("operad.toml").unlink()
+    assert "operad init writes one" in run("doctor")[1]
+
+
+def test_a_pipe_is_never_cut_or_wrapped(run: Run, tmp_path: Path) -> None:
+    long = "words " * 60
+    Path("ops/wordy.py").write_text(
+        f'from operad import operation\n@operation\nasync def f() -> None:\n    """{long}"""\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "operad_cli.main", "list"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert long.strip() in done.stdout
