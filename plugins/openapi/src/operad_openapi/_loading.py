@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from operad import CallError, SourceError
-from operad_openapi._document.document import Document
+from operad_openapi._document.document import Document, Json
 from operad_openapi._document.grafting import graft_external, has_external
 from operad_openapi._document.listing import Diagnostic
 from operad_openapi._document.origins import origin_of
+from operad_openapi._document.overlays import apply_overlay
 from operad_openapi._document.parsing import parse, parse_aside
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._http.reading import read_body
@@ -54,21 +56,41 @@ class Loader:
     async def load(self, spec: Spec) -> Document:
         """The document that ``spec`` is or names. Raises `SourceError`."""
         if isinstance(spec, Mapping):
-            return Document(spec if isinstance(spec, dict) else dict(spec))
+            if not self._config.overlays and self._config.patch is None:
+                return Document(spec if isinstance(spec, dict) else dict(spec))
+            return Document(await self._changed(copy.deepcopy(dict(spec))))
         if is_url(spec):
             location = str(spec)
             data = await self._read_url(location)
         else:
             location = await self._fs.realpath(_absolute(os.fspath(spec)))
             data = await self._read_file(location)
-        document = Document(await parse_aside(data, location), location, data)
-        if has_external(data, document.root):
+        root: Any = await parse_aside(data, location)
+        text: bytes | None = data
+        if self._config.overlays or self._config.patch is not None:
+            root, text = await self._changed(root), None  # what the text says is no longer the document
+        document = Document(root, location, text)
+        if has_external(text, document.root):
             roots = await self._roots(location)
             limit = self._config.limits.documents
             await graft_external(
                 document, lambda targets: self._read_all(targets, location, roots), self._report, limit=limit
             )
         return document
+
+    async def _changed(self, root: Any) -> Any:
+        """The document after the overlays and the patch of the configuration. Raises `SourceError`."""
+        Document(root)  # before anything is changed it has to be one
+        for overlay in self._config.overlays:
+            where = "an overlay"
+            if not isinstance(overlay, Mapping):
+                where = str(overlay)
+                data = await (self._read_url(where) if is_url(overlay) else self._read_file(_absolute(where)))
+                overlay = await parse_aside(data, where)
+            self.diagnostics += apply_overlay(root, overlay, where)
+        if self._config.patch is not None:
+            root = patched(self._config.patch, root)
+        return root
 
     def _report(self, reason: str) -> None:
         self.diagnostics.append(Diagnostic("#", reason, "warning"))
@@ -176,6 +198,15 @@ class Loader:
                 response.release()
         except CallError as error:
             raise SourceError(f"{url.partition('?')[0]} cannot be read: {error.message}") from error
+
+
+def patched(patch: Callable[[Json], Json | None], root: Json) -> Json:
+    """What ``patch`` makes of the document. Raises `SourceError` for what it raises."""
+    try:
+        found = patch(root)
+    except Exception as error:
+        raise SourceError(f"patch raised {type(error).__name__}: {error}") from error
+    return root if found is None else found
 
 
 def _realpath(path: str) -> str:

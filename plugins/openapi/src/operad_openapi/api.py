@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from operad import SourceError
 from operad_openapi._document.document import Document
+from operad_openapi._document.listing import Diagnostic
+from operad_openapi._document.overlays import apply_overlay
 from operad_openapi._document.parsing import ASIDE_BYTES
 from operad_openapi._http.client import HTTPClient
-from operad_openapi._loading import Loader, Spec, is_url
+from operad_openapi._loading import Loader, Spec, is_url, patched
 from operad_openapi.config import HTTPServiceConfig
 from operad_openapi.fs import OpenAPIFS
 from operad_openapi.operations import OpenAPIOperations, build_operations
@@ -29,7 +33,16 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
     Raises:
         SourceError: this is no OpenAPI document.
     """
-    return build_operations(Document(document if isinstance(document, dict) else dict(document)), config)
+    root = document if isinstance(document, dict) else dict(document)
+    found: list[Diagnostic] = []
+    if config.overlays or config.patch is not None:
+        root = copy.deepcopy(root)
+        for overlay in config.overlays:
+            if not isinstance(overlay, Mapping):
+                raise SourceError(f"{overlay}: from_openapi reads no files; pass the parsed overlay")
+            found += apply_overlay(root, overlay, "an overlay")
+        root = root if config.patch is None else patched(config.patch, root)
+    return build_operations(Document(root), config, found)
 
 
 async def from_openapi_file(
@@ -49,8 +62,6 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
     Raises:
         SourceError: the URL cannot be read, or gives no OpenAPI document.
     """
-    from operad import SourceError
-
     if not is_url(url):
         raise SourceError(f'expected an http or https URL, got "{url}"')
     return await load_operations(url, config)

@@ -224,6 +224,13 @@ def _headers(value: Mapping[str, str]) -> dict[str, str]:
     return dict(value)
 
 
+def _named(_: Any, __: Any, value: Any) -> None:
+    if isinstance(value, str) and value != "fastapi":
+        raise ConfigError(f'names: expected a table, a function or "fastapi", got "{value}"')
+    if not isinstance(value, (str, Mapping)) and not callable(value):
+        raise ConfigError(f'names: expected a table, a function or "fastapi", got {type(value).__name__}')
+
+
 @attrs.frozen(kw_only=True)
 class HTTPOptions:
     """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
@@ -255,6 +262,15 @@ class HTTPOptions:
     retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
     """A policy, a table of one, or the number of further attempts."""
     limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
+    names: dict[str, str] | str | Callable[[Mapping[str, Any]], str | None] = attrs.field(
+        factory=dict, validator=_named
+    )
+    """Other names of operations: ``operationId`` or ``GET /path`` -> name; ``fastapi`` for those of functions; in
+    Python also a function of ``{operationId, method, path, tags}``, which answers ``None`` for what stays."""
+    overlays: list[Any] = attrs.field(factory=list)
+    """OpenAPI Overlays (paths, URLs, dicts) that change the document before it is used, in this order."""
+    patch: Callable[[dict[str, Any]], dict[str, Any] | None] | None = attrs.field(default=None, repr=False)
+    """Changes the parsed document in place, or answers another one; after the overlays."""
     include: list[str] = attrs.field(factory=list)
     """Only these operations: a glob of names, ``tag:…``, ``path:…``, ``method:…``, or ``GET /path/*``."""
     exclude: list[str] = attrs.field(factory=list)
@@ -277,10 +293,14 @@ class HTTPOptions:
     """What an input may add that the document forgot: ``extra_query``, ``extra_body``, ``extra_headers``."""
     pagination: dict[str, Pagination] = attrs.field(factory=dict, converter=_pagination)
     """Globs of names -> how these operations go from page to page; the first that fits counts."""
+    slashes: list[str] = attrs.field(factory=list)
+    """Names of path parameters whose values may have several segments: their slashes stay."""
     upload_root: str | None = None
     """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
     reconnect: bool = False
     """Whether an event stream of a GET is resumed with ``Last-Event-ID`` when it breaks off or ends."""
+    keep_cookies: bool = False
+    """Whether cookies that the API sets go with later requests: for APIs with a login of their own."""
     session: Any = None
     """An ``aiohttp.ClientSession`` to use instead of an own one; it is not closed."""
     ssl: Any = None
@@ -308,3 +328,10 @@ class HTTPServiceConfig(HTTPOptions):
     namespace: str
     trusted: bool = False
     """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.keep_cookies and (self.credentials_for is not None or self.session is not None):
+            raise ConfigError(
+                "keep_cookies: with credentials_for one caller would get the cookies of another, and a session of "
+                "your own has a jar of its own"
+            )

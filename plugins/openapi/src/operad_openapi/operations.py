@@ -18,9 +18,10 @@ from operad_openapi._document.contents import success_media, success_responses
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
-from operad_openapi._document.naming import Filters, Names, wanted_name
+from operad_openapi._document.naming import Filters, Names, Naming
 from operad_openapi._document.parameters import unusable
 from operad_openapi._document.pruning import pruned, without_siblings
+from operad_openapi._document.relations import callbacks_of, links_of, webhooks_of
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._operation import DocumentOperation
 from operad_openapi._paging import DocumentPages
@@ -46,6 +47,8 @@ class OpenAPIOperations(list[AnyOperation]):
         """What stands behind each operation, by name."""
         self.diagnostics = diagnostics
         """What of the document could not be used."""
+        self.webhooks = webhooks_of(source.document)
+        """The requests that the API sends of itself: ``name, method, operationId, summary, pointer``."""
 
     @property
     def client(self) -> HTTPClient:
@@ -104,6 +107,8 @@ def build_operations(
     filters, names = Filters(config.include, config.exclude), Names()
     checker = _Checker(document)
     check_document(document, config)
+    naming = Naming(config.names)
+    ids: set[str] = set()
     chosen: list[RawOperation] = []
     paths: set[str] = set()
     is_marked = is_operads(document)
@@ -115,8 +120,9 @@ def build_operations(
         if is_marked and mark is None:  # another way to call what has a mark
             continue
         # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
-        name = names.claim(wanted_name(raw) if mark is None else mark["id"])
+        name = names.claim(naming.of(raw) if mark is None else mark["id"])
         paths.add(raw.path)
+        ids.update((str(raw.node.get("operationId")), f"{raw.method} {raw.path}"))
         streams = _streams(document, raw)
         twin = names.claim(f"{name}_stream") if streams.has_twin else ""
         if not filters.admits(name, raw):
@@ -133,6 +139,7 @@ def build_operations(
         except (NotUsableError, PointerError, SerializationError) as error:
             diagnostics.append(Diagnostic(raw.pointer, str(error)))
     filters.check(names.claimed)
+    naming.check(ids)
     check_names(config, names.claimed, paths)
     diagnostics.extend(warnings_of(document, config, source.authenticator, chosen))
     if config.include or config.exclude:
@@ -198,7 +205,7 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         error_schemas=built.error_schemas,
         tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
         deprecated=node.get("deprecated") is True,
-        metadata={"operationId": node.get("operationId"), "method": raw.method, "path": raw.path},
+        metadata=_metadata(built.source.document, raw),
     )
     rule = next((rule for glob, rule in config.pagination.items() if fnmatchcase(name, glob)), None)
     return Operation(
@@ -209,6 +216,15 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         pages=DocumentPages(built, rule),
         chunks=built.pieces,
     )
+
+
+def _metadata(document: Document, raw: RawOperation) -> Json:
+    metadata: Json = {"operationId": raw.node.get("operationId"), "method": raw.method, "path": raw.path}
+    if links := links_of(document, raw):
+        metadata["links"] = links
+    if callbacks := callbacks_of(document, raw):
+        metadata["callbacks"] = callbacks
+    return metadata
 
 
 def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:

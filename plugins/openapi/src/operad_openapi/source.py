@@ -73,6 +73,10 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
     for name in _PATHS:
         if shared[name] is not None:
             shared[name] = str(context.path(_from_home(shared[name])))
+    shared["overlays"] = [
+        item if isinstance(item, Mapping) or is_url(item) else str(context.path(_from_home(os.fspath(item))))
+        for item in config.overlays
+    ]
     shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
     namespace = context.namespace or _namespace_of(spec)
     return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)

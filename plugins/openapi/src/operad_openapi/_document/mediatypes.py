@@ -21,6 +21,7 @@ STREAM_TYPES = frozenset(
         "application/geo+json-seq",
     }
 )
+LINE_TYPES = frozenset(kind for kind in STREAM_TYPES if "json" in kind and not kind.endswith("seq"))
 EVENT_STREAM = "text/event-stream"
 
 

@@ -3,14 +3,64 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 from operad import ConfigError
 from operad.plugin import did_you_mean
 from operad_openapi._document.listing import RawOperation
 
 _SPACE = re.compile(r"\s+")
+
+
+class Naming:
+    """What operations are called: by the configuration, else by the document.
+
+    Args:
+        names: the option ``names``.
+    """
+
+    def __init__(self, names: Mapping[str, str] | str | Callable[[Mapping[str, Any]], str | None]) -> None:
+        self._names = names
+        self._unused = set(names) if isinstance(names, Mapping) else set()
+
+    def of(self, raw: RawOperation) -> str:
+        """The name that is wanted for an operation. Raises `ConfigError` for one that cannot be a name."""
+        wanted: Any = self._configured(raw)
+        if wanted is None:
+            return wanted_name(raw)
+        if not isinstance(wanted, str) or not wanted.isprintable() or not wanted or _SPACE.search(wanted):
+            where = f"{raw.method} {raw.path}"
+            raise ConfigError(f"names: {where}: expected a printable name without spaces, got {wanted!r}")
+        return wanted
+
+    def _configured(self, raw: RawOperation) -> str | None:
+        given = raw.node.get("operationId")
+        if isinstance(self._names, Mapping):
+            for key in (given, f"{raw.method} {raw.path}"):
+                if isinstance(key, str) and key in self._names:
+                    self._unused.discard(key)
+                    return self._names[key]
+            return None
+        if isinstance(self._names, str):
+            return _function_name(raw)
+        tags = raw.node.get("tags")
+        return self._names({"operationId": given, "method": raw.method, "path": raw.path, "tags": tags or []})
+
+    def check(self, known: Iterable[str]) -> None:
+        """Raise `ConfigError` for a name of the table that no operation had."""
+        for key in self._unused:
+            raise ConfigError(f'names: there is no operation "{key}"{did_you_mean(key, known)}')
+
+
+def _function_name(raw: RawOperation) -> str | None:
+    """The function of an operationId as FastAPI makes them: function, path and method, joined."""
+    given = raw.node.get("operationId")
+    ending = re.sub(r"\W", "_", raw.path) + f"_{raw.method.lower()}"
+    if isinstance(given, str) and given.endswith(ending) and given != ending:
+        return given.removesuffix(ending)
+    return None
 
 
 def wanted_name(raw: RawOperation) -> str:

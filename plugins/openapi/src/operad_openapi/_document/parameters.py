@@ -33,6 +33,8 @@ class Parameter:
     explode: bool | None = None
     """``None``: the default of the style."""
     allow_reserved: bool = False
+    keeps_slashes: bool = False
+    """Whether the value of a path parameter may have several segments."""
     content_type: str | None = None
     """The media type of a ``content`` parameter."""
     collection_format: str | None = None

@@ -76,7 +76,8 @@ class Sessions:
         )
         return aiohttp.ClientSession(
             connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one caller is not for the next
+            # A cookie of one caller is not for the next, unless all callers are one to the API.
+            cookie_jar=aiohttp.CookieJar() if self._options.keep_cookies else aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},
             skip_auto_headers=("Content-Type",),
             auto_decompress=False,

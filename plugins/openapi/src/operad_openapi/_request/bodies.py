@@ -12,7 +12,7 @@ import attrs
 
 from operad_openapi._document.contents import Body
 from operad_openapi._document.document import Json
-from operad_openapi._document.mediatypes import FORM, MULTIPART, OCTETS, charset_of, essence, is_json
+from operad_openapi._document.mediatypes import FORM, LINE_TYPES, MULTIPART, OCTETS, charset_of, essence, is_json
 from operad_openapi._document.parameters import Parameter
 from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.files import FILE_SCHEMA, Files
@@ -20,6 +20,8 @@ from operad_openapi._request.multipart import Multipart
 from operad_openapi._request.request import EncodedBody
 from operad_openapi._request.styles import compile_parameter, form_encode, form_pairs
 from operad_openapi._request.text import Encoder, SerializationError, encode_json, percent_encode, text_of
+
+_LINES: Json = {"type": "array", "items": {}}
 
 
 @attrs.frozen(eq=False)
@@ -49,6 +51,11 @@ class BodyPlan:
         media_type = essence(self.media_type)
         if is_json(media_type) or self.is_form:
             return self.schema
+        if media_type in LINE_TYPES:
+            return {
+                "description": "A list, sent as JSON lines, or a file of them.",
+                "anyOf": [_LINES, FILE_SCHEMA],
+            }
         if media_type.startswith("text/") or media_type.endswith(("+xml", "/xml")):
             return {"type": "string", "description": f"The {media_type} text."}
         return FILE_SCHEMA
@@ -91,6 +98,8 @@ def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: s
     encode: Callable[[Any], EncodedBody]
     if is_json(kind):
         encode = _json_encoder(media_type)
+    elif kind in LINE_TYPES:
+        encode = _lines_encoder(media_type, files.whole_body(media_type))
     elif kind == FORM:
         encode = _form_encoder(media_type, encoding or {})
     elif kind.startswith("multipart/"):
@@ -108,6 +117,20 @@ def _json_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
             return EncodedBody(media_type, encode_json(value).encode())
         except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"the body has no JSON form: {error}") from error
+
+    return encode
+
+
+def _lines_encoder(media_type: str, whole: Callable[[Any], EncodedBody]) -> Callable[[Any], EncodedBody]:
+    """JSON lines of a list; what is no list is a file."""
+
+    def encode(value: Any) -> EncodedBody:
+        if not isinstance(value, (list, tuple)):
+            return whole(value)
+        try:
+            return EncodedBody(media_type, "".join([encode_json(item) + "\n" for item in value]).encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"an item has no JSON form: {error}") from error
 
     return encode
 

@@ -60,7 +60,10 @@ class PathTemplate:
             else:
                 segment = "".join([values[part] if index % 2 else part for index, part in enumerate(parts)])
             # "%2E%2E" is the longest text of dots.
-            if len(segment) <= 6 and segment.strip("%2Ee.") == "":
+            if "/" in segment:
+                for piece in segment.split("/"):
+                    self._refuse_dots(piece, parts)
+            elif len(segment) <= 6 and segment.strip("%2Ee.") == "":
                 self._refuse_dots(segment, parts)
             path += fixed + segment
         return path + self._rest

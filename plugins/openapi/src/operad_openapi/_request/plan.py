@@ -149,6 +149,11 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
 
     template = PathTemplate(raw.path)
     parameters, swagger_body = _parameters(document, raw, template)
+    if config.slashes:
+        parameters = [
+            attrs.evolve(p, keeps_slashes=True) if p.location == "path" and p.name in config.slashes else p
+            for p in parameters
+        ]
     body = body_of(document, raw, swagger_body)
     if body is None and "body" in config.extras and raw.method not in ("GET", "HEAD"):
         body = Body({"application/json": {"schema": {"type": "object"}}}, required=False)

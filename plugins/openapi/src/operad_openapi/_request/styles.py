@@ -140,6 +140,12 @@ def compile_parameter(parameter: Parameter) -> Encoder:
 
 def _path_encoder(parameter: Parameter, style: str, explode: bool) -> Encoder:
     encode = encode_reserved_path if parameter.allow_reserved else percent_encode
+    if parameter.keeps_slashes:
+        encode_segment = encode
+
+        def encode(text: str) -> str:
+            return "/".join([encode_segment(part) for part in text.split("/")])
+
     pair = "=" if explode else None
     if style == "simple":
         return lambda value: _flat(value, encode, ",", pair)

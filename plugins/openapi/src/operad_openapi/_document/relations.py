@@ -1,0 +1,65 @@
+"""What a document says of operations beside calling them: links, callbacks, webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from operad_openapi._document.contents import success_responses
+from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.listing import METHODS, RawOperation
+
+_LINK = ("operationId", "operationRef", "parameters", "requestBody", "description")
+
+
+def links_of(document: Document, raw: RawOperation) -> Json:
+    """Names of links -> what they lead to, and with which parameters (runtime expressions, as they stand)."""
+    found: Json = {}
+    for _, node in success_responses(raw):
+        response = _resolved(document, node)
+        links = response.get("links")
+        for name, link in links.items() if isinstance(links, Mapping) else ():
+            link = _resolved(document, link)
+            found[str(name)] = {key: link[key] for key in _LINK if key in link}
+    return found
+
+
+def callbacks_of(document: Document, raw: RawOperation) -> Json:
+    """Names of callbacks -> the requests that the server will send, ``"POST {$request.body#/url}"``."""
+    callbacks = raw.node.get("callbacks")
+    found: Json = {}
+    for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
+        requests = [
+            f"{method} {expression}"
+            for expression, item in _resolved(document, callback).items()
+            for method in _methods(_resolved(document, item))
+        ]
+        found[str(name)] = requests
+    return found
+
+
+def webhooks_of(document: Document) -> list[Json]:
+    """The requests that the server sends of itself: ``name, method, operationId, summary, pointer``."""
+    webhooks = document.root.get("webhooks", document.root.get("x-webhooks"))
+    key = "webhooks" if "webhooks" in document.root else "x-webhooks"
+    found = []
+    for name, raw in webhooks.items() if isinstance(webhooks, Mapping) else ():
+        item = _resolved(document, raw)
+        for method in _methods(item):
+            node = _resolved(document, item[method.lower()])
+            entry = {"name": str(name), "method": method, "pointer": f"#/{key}/{name}/{method.lower()}"}
+            entry |= {word: node[word] for word in ("operationId", "summary") if isinstance(node.get(word), str)}
+            found.append(entry)
+    return found
+
+
+def _methods(item: Json) -> Iterator[str]:
+    return (method.upper() for method in METHODS if method in item)
+
+
+def _resolved(document: Document, node: Any) -> Json:
+    try:
+        found = document.resolve(node)
+    except PointerError:
+        return {}
+    return found if isinstance(found, dict) else {}

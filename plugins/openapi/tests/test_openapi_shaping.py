@@ -1,0 +1,206 @@
+"""What can be made of a document: other names, overlays, patches; and what it tells beside its operations."""
+
+import json
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, ConfigError, ErrorCode, OperationRegistry, SourceError, load_plugins
+from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
+
+TEXT = {"type": "string"}
+
+
+def load(document, **config):
+    return from_openapi(document, HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", **config))
+
+
+def names(found):
+    return [operation.spec.name for operation in found]
+
+
+# --- names -------------------------------------------------------------------------------------------
+
+
+def test_a_table_renames_by_operation_id_or_route(api):
+    document = api(
+        {"get /a": {"operationId": "listEverythingThereIs"}, "post /b": {}, "get /c": {"operationId": "c"}}
+    )
+    found = load(document, names={"listEverythingThereIs": "list", "POST /b": "make"})
+    assert names(found) == ["list", "make", "c"]
+    assert found[0].spec.metadata["operationId"] == "listEverythingThereIs"
+    assert names(load(document, names={"c": "list2"}, include=["list2"])) == ["list2"]
+
+
+def test_a_function_renames_what_it_answers_for(api):
+    document = api({"get /a": {"operationId": "a", "tags": ["t"]}, "get /b": {"operationId": "b"}})
+    found = load(document, names=lambda raw: f"{raw['tags'][0]}.{raw['operationId']}" if raw["tags"] else None)
+    assert names(found) == ["t.a", "b"]
+
+
+def test_operations_of_fastapi_get_the_names_of_their_functions(api):
+    paths = {
+        "post /notes/{note_id}/file": {"operationId": "upload_notes__note_id__file_post"},
+        "get /": {"operationId": "root__get"},
+        "get /x": {"operationId": "my_own_id"},
+    }
+    assert names(load(api(paths), names="fastapi")) == ["upload", "root", "my_own_id"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"listPet": "x"}, 'names: there is no operation "listPet"; did you mean "listPets"'),
+        ({"listPets": "a b"}, "names: GET /pets: expected a printable name"),
+        ("django", 'names: expected a table, a function or "fastapi"'),
+        (5, "names: expected a table"),
+    ],
+)
+def test_a_name_that_cannot_be_is_an_error(api, given, message):
+    with pytest.raises(ConfigError, match=message):
+        load(api({"get /pets": {"operationId": "listPets"}}), names=given)
+
+
+# --- overlays and patches ----------------------------------------------------------------------------
+
+OVERLAY = {
+    "overlay": "1.0.0",
+    "info": {"title": "mend", "version": "1"},
+    "actions": [
+        {"target": "$.paths['/a'].get", "update": {"operationId": "renamed", "tags": ["new"]}},
+        {"target": "$.paths['/a'].get.parameters[?@.name=='secret' || @.name=='old']", "remove": True},
+        {"target": "$.paths['/a'].get.parameters", "update": {"name": "added", "in": "query", "schema": TEXT}},
+        {"target": "$.paths.*[?@.deprecated==true]", "remove": True},
+    ],
+}
+
+
+def overlaid(api):
+    parameters = [{"name": name, "in": "query", "schema": TEXT} for name in ("old", "kept", "secret")]
+    return api({"get /a": {"tags": ["old"], "parameters": parameters}, "get /b": {"deprecated": True}})
+
+
+def test_an_overlay_renames_removes_and_adds(api):
+    document = overlaid(api)
+    before = json.dumps(document)
+    found = load(document, overlays=[OVERLAY])
+    assert names(found) == ["renamed"]
+    assert found[0].spec.tags == ("old", "new")
+    assert set(found[0].spec.input_schema.raw["properties"]) == {"kept", "added"}
+    assert found.diagnostics == []
+    assert json.dumps(document) == before
+
+
+async def test_overlays_are_read_from_files_and_apply_before_references_are_followed(api, tmp_path):
+    (tmp_path / "api.json").write_text(json.dumps(overlaid(api)))
+    (tmp_path / "schema.json").write_text(json.dumps({"type": "integer"}))
+    reference = {"target": "$.paths['/a'].get.parameters[0].schema", "update": {"$ref": "schema.json"}}
+    (tmp_path / "mend.yaml").write_text(json.dumps({**OVERLAY, "actions": [reference]}))
+    (tmp_path / "operad.toml").write_text(
+        '[sources.api]\ntype = "openapi"\nspec = "api.json"\noverlays = ["mend.yaml"]\nbase_url = "http://127.0.0.1:1"\n'
+    )
+    async with OperationRegistry.from_config(tmp_path, load_plugins(only=["openapi"]), strict=True) as registry:
+        schema = registry.get_spec("api.get_a").input_schema
+        assert not schema.is_valid({"old": "x"})
+
+
+def test_an_action_without_a_target_in_the_document_is_told(api):
+    overlay = {**OVERLAY, "actions": [{"target": "$.paths['/nope']", "remove": True}]}
+    [warning] = load(overlaid(api), overlays=[overlay]).diagnostics
+    assert "$.paths['/nope']" in warning.reason
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ({"actions": []}, "expected an OpenAPI overlay"),
+        ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r"actions\[0\]: expected an object with a target"),
+        ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "is no JSONPath"),
+    ],
+)
+def test_what_is_no_overlay_is_refused(api, overlay, message):
+    with pytest.raises(SourceError, match=message):
+        load(overlaid(api), overlays=[overlay])
+
+
+async def test_a_patch_changes_the_parsed_document(api, tmp_path):
+    def patch(document):
+        document["paths"]["/a"]["get"]["operationId"] = "patched"
+
+    document = overlaid(api)
+    assert names(load(document, patch=patch)) == ["patched", "get_b"]
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    config = HTTPServiceConfig(namespace="api", patch=lambda document: {**document, "paths": {}})
+    assert await from_openapi_file(tmp_path / "x.json", config) == []
+    with pytest.raises(SourceError, match="patch raised KeyError"):
+        load(document, patch=lambda document: document["nope"])
+
+
+# --- what it tells beside its operations -------------------------------------------------------------
+
+
+def test_links_and_callbacks_are_in_the_metadata_and_webhooks_beside_the_operations(api):
+    link = {"operationId": "getUser", "parameters": {"id": "$response.body#/id"}, "x": 1}
+    operation = {
+        "operationId": "subscribe",
+        "responses": {"201": {"description": "", "links": {"user": {"$ref": "#/components/links/U"}}}},
+        "callbacks": {"onData": {"{$request.body#/url}": {"post": {"responses": {}}}}},
+    }
+    hook = {"post": {"operationId": "newPet", "summary": "A pet came", "responses": {}}}
+    document = api(
+        {"post /s": operation, "get /u": {}}, components={"links": {"U": link}}, webhooks={"newPet": hook}
+    )
+    found = load(document)
+    metadata = found[0].spec.metadata
+    assert metadata["links"] == {"user": {"operationId": "getUser", "parameters": {"id": "$response.body#/id"}}}
+    assert metadata["callbacks"] == {"onData": ["POST {$request.body#/url}"]}
+    assert "links" not in found[1].spec.metadata
+    assert found.webhooks == [
+        {"name": "newPet", "method": "POST", "pointer": "#/webhooks/newPet/post", "operationId": "newPet",
+         "summary": "A pet came"}
+    ]  # fmt: skip
+
+
+# --- requests beyond the usual -----------------------------------------------------------------------
+
+
+async def echo(request):
+    return web.json_response({"path": request.rel_url.raw_path, "body": await request.text()})
+
+
+async def test_a_path_parameter_may_have_several_segments_if_it_is_said(serve, operations, api):
+    parameter = {"name": "file", "in": "path", "required": True, "schema": TEXT}
+    document = api({"get /files/{file}/raw": {"operationId": "x", "parameters": [parameter]}})
+    base = await serve(echo)
+    found = operations(document, base, slashes=["file"])
+    assert (await found["x"].handler({"file": "a b/c?d"}, None)).data["path"] == "/files/a%20b/c%3Fd/raw"
+    for value in ("a/../b", "..", "a//b", "/a", "a/."):
+        with pytest.raises(CallError) as caught:
+            await found["x"].handler({"file": value}, None)
+        assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    found = operations(document, base)
+    assert (await found["x"].handler({"file": "a/b"}, None)).data["path"] == "/files/a%2Fb/raw"
+
+
+async def test_a_list_is_sent_as_json_lines(serve, operations, api):
+    body = {"required": True, "content": {"application/x-ndjson": {}}}
+    found = operations(api({"post /x": {"operationId": "x", "requestBody": body}}), await serve(echo))
+    lines = [{"index": {}}, {"é": 1}]
+    assert found["x"].spec.input_schema.is_valid({"body": lines})
+    assert (await found["x"].handler({"body": lines}, None)).data["body"] == '{"index":{}}\n{"é":1}\n'
+    assert (await found["x"].handler({"body": b"raw\n"}, None)).data["body"] == "raw\n"
+
+
+async def test_cookies_are_kept_if_it_is_said(serve, operations, api):
+    async def handler(request):
+        response = web.json_response(request.headers.get("Cookie"))
+        response.set_cookie("sid", "s")
+        return response
+
+    base = (await serve(handler)).replace("127.0.0.1", "localhost")
+    for keep, expected in ((True, "sid=s"), (False, None)):
+        found = operations(api({"get /x": {"operationId": "x"}}), base, keep_cookies=keep)
+        await found["x"].handler({}, None)
+        assert (await found["x"].handler({}, None)).data == expected
+    with pytest.raises(ConfigError, match="keep_cookies"):
+        HTTPServiceConfig(namespace="a", keep_cookies=True, credentials_for=lambda context: None)
