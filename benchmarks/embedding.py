@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -86,6 +87,31 @@ def sides() -> dict[str, Call]:
     }
 
 
+def waiting(batches: int) -> tuple[float, float]:
+    """Microseconds of a call through operad.sync, and of a bare `run_coroutine_threadsafe`, in turn."""
+    from operad.sync import OperationRegistry as Waiting
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    inner = plain()
+    with Waiting() as registry:
+        registry.register(OperationSpec(namespace="bench", name="echo"), echo)
+        ours = bare = float("inf")
+        for _ in range(batches):
+            started = time.perf_counter()
+            for _ in range(50):
+                registry.execute("bench.echo", {})
+            middle = time.perf_counter()
+            for _ in range(50):
+                asyncio.run_coroutine_threadsafe(inner.execute("bench.echo", {}), loop).result()
+            ours = min(ours, (middle - started) / 50 * 1e6)
+            bare = min(bare, (time.perf_counter() - middle) / 50 * 1e6)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    return ours, bare
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=200)
@@ -98,6 +124,9 @@ def main() -> int:
         extra = (took[name] - took[other]) / unit
         failed |= extra > bound
         print(f"{name}: {extra:+.3f} futures above {other}, at most {bound}")
+    ours, bare = waiting(batches)
+    failed |= ours > bare * 1.3
+    print(f"operad.sync: {ours:.1f} us, {ours / bare:.2f} of a bare run_coroutine_threadsafe, at most 1.3")
     return 1 if failed else 0
 
 

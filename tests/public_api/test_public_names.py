@@ -34,6 +34,9 @@ PROMISED = {
         from_json hookimpl json_safe lazy_schema load_configuration mask_error may_list printable protocol
         retry_after safe_names tell_manager to_json until_stopped
     """,
+    "operad.sync": """
+        OperationRegistry PendingRequestMap Subscription
+    """,
     "operad.testing": """
         ANYTHING BrokerConformance CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
         PluginConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance

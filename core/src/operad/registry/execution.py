@@ -28,6 +28,8 @@ from operad.words import nearest
 
 logger = logging.getLogger("operad")
 
+_running_loop = asyncio._get_running_loop  # every call asks: a name of the module is found quicker
+
 _MEANT, _MEANT_OF = 3, 2_000
 """How much longer or shorter an id may be that was meant, and how many are looked at: callers choose ids."""
 
@@ -64,6 +66,8 @@ class Execution:
         self.observers = observers
         self.observed = bool(observers)
         self.interceptors = Interceptors(contributed, self._unprepare)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
         self._id_prefix = os.urandom(8).hex() + "-"
         self._next_id = itertools.count(1).__next__
@@ -77,8 +81,25 @@ class Execution:
     def _observe(self, observers: Observers) -> None:
         self.observers, self.observed = observers, bool(observers)
 
+    def _move(self) -> None:
+        """Belong to the running loop. Raises `RuntimeError` where another one still has the registry."""
+        loop = _running_loop()
+        if loop is None:  # a subscription that somebody else will iterate
+            return
+        forked = self._process != os.getpid()
+        if self._loop is not None and not self._loop.is_closed() and not forked:
+            raise RuntimeError(
+                "this registry is used in another event loop already: make one for each, or take that of "
+                "operad.sync, which can be used from any thread"
+            )
+        if forked:  # the parent's threads are not here
+            self._workers.close()
+        self._loop, self._process = loop, os.getpid()
+
     def new_call(self, context: OperationContext | Any) -> OperationContext:
         """The context of one call, bound to the registry."""
+        if _running_loop() is not self._loop:
+            self._move()
         if context is None:
             return OperationContext(f"{self._id_prefix}{self._next_id()}", registry=self._target)
         if not isinstance(context, OperationContext):  # a caller without types

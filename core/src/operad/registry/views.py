@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import attrs
 
 from operad.access import AccessControl, check_access
-from operad.config.access_rules import AccessRules
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import RegistrationError
@@ -24,6 +23,7 @@ from operad.registry.typed_calls import TypedCalls
 from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
+    from operad.config.access_rules import AccessRules
     from operad.registry.search import SearchIndex
 
 logger = logging.getLogger("operad")
@@ -69,7 +69,7 @@ class Selection:
     exclude: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
     prefix: str | None = None
     rename: Rename | None = None
-    access: AccessRules = attrs.field(factory=AccessRules)
+    access: AccessRules
 
     def chooses(self, operation_id: str) -> bool:
         """Whether the operation is shown at all."""
@@ -359,6 +359,8 @@ def selection_of(
     access: AccessControl | Mapping[str, Any] | None = None,
 ) -> Selection:
     """The selection of `OperationRegistry.view`'s arguments. Raises `ConfigError` for unusable requirements."""
+    from operad.config.access_rules import AccessRules  # and cattrs with it: not for who makes no view
+
     rules = AccessRules.of(access, "view")
     return Selection(include=include, exclude=exclude, prefix=prefix, rename=rename, access=rules)
 

@@ -1,0 +1,75 @@
+"""The calling side of the call protocol for programs that do not await."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+from operad.calls import PendingRequestMap as AsynchronousMap
+from operad.envelopes import ResponseEnvelope
+from operad.sync.portal import Portal, portal
+from operad.sync.streams import Subscription
+from operad.transports import Transport
+
+
+class PendingRequestMap:
+    """An `operad.PendingRequestMap` whose calls wait for their answers, from any thread.
+
+    Use it as a context manager, or `open` and `close` it.
+
+    Args:
+        transport: how to reach those who serve.
+        options: as of the asynchronous map.
+    """
+
+    def __init__(self, transport: Transport, **options: Any) -> None:
+        self.asynchronous = portal().call(AsynchronousMap, transport, **options)
+        """The map behind this one; whatever awaits has to run in the background loop."""
+        self._opened_by: int | None = None
+
+    def _portal(self) -> Portal:
+        if self._opened_by not in (None, os.getpid()):
+            raise RuntimeError(
+                "this map was opened before the process forked, and its connection is the parent's: open one in "
+                "each process"
+            )
+        return portal()
+
+    def open(self) -> Self:
+        """Connect. Raises `TransportError`."""
+        here = self._portal()
+        here.run(self.asynchronous.open())
+        self._opened_by = os.getpid()
+        here.keep(self)
+        return self
+
+    def close(self) -> None:
+        """Disconnect. Idempotent; in a forked child, nothing."""
+        if self._opened_by == os.getpid():
+            here, self._opened_by = portal(), None
+            here.run(self.asynchronous.aclose())
+            here.forget(self)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
+        """Call an operation and wait for its envelope; options as of the asynchronous map. Raises `CallError`."""
+
+        async def call() -> ResponseEnvelope[Any]:
+            return await self.asynchronous.call(operation_id, input, **options)
+
+        return self._portal().run(call())
+
+    def subscribe(
+        self, operation_id: str, input: Any = None, **options: Any
+    ) -> Subscription[ResponseEnvelope[Any]]:
+        """Subscribe to an operation: an iterator over its envelopes."""
+        here = self._portal()
+        return Subscription(here, here.call(self.asynchronous.subscribe, operation_id, input, **options))

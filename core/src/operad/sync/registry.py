@@ -1,0 +1,239 @@
+"""The registry for programs that do not await: Flask, Django's views, scripts, notebooks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+
+from operad.access import AccessControl
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.operations import Handler, Operation, OperationSpec
+from operad.registry import registry as asynchronous
+from operad.sync.portal import Portal, portal
+from operad.sync.streams import Subscription
+
+if TYPE_CHECKING:
+    from operad.plugins.manager import Plugins
+    from operad.registry.registry import SourceFailure
+    from operad.registry.views import Rename
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Id = str | Operation[..., Any]
+
+
+class OperationRegistry:
+    """An `operad.OperationRegistry` whose calls wait for their answers, from any thread.
+
+    All of them run in one event loop in the background, beside whatever loop this thread may run. Use it as a
+    context manager, or `close` it; what is still open when the process ends is closed then.
+
+    Args:
+        plugins: as of the asynchronous registry, as all options.
+        options: ``normalize``, ``on_mismatch``, ``max_threads``.
+    """
+
+    def __init__(self, plugins: Plugins | None = None, **options: Any) -> None:
+        self._bind(asynchronous.OperationRegistry(plugins, **options))
+
+    @classmethod
+    def from_config(cls, path: str | os.PathLike[str], plugins: Plugins | None = None, **options: Any) -> Self:
+        """The registry that a configuration file describes; entering it (or `open`) loads the sources."""
+        made = cls.__new__(cls)
+        made._bind(asynchronous.OperationRegistry.from_config(path, plugins, **options))
+        return made
+
+    def _bind(self, registry: asynchronous.OperationRegistry, *, is_view: bool = False) -> None:
+        self.asynchronous = registry
+        """The registry behind this one; whatever awaits has to run in the background loop."""
+        self._is_view = is_view
+        self._loaded_by: int | None = None  # the process whose connections the sources have
+
+    def _portal(self) -> Portal:
+        if self._loaded_by not in (None, os.getpid()):
+            raise RuntimeError(
+                "the sources of this registry were loaded before the process forked, and their connections are "
+                "the parent's: open a registry in each process"
+            )
+        return portal()
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Load the sources of the configuration, if there is one. Raises as `from_config`'s sources do."""
+        here = self._portal()
+        here.run(self.asynchronous.__aenter__())
+        if self.asynchronous.sources.states():
+            self._loaded_by = os.getpid()
+        here.keep(self)
+        return self
+
+    def close(self) -> None:
+        """Close what the sources opened. Idempotent; of a view, and in a forked child, nothing."""
+        if self._loaded_by in (None, os.getpid()) and not self._is_view:
+            here, self._loaded_by = portal(), None
+            here.run(self.asynchronous.aclose())
+            here.forget(self)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def load(self, source: str, **options: Any) -> list[OperationSpec]:
+        """Load the operations of a source; as `operad.OperationRegistry.load`."""
+        here = self._portal()
+        specs = here.run(self.asynchronous.load(source, **options))
+        self._loaded_by = os.getpid()
+        here.keep(self)
+        return specs
+
+    @property
+    def failures(self) -> list[SourceFailure]:
+        """Sources of the configuration that could not be loaded."""
+        return self.asynchronous.failures
+
+    # --- registering and looking up --------------------------------------------------------------
+
+    def register(
+        self,
+        spec: OperationSpec | Operation[..., Any],
+        handler: Handler | None = None,
+        /,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Add an operation: a spec and its handler, or an `Operation`. Raises `RegistrationError`."""
+        handlers = () if handler is None else (handler,)
+        register: Callable[..., None] = self.asynchronous.register
+        self._portal().call(register, spec, *handlers, replace=replace)
+
+    def unregister(self, operation_id: str) -> None:
+        """Remove an operation. Raises `RegistrationError` if there is none of that id."""
+        self._portal().call(self.asynchronous.unregister, operation_id)
+
+    def use(self, interceptor: Any = None, **options: Any) -> Callable[[], None]:
+        """Put an interceptor, which is asynchronous, around calls; as `operad.OperationRegistry.use`."""
+        here = self._portal()
+        remove = here.call(self.asynchronous.use, interceptor, **options)
+        return lambda: here.call(remove)
+
+    def __len__(self) -> int:
+        return len(self.asynchronous)
+
+    def __contains__(self, operation_id: object) -> bool:
+        return operation_id in self.asynchronous
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """The spec of an operation, or ``None``."""
+        return self._portal().call(self.asynchronous.get_spec, operation_id)
+
+    def describe(self, operation_id: str) -> OperationSpec | None:
+        """As `get_spec`, complete."""
+        return self._portal().run(self.asynchronous.describe(operation_id))
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """All specs, sorted by id."""
+        return self._portal().call(self.asynchronous.specs)
+
+    def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
+        """The operations that fit ``query`` best, best first."""
+        return self._portal().call(self.asynchronous.search, query, limit)
+
+    def view(
+        self,
+        *,
+        include: str | Iterable[str] = "*",
+        exclude: str | Iterable[str] = (),
+        prefix: str | None = None,
+        rename: Rename | None = None,
+        access: AccessControl | Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A part of this registry; as `operad.OperationRegistry.view`."""
+        options = {"include": include, "exclude": exclude, "prefix": prefix, "rename": rename, "access": access}
+        view: Callable[..., asynchronous.OperationRegistry] = self.asynchronous.view
+        made = type(self).__new__(type(self))
+        made._bind(self._portal().call(view, **options), is_view=True)
+        made._loaded_by = self._loaded_by
+        return made
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def execute(
+        self,
+        operation_id: Id,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation and wait for its envelope; as `operad.OperationRegistry.execute`.
+
+        Raises:
+            CallError: and nothing else, but what interrupts this thread.
+        """
+        return self._portal().run(self.asynchronous.execute(operation_id, input, context, timeout=timeout))
+
+    def subscribe(
+        self,
+        operation_id: Id,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription[ResponseEnvelope[Any]]:
+        """Subscribe to an operation: an iterator over its envelopes; ``timeout`` bounds the wait for each."""
+        here = self._portal()
+        return Subscription(
+            here, here.call(self.asynchronous.subscribe, operation_id, input, context, timeout=timeout)
+        )
+
+    def paginate(
+        self, operation_id: str, input: Mapping[str, Any] | None = None, **options: Any
+    ) -> Subscription[Any]:
+        """All pages of a listing, or what stands on them; as `operad.OperationRegistry.paginate`."""
+        here = self._portal()
+        return Subscription(here, here.call(self.asynchronous.paginate, operation_id, input, **options))
+
+    @overload
+    def call(self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+
+    @overload
+    def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call an operation with its function's arguments, for a result of its type; see `docs/typed-calls.md`."""
+        return self._portal().run(self.asynchronous.call(operation, *args, **kwargs))
+
+    @overload
+    def stream(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Subscription[T]: ...
+
+    @overload
+    def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]: ...
+
+    def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Subscription[Any]:
+        """Subscribe to an operation with its function's arguments, for items of its type."""
+        here = self._portal()
+        return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))

@@ -1,0 +1,87 @@
+"""Streams for programs that do not await: iterators that close what feeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from operad.sync.portal import Portal
+
+T = TypeVar("T")
+
+
+class Items(Protocol):
+    """What is iterated over in the loop."""
+
+    async def __anext__(self) -> Any:
+        """The next item."""
+
+    async def aclose(self) -> None:
+        """Close it, and what feeds it."""
+
+
+class Subscription(Generic[T]):
+    """A stream, iterated in any thread; a loop that is left closes it, ``close()`` and ``with`` do so at once."""
+
+    def __init__(self, portal: Portal, items: Items) -> None:
+        self._portal, self._items = portal, items
+        self._closed = False
+
+    def __iter__(self) -> Iterator[T]:
+        return _Loop(self)  # the loop alone holds it: when the loop is left, it goes, and closes the stream
+
+    def __next__(self) -> T:
+        if self._closed:
+            raise StopIteration
+        try:
+            item: T = self._portal.run(_next(self._items))
+        except StopAsyncIteration:
+            self._closed = True
+            raise StopIteration from None
+        except BaseException:
+            self.close()
+            raise
+        return item
+
+    def close(self) -> None:
+        """Close the stream and what feeds it. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._portal.run(_close(self._items))
+
+    def close_soon(self) -> None:
+        """Close it without waiting."""
+        if not self._closed:
+            self._closed = True
+            items = self._items
+            self._portal.soon(lambda: _close(items))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Loop(Iterator[T]):
+    """The iterator of one ``for``."""
+
+    def __init__(self, subscription: Subscription[T]) -> None:
+        self._subscription = subscription
+
+    def __next__(self) -> T:
+        return next(self._subscription)
+
+    def __del__(self) -> None:
+        self._subscription.close_soon()
+
+
+async def _next(items: Items) -> Any:
+    return await items.__anext__()
+
+
+async def _close(items: Items) -> None:
+    await items.aclose()
