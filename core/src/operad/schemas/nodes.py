@@ -296,6 +296,12 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
                 out[key] = {name: without(node, group) for name, node in value.items()}
             else:
                 out[key] = without(value, group)
+    # What is unknown refuses nothing: neither by being excluded, nor by being the second to match.
+    if out.get("not") is True and body["not"] is not True:
+        del out["not"]
+    if "anyOf" not in out and out.get("oneOf", []).count(True) > body.get("oneOf", []).count(True):
+        out["anyOf"] = out.pop("oneOf")
+        out.pop("discriminator", None)
     return out
 
 

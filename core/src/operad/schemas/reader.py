@@ -280,7 +280,10 @@ class _Keyword:
             if isinstance(self.node.get("items"), list | tuple):
                 self.out["items"] = self.sub(self.value)
             return
-        self.out[self.key] = self.sub(self.value)
+        body = self.sub(self.value)
+        if self.key == "not" and body is True and self.value is not True:
+            return  # what is excluded is unknown, so nothing is
+        self.out[self.key] = body
 
     def siblings(self) -> None:
         if isinstance(self.node.get("$ref"), str) and isinstance(self.value, Mapping):
@@ -298,6 +301,12 @@ class _Keyword:
         schemas = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
         if self.key == "allOf":
             schemas = self.out.get("allOf", []) + schemas
+        if self.key == "oneOf" and "anyOf" not in self.node:
+            # Of a branch that is unknown nobody can say that it is the second to match.
+            unknown = any(
+                body is True and node is not True for body, node in zip(schemas, self.value, strict=True)
+            )
+            self.key = "anyOf" if unknown else "oneOf"
         self.out[self.key] = schemas
         if self.key in ("anyOf", "oneOf"):
             self.discriminator(schemas)

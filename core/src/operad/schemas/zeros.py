@@ -165,7 +165,7 @@ class Zeros:
         values = allowed_values(members)
         if values is not None and len(values) == 1:
             return _copied(values[0])
-        nullable = (types is not None and "null" in types) or (types is None and self._has_null_branch(members))
+        nullable = None in (values or ()) or self._has_null_branch(members) if types is None else "null" in types
         if nullable and (values is None or None in values):
             return None
         if values:

@@ -4,7 +4,10 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+import jsonschema
+import jsonschema_rs
+import referencing
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from operad.schemas import from_schema
@@ -160,3 +163,58 @@ def test_closures_and_generated_code_agree_with_the_interpreter(schema: dict[str
     compiled = from_schema(schema)
     inner = compiled._compile()
     assert compiled.is_valid(value) == (not inner.checks.found(value, inner.root, 1))
+
+
+def oracles(schema: dict[str, Any], value: Any) -> set[bool]:
+    """What others say: jsonschema and jsonschema-rs, neither of which is right about every schema."""
+    return {
+        jsonschema.Draft202012Validator(schema, registry=referencing.Registry()).is_valid(value),
+        jsonschema_rs.Draft202012Validator(schema, validate_formats=False).is_valid(value),
+    }
+
+
+@settings(many, max_examples=150)
+@given(schemas(), values)
+def test_other_validators_say_the_same(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    assume(not compiled.warnings)  # a part is left out, or two schemas refer to each other in place
+    assert compiled.is_valid(value) in oracles(schema, value), compiled.engine
+
+
+@settings(many, max_examples=150)
+@given(schemas(), values)
+def test_a_cast_leaves_what_is_valid_valid(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    assume(compiled.is_valid(value))
+    result = compiled.cast(value)
+    assert compiled.is_valid(result), (result, compiled.errors(result))
+
+
+@settings(many, max_examples=100)
+@given(schemas(), values)
+def test_a_bundle_says_and_does_what_the_schema_does(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    assume(not compiled.warnings)
+    bundled = from_schema(compiled.bundled())
+    assert bundled.is_valid(value) == compiled.is_valid(value)
+    assert same(bundled.cast(value), compiled.cast(value))
+
+
+@many
+@given(schemas(), values)
+def test_a_cast_that_keeps_has_all_that_came(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    made, _, dropped, invented = compiled.tracer(keeps=True)(value)
+    assert not dropped
+    assert not invented
+    assert {change.action for change in compiled.changes(value, made)} <= {"converted", "filled"}
+    assert same(compiled.tracer(keeps=True)(made)[0], made)
+
+
+@many
+@given(schemas(), values)
+def test_a_cast_knows_whether_it_dropped_anything(schema: dict[str, Any], value: Any) -> None:
+    compiled = from_schema(schema)
+    made, _, dropped, _ = compiled.tracer()(value)
+    found = any(change.action == "dropped" for change in compiled.changes(value, made))
+    assert dropped >= found
