@@ -32,7 +32,7 @@ PROMISED = {
         RateLimits Registration Reports RetryPolicy Server SharedDefinitions Source SourceContext SourceSession
         Tell Transport TransportError TransportFactory check_options client_tls decode did_you_mean encode
         from_json hookimpl json_safe lazy_schema load_configuration mask_error may_list printable protocol
-        retry_after safe_names tell_manager to_json until_stopped
+        retry_after safe_names tell_manager to_json trace_context until_stopped
     """,
     "operad.sync": """
         OperationRegistry PendingRequestMap Subscription

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -15,6 +16,24 @@ from operad.failures import map_error
 from operad.operations import OperationType
 
 logger = logging.getLogger("operad")
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACESTATE = re.compile(r"[!-~]([ -~]{0,510}[!-~])?")
+
+
+def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
+    """``traceparent`` and ``tracestate`` of what carries them (W3C Trace Context, 3.2 and 3.3), and nothing else.
+
+    Args:
+        carrier: the metadata of a call, or the headers of a request; what is malformed counts as absent.
+    """
+    parent = carrier.get("traceparent")
+    if not isinstance(parent, str) or _TRACEPARENT.fullmatch(parent) is None:
+        return {}
+    state = carrier.get("tracestate")
+    if not isinstance(state, str) or _TRACESTATE.fullmatch(state) is None:
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": state}
 
 
 @attrs.frozen(eq=False)

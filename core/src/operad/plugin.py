@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from operad.config.reading import load_configuration
     from operad.context import CallClient
     from operad.names import safe_names
+    from operad.observers import trace_context
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
     from operad.registry.interceptors import InterceptedCall, Interceptor
     from operad.retries import RateLimits, RetryPolicy, retry_after
@@ -108,6 +109,7 @@ __all__ = [
     "safe_names",
     "tell_manager",
     "to_json",
+    "trace_context",
     "until_stopped",
 ]
 
@@ -123,6 +125,7 @@ _LATER = {
     "InterceptedCall": "registry.interceptors",
     "Interceptor": "registry.interceptors",
     "ProtocolError": "protocol",
+    "trace_context": "observers",
     "RateLimits": "retries",
     "RetryPolicy": "retries",
     "SharedDefinitions": "schemas.bundling",

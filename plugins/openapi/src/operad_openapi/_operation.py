@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
+from operad.plugin import trace_context
 from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
@@ -48,6 +49,7 @@ class DocumentOperation:
     __slots__ = (
         "_adapter",
         "_authorize",
+        "_is_home",
         "_is_personal",
         "_is_settled",
         "_plan",
@@ -74,6 +76,7 @@ class DocumentOperation:
         self.may_stream = may_stream
         self._plan: Plan | None = None
         self._adapter: Adapter | None = None
+        self._is_home = False
         self._is_personal = False
         self._is_settled = False
         self._authorize: Callable[[], Awaitable[Credentials]] | None = None
@@ -147,7 +150,7 @@ class DocumentOperation:
         if self._is_personal:
             await self._personalize(request, context)
         if context is not None:
-            request.expires = context.deadline
+            self._bind(request, context)
         response = await source.client.send(request)
         try:
             if not 200 <= response.status < 300:
@@ -309,8 +312,15 @@ class DocumentOperation:
         if self._is_personal:
             await self._personalize(request, context)
         if context is not None:
-            request.expires = context.deadline
+            self._bind(request, context)
         return request
+
+    def _bind(self, request: Request, context: OperationContext) -> None:
+        """Give a request the deadline of its call, and its trace where it goes to the API's own origins."""
+        request.expires = context.deadline
+        if context.metadata and self._is_home:
+            for name, value in trace_context(context.metadata).items():
+                request.headers.setdefault(name, value)
 
     def _request(self, input: Any) -> Request:
         """The request for an input, but for what only its caller decides. Raises `CallError`."""
@@ -336,6 +346,7 @@ class DocumentOperation:
     def _settle(self, plan: Plan) -> None:
         """Find out, once, what every request carries: to another origin go neither headers nor credentials."""
         config = self.source.config
+        self._is_home = plan.is_home
         if plan.is_home:
             self._is_personal = config.request_headers is not None or config.credentials_for is not None
             if config.credentials_for is None:

@@ -16,7 +16,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, M
 from pydantic import ValidationError
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
-from operad.plugin import mask_error
+from operad.plugin import mask_error, trace_context
 from operad_mcp._serving.asking import HandshakeClient, StatelessClient
 from operad_mcp._serving.forms import ToolForm, tool_form
 from operad_mcp._serving.kinds import Json, Listing, listing_of
@@ -121,7 +121,7 @@ class Door:
         timeout = self.config.timeout
         deadline = None if timeout is None else (time.time() + timeout) * 1000
         client = HandshakeClient(ctx, level) if is_handshake(ctx) else StatelessClient(ctx)
-        context = OperationContext(None, None, self.caller(ctx), deadline, client=client)
+        context = OperationContext(None, None, self.caller(ctx), deadline, metadata=_trace(ctx), client=client)
         try:
             # A client that can be asked nothing needs no second task: its questions fail at once.
             if isinstance(client, StatelessClient) and client.capabilities:
@@ -160,6 +160,12 @@ def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
     """A listing as the protocol's models make it. Raises pydantic's `ValidationError`."""
     version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
     return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
+
+
+def _trace(ctx: Any) -> dict[str, str]:
+    """The trace context of a request: in its ``_meta``, or in the headers of its HTTP request."""
+    found = trace_context(ctx.meta) if ctx.meta else {}
+    return found or ({} if ctx.request is None else trace_context(ctx.request.headers))
 
 
 async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
-from operad.plugin import ProtocolError, from_json, mask_error, may_list
+from operad.plugin import ProtocolError, from_json, mask_error, may_list, trace_context
 from operad_openapi._serving.answers import (
     ENVELOPE_TYPE,
     data_answer,
@@ -159,10 +159,11 @@ class Calls:
         return None if seconds is None else (time.time() + seconds) * 1000
 
     def _metadata(self, exchange: Exchange, spec: OperationSpec | None) -> dict[str, Any]:
+        trace = trace_context({name: exchange.header(name) for name in ("traceparent", "tracestate")})
         if spec is None or spec.type is not OperationType.SUBSCRIPTION:
-            return _NOTHING
+            return trace or _NOTHING
         event_id = last_event_id(exchange)
-        return _NOTHING if event_id is None else {"lastEventId": event_id}
+        return trace if event_id is None else {**trace, "lastEventId": event_id}
 
     async def _answer(
         self,
