@@ -1,4 +1,4 @@
-"""Write docs/cli.md, docs/configuration-reference.md and docs/operad.schema.json from the code.
+"""Write the pages and files that say what the code says: commands, configuration, its schema, public names.
 
     uv run python tools/references.py            # with every distribution of the workspace installed
 
@@ -12,6 +12,7 @@ import ast
 import inspect
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -24,7 +25,6 @@ import attrs
 import click
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
 
 
 # --- commands ----------------------------------------------------------------------------------------
@@ -215,15 +215,35 @@ def _schema(hint: Any) -> dict[str, Any]:  # a table of kinds
     return {"type": plain[hint]} if hint in plain else {}
 
 
+# --- for type checkers -------------------------------------------------------------------------------
+
+
+def stub() -> str:
+    """The public names of operad, for type checkers: at run time each is imported when it is first used."""
+    import operad
+
+    imports = "".join(
+        f"from {module} import {name} as {name}\n"
+        for module, names in sorted(operad._HOMES.items())
+        for name in sorted(names.split())
+    )
+    listed = "".join(f'    "{name}",\n' for name in operad.__all__)
+    head = "# Written by tools/references.py from the table in __init__.py."
+    return f"{head}\n\n{imports}\n__all__ = [\n{listed}]\n"
+
+
 def files() -> dict[str, str]:
-    """What is written, by file name."""
+    """What is written, by its path in the repository."""
     return {
-        "cli.md": cli_page(),
-        "configuration-reference.md": reference_page(),
-        "operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
+        "core/src/operad/__init__.pyi": stub(),
+        "docs/cli.md": cli_page(),
+        "docs/configuration-reference.md": reference_page(),
+        "docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
     for file, text in files().items():
-        (DOCS / file).write_text(text, encoding="utf-8")
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text, encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from operad.access import AccessControl
-from operad.config.structuring import structure
 from operad.errors import ConfigError
 from operad.operations import Operation, OperationSpec
 
@@ -69,4 +68,6 @@ def _fits(spec: OperationSpec, pattern: str) -> bool:
 
 
 def _control(value: Any, where: str) -> AccessControl:
+    from operad.config.structuring import structure  # cattrs comes with it: for who has rules
+
     return value if isinstance(value, AccessControl) else structure(AccessControl, value, where)
