@@ -36,6 +36,11 @@ Made by `tools/support_table.py` from what the conformance tests of each plugin 
 classes of the kit (`operad.testing`) document what each word means.
 """
 
+SUITE = """\
+Run by `tests/peers/mcp/test_mcp_suite.py`, through a registry. The skills extension (SEP-2640) does not apply:
+skills are not offered.
+"""
+
 
 def declared(files: list[Path], base: str) -> list[type[Any]]:
     """The suites of a kind in test files, as classes that hold what was declared."""
@@ -75,6 +80,19 @@ def transports() -> list[type[Any]]:
     ]
 
 
+def suite_of_mcp() -> str:
+    """Which runs of the official conformance suite of MCP the tests make, and hold to pass."""
+    test = ROOT / "tests" / "peers" / "mcp" / "test_mcp_suite.py"
+    for node in ast.parse(test.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RUNS":
+            runs = ast.literal_eval(node.value)
+            break
+    else:
+        raise SystemExit(f"{test} has no RUNS")
+    lines = [f"| `{name}` | {count} | all |" for name, (_, count) in runs.items()]
+    return "\n".join(["| run | scenarios | pass |", "|---|---|---|", *lines])
+
+
 def page() -> str:
     """The whole page."""
     files = sorted(
@@ -86,6 +104,7 @@ def page() -> str:
         "Transports": transports(),
     }
     parts = [f"## {title}\n\n{support_table(suites)}\n" for title, suites in tables.items()]
+    parts.append(f"## MCP: the official conformance suite, as a client\n\n{SUITE}\n{suite_of_mcp()}\n")
     return "\n".join([INTRODUCTION, *parts])
 
 

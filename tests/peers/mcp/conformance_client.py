@@ -51,10 +51,44 @@ async def sample(params: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "test"}
 
 
-def auth(scenario: str, context: dict[str, Any]) -> MCPAuth | None:
+async def issuer_of(url: str) -> str:
+    """The authorization server that the server under test names."""
+    import httpx2
+
+    parts = urlsplit(url)
+    async with httpx2.AsyncClient() as client:
+        for path in (
+            f"/.well-known/oauth-protected-resource{parts.path}",
+            "/.well-known/oauth-protected-resource",
+        ):
+            response = await client.get(f"{parts.scheme}://{parts.netloc}{path}")
+            if response.status_code == 200:
+                return str(response.json()["authorization_servers"][0])
+    raise OperadError("the server names no authorization server")
+
+
+async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | None:
     if not scenario.startswith("auth/"):
         return None
     client = {"client_id": context.get("client_id"), "client_secret": context.get("client_secret")}
+    if scenario.startswith("auth/client-credentials"):
+        return MCPAuth(
+            type="client_credentials",
+            **client,
+            issuer=await issuer_of(url),
+            private_key=context.get("private_key_pem"),
+            signing_algorithm=context.get("signing_algorithm", "ES256"),
+        )
+    if scenario in ("auth/wif-jwt-bearer", "auth/enterprise-managed-authorization"):
+        return MCPAuth(
+            type="jwt_bearer",
+            **client,
+            issuer=await issuer_of(url),
+            assertion=context.get("valid_jwt"),
+            id_token=context.get("idp_id_token"),
+            idp_token_url=context.get("idp_token_endpoint"),
+            idp_client_id=context.get("idp_client_id"),
+        )
     browser = Browser()
     return MCPAuth(
         type="oauth",
@@ -63,6 +97,7 @@ def auth(scenario: str, context: dict[str, Any]) -> MCPAuth | None:
         redirect_handler=browser.visit,
         callback_handler=browser.answer,
         store=TokenStore(tempfile.mkdtemp(), keyring=False),
+        dpop=scenario.startswith("auth/dpop"),
     )
 
 
@@ -80,7 +115,7 @@ async def run(url: str, scenario: str, version: str, context: dict[str, Any]) ->
             "mcp",
             namespace="s",
             url=url,
-            auth=auth(scenario, context),
+            auth=await auth(url, scenario, context),
             mode="auto" if modern else "legacy",
             connect_timeout=120,
             discover_timeout=60,  # all scenarios run at once: on a slow machine none is to fall back

@@ -14,7 +14,7 @@ from operad import CallError, ErrorCode
 from operad.auth import LoopbackListener
 from operad.plugin import OpenURL, Tell
 from operad_mcp._connection import Connection
-from operad_mcp._oauth import KeptAuth
+from operad_mcp._oauth import KeptAuth, bound
 from operad_mcp.config import MCPAuth, MCPClientConfig
 
 _PATIENCE = 60.0
@@ -48,7 +48,7 @@ class MCPLogin:
         await auth.kept.delete()
         config = attrs.evolve(
             self._config,
-            auth=MCPAuth(type="provider", provider=auth),
+            auth=MCPAuth(type="provider", provider=bound(auth, self._auth, auth.kept)),
             connect_timeout=timeout + _PATIENCE,
         )
         connection = Connection(self._name, config)

@@ -21,6 +21,8 @@ from pydantic import AnyUrl
 
 from operad import ConfigError
 from operad.auth import LoginRequired, TokenKey, TokenStore
+from operad_mcp._assertions import AssertionAuth
+from operad_mcp._dpop import DPoPAuth, KeyHolder, OwnKey
 from operad_mcp._tokens import KeptTokens, MemoryTokens, OwnTokens
 from operad_mcp.config import MCPAuth, MCPClientConfig
 
@@ -42,14 +44,22 @@ def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
         provider: httpx2.Auth = auth.provider
         return provider
     assert config.url is not None
+    if auth.type == "jwt_bearer":
+        return AssertionAuth(config.url, auth)
     if auth.type == "client_credentials":
-        return _client_credentials(config.url, auth)
+        return bound(_client_credentials(config.url, auth), auth)
     if isinstance(auth.store, TokenStore) or auth.store is None:
-        return KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
+        kept = KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
+        return bound(kept, auth, kept.kept)
     own = OwnTokens(auth.store, client_of(auth))
     provider = _code_provider(config.url, auth, own, auth.redirect_handler, auth.callback_handler, name)
     own.context = provider.context
-    return provider
+    return bound(provider, auth)
+
+
+def bound(flow: httpx2.Auth, auth: MCPAuth, holder: KeyHolder | None = None) -> httpx2.Auth:
+    """A flow whose tokens are bound to a key, where the configuration wants that."""
+    return DPoPAuth(flow, holder or OwnKey()) if auth.dpop else flow
 
 
 def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
@@ -147,8 +157,6 @@ class KeptAuth(httpx2.Auth):
         callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
         name: of the source.
     """
-
-    requires_response_body = True
 
     def __init__(
         self, url: str, auth: MCPAuth, redirect: Redirect | None, callback: Answer | None, name: str

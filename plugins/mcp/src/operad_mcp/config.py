@@ -94,11 +94,12 @@ class MCPAuth:
     ``AUTHORIZATION_REQUIRED``. With ``redirect_handler``, awaited with the URL that the user has to visit, and
     ``callback_handler``, awaited for the ``code``, ``state`` and (where there was one) ``iss`` that came back, a
     program logs its users in itself. ``client_credentials`` needs no user: a ``client_secret``, or a
-    ``private_key`` that signs a JWT (RFC 7523). ``provider`` is for everything else: an ``httpx2.Auth`` that is
-    taken as it is.
+    ``private_key`` that signs a JWT (RFC 7523). ``jwt_bearer`` gets tokens for an ``assertion``, a JWT of the
+    workload's platform, or for the ``id_token`` of somebody whom an enterprise's identity provider knows.
+    ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
     """
 
-    type: Literal["bearer", "oauth", "client_credentials", "provider"] = "bearer"
+    type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "provider"] = "bearer"
     token: str | None = attrs.field(default=None, repr=False)
     client_id: str | None = None
     client_secret: str | None = attrs.field(default=None, repr=False)
@@ -118,6 +119,15 @@ class MCPAuth:
     private_key: str | None = attrs.field(default=None, repr=False)
     """PEM; signs instead of ``client_secret`` (``client_credentials``)."""
     signing_algorithm: str = "ES256"
+    assertion: Any = attrs.field(default=None, repr=False)
+    """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that answers one."""
+    id_token: Any = attrs.field(default=None, repr=False)
+    """An OpenID Connect token (``jwt_bearer``), or ``await id_token()`` that answers one; exchanged at
+    ``idp_token_url`` (RFC 8693) as the client ``idp_client_id``."""
+    idp_token_url: str | None = None
+    idp_client_id: str | None = None
+    dpop: bool = False
+    """Bind tokens to a key (RFC 9449), for ``oauth`` and ``client_credentials``."""
     store: Any = None
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
@@ -130,6 +140,11 @@ class MCPAuth:
         if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
             raise ConfigError(
                 'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key'
+            )
+        has_token = self.assertion is not None or (self.id_token is not None and self.idp_token_url is not None)
+        if self.type == "jwt_bearer" and not (self.issuer and has_token):
+            raise ConfigError(
+                'auth: type "jwt_bearer" needs issuer, and assertion, or id_token with idp_token_url'
             )
         if (self.type == "provider") != (self.provider is not None):
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
