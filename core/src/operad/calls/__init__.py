@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from operad.calls.map import PendingRequestMap
     from operad.calls.remote import RemoteSession, from_remote
     from operad.calls.settings import CallSettings
-    from operad.calls.tap import Passed, tap
+    from operad.calls.tapping import Passed, tap
     from operad.protocol import CallEventMap
 
 __all__ = [
@@ -40,12 +40,12 @@ _HOMES = {
     "CallSettings": "operad.calls.settings",
     "InProcessTransport": "operad.calls.inprocess",
     "IncomingRequest": "operad.calls.byhand",
-    "Passed": "operad.calls.tap",
+    "Passed": "operad.calls.tapping",
     "PendingRequestMap": "operad.calls.map",
     "RemoteSession": "operad.calls.remote",
     "Verifier": "operad.calls.identity",
     "from_remote": "operad.calls.remote",
-    "tap": "operad.calls.tap",
+    "tap": "operad.calls.tapping",
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from operad import protocol
-from operad.calls.requests import timed_out, wake
+from operad.calls.requests import LARGE, timed_out, wake
 from operad.calls.served import Served
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event, Link, PayloadTooLargeError, TransportError
@@ -20,6 +20,7 @@ _AGAIN = 1.0
 """Seconds after which a handler asks again for room."""
 _PATIENCE = 2.0
 """Seconds after which a peer that counts bytes and answers no question is taken for one that cannot answer."""
+_MAX_LARGE = 1_000
 
 
 class Answers:
@@ -29,6 +30,14 @@ class Answers:
         self.link: Link | None = None
         self._alone = asyncio.Lock()
         """Held while an item goes to a peer that answers no question for room: they go one at a time."""
+        self._writing = asyncio.Lock()
+        self._large: dict[str, None] = {}
+        """Operations that gave a large answer."""
+
+    def start(self, link: Link) -> None:
+        """Send on this link from now on."""
+        self.link = link
+        self._alone, self._writing = asyncio.Lock(), asyncio.Lock()  # one belongs to a loop
 
     async def send(self, served: Served, event: Event) -> None:
         """Send an answer or item, when the caller has room for it.
@@ -43,7 +52,7 @@ class Answers:
         if served.granted is None:
             await link.send(served.reply_to, event)
             return
-        data = protocol.encode(event)
+        data = await self._encoded(served, event)
         total = served.sent_bytes + len(data)
         if total > served.granted and not await self._room(served, total):
             async with self._alone:
@@ -51,6 +60,20 @@ class Answers:
             return
         served.sent_bytes = total
         await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
+
+    async def _encoded(self, served: Served, event: Event) -> bytes:
+        """The JSON of an answer. Large ones are written one in each turn of the loop, small ones between them."""
+        if served.operation_id in self._large:
+            async with self._writing:
+                data = protocol.encode(event)
+                await asyncio.sleep(0)
+                return data
+        data = protocol.encode(event)
+        if len(data) > LARGE:
+            self._large[served.operation_id] = None
+            if len(self._large) > _MAX_LARGE:
+                del self._large[next(iter(self._large))]
+        return data
 
     async def _room(self, served: Served, total: int) -> bool:
         """Wait until so many bytes may be sent; false: the peer answers no question. Raises `CallError`."""

@@ -70,7 +70,7 @@ class ByHand:
 
     def start(self, link: Link) -> None:
         """Serve on this link."""
-        self._answers.link = link
+        self._answers.start(link)
         self._served.start()
 
     async def stop(self) -> None:

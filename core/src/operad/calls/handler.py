@@ -123,7 +123,8 @@ class CallHandler:
         if self._link is not None:
             raise RuntimeError("the call handler is open already")
         self._draining = self._drained = False
-        self._link = self._answers.link = link = await self._transport.open(self._on_event, self._on_link)
+        self._link = link = await self._transport.open(self._on_event, self._on_link)
+        self._answers.start(link)
         self._served.start()
         try:
             await self._following.start(link)

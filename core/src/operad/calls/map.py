@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -112,7 +111,7 @@ class PendingRequestMap:
         requests = self._requests
         if self._link is not None:
             raise RuntimeError("the call map is open already")
-        requests.loop = asyncio.get_running_loop()
+        requests.start()
         if self._plugins is None:
             self._plugins = load_plugins()
         requests.kinds = self._plugins.envelope_kinds

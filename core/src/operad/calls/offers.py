@@ -80,8 +80,10 @@ def stricter(one: Offer, other: Offer) -> Offer:
     """One offer of two instances: where they disagree, what allows less; and it is logged.
 
     Requests go to any of those who serve an operation: the one that asks for more must not be passed by through
-    the one that asks for less.
+    the one that asks for less. Who has it at first hand is named.
     """
+    if len(other.via) < len(one.via):
+        one, other = other, one
     spec, second = one.spec, other.spec
     if (spec.type, spec.idempotent, spec.access_control) == (
         second.type,

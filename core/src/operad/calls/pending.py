@@ -76,6 +76,11 @@ class PendingRequests:
         # A transport that knows who has a request needs no word of where answers go.
         self._routes = capabilities.detects_peer_loss and not capabilities.same_process
 
+    def start(self) -> None:
+        """Belong to the running event loop."""
+        self.loop = asyncio.get_running_loop()
+        self.up = asyncio.Event()
+
     # --- the parts of a request -------------------------------------------------------------------
 
     def open_link(self) -> Link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,10 +15,10 @@ from operad.calls.listing import CHANGED, DESCRIBE, LIST
 from operad.calls.map import PendingRequestMap, Signer
 from operad.calls.offers import Offer, offer_of, operation_of, stricter
 from operad.calls.settings import CallSettings
-from operad.calls.tap import Passed, tap
+from operad.calls.tapping import Passed, tap
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, OperadError, SourceError
+from operad.errors import CallError, ErrorCode, OperadError, SourceError
 from operad.operations import Operation, OperationSpec, OperationType
 from operad.protocol import DISCOVER
 from operad.sources import PluginsLike, SourceSession
@@ -25,13 +26,16 @@ from operad.transports import LinkState, Transport, TransportError
 
 logger = logging.getLogger("operad.calls")
 
-_SETTLE, _LONGEST_SETTLE = 0.1, 5.0
-"""Seconds to wait after a peer's change before asking again: changes come in flocks, and some peers never rest."""
+_SETTLE, _OFTEN = 0.1, 2.0
+"""Seconds to wait after a peer's change before asking again: changes come in flocks. The second, where peers never
+rest: after so many times within so many seconds."""
+_MANY, _WITHIN = 10, 20.0
 _DESCRIBING = 1.0
 """Seconds that an instance has to describe an operation, before any other one is asked, and that one."""
 _DESCRIBE_AGAIN = 30.0
 """Seconds for which an operation that nobody describes is called without its schemas."""
 _MAX_PAGES = 1_000
+_GONE = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
 _SHARE = 20
 """Telling of a described operation costs time with their number: it takes at most a part in so many of it."""
 
@@ -102,6 +106,7 @@ class RemoteSession(SourceSession):
         self._asking: asyncio.Task[None] | None = None
         self._changed: set[str | None] = set()
         """Instances that have changed since they were asked; ``None``: nobody knows which."""
+        self._asked_at: deque[float] = deque()
         self._told, self._cost = 0.0, 0.0
         self._telling: asyncio.TimerHandle | None = None
 
@@ -139,23 +144,27 @@ class RemoteSession(SourceSession):
         found = {answer.get("instance") for answer in answers if isinstance(answer, dict)}
         instances = [instance for instance in found if isinstance(instance, str)]
         listings = await asyncio.gather(*(self._list(instance) for instance in instances))
-        self._listings = dict(zip(instances, listings, strict=True))
+        known = zip(instances, listings, strict=True)
+        self._listings = {
+            instance: self._listings.get(instance, {}) if listing is None else listing
+            for instance, listing in known
+        }
         self._settle()
 
     async def _refresh_one(self, instance: str) -> None:
         listing = await self._list(instance)
         if listing:
             self._listings[instance] = listing
-        else:
+        elif listing is not None:
             self._listings.pop(instance, None)
 
-    async def _list(self, instance: str) -> dict[str, Offer]:
-        """All that one peer lists, and serves; nothing of a peer that fails."""
+    async def _list(self, instance: str) -> dict[str, Offer] | None:
+        """All that one peer lists, and serves; nothing if it is gone, ``None`` if it does not say."""
         offers: dict[str, Offer] = {}
         input: dict[str, Any] = {}
         try:
             for _ in range(_MAX_PAGES):
-                page = (await self._calls.call(f"{LIST}.{instance}", input, retry="unsent")).data
+                page = (await self._calls.call(f"{LIST}.{instance}", input)).data
                 for wire in page["operations"]:
                     offer = offer_of(instance, wire)
                     if offer is not None:
@@ -165,9 +174,10 @@ class RemoteSession(SourceSession):
                 input = {"cursor": page["nextCursor"]}
             return await self._vouched(instance, offers)
         except (CallError, TransportError, KeyError, TypeError) as error:
-            level = logging.DEBUG if isinstance(error, CallError) and error.ran is False else logging.WARNING
-            logger.log(level, "peer %s does not list its operations: %s", instance, error)
-            return {}
+            if isinstance(error, CallError) and error.code in _GONE:
+                return {}
+            logger.warning("peer %s does not list its operations: %s", instance, error)
+            return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
         """Those that the instance serves, where the transport knows."""
@@ -291,7 +301,7 @@ class RemoteSession(SourceSession):
     async def _asked(self, address: str, offer: Offer) -> OperationSpec | None:
         try:
             input = {"operationId": offer.spec.id}
-            wire = (await self._calls.call(address, input, timeout=_DESCRIBING, retry="unsent")).data
+            wire = (await self._calls.call(address, input, timeout=_DESCRIBING)).data
             return OperationSpec.from_wire(wire)
         except (OperadError, TypeError, ValueError) as error:
             level = logging.DEBUG if isinstance(error, CallError) else logging.WARNING
@@ -316,10 +326,12 @@ class RemoteSession(SourceSession):
             self._asking = asyncio.create_task(self._ask_again())
 
     async def _ask_again(self) -> None:
-        pause = _SETTLE
         while self._changed:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_SETTLE)
+            now = time.monotonic()
+            while self._asked_at and self._asked_at[0] < now - _WITHIN:
+                self._asked_at.popleft()
+            await asyncio.sleep(_SETTLE if len(self._asked_at) < _MANY else _OFTEN)
+            self._asked_at.append(now)
             changed, self._changed = self._changed, set()
             try:
                 if None in changed:

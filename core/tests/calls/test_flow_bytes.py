@@ -1,0 +1,258 @@
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+"""Flow in bytes: what may be on its way to one link, and what a stalled reader holds up: its own stream alone."""
+
+import asyncio
+
+import pytest
+
+from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap
+from operad.calls import CallSettings, InProcessTransport, answers
+from operad.calls.flow import Arrivals, Departures
+from operad.calls.requests import Pending
+from operad.protocol import Encoded, decode, encode, encoded, with_sent_bytes
+from operad.testing import Participant
+from operad.transports import Capabilities, Delivery
+
+MIB = 1024 * 1024
+
+
+class Wired:
+    """An in-process bus that encodes, and says that it is none: bytes count."""
+
+    def __init__(self, loses=()):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, detects_no_responders=True)
+        self.loses = loses
+
+    async def open(self, on_event, on_link):
+        def deliver(event, delivery):
+            if event["type"] not in self.loses:
+                on_event(event, Delivery(to=delivery.to))
+
+        return WiredLink(await self.bus.open(deliver, on_link))
+
+
+class WiredLink:
+    def __init__(self, link):
+        self._link = link
+        self.inbox, self.register, self.drain, self.close = link.inbox, link.register, link.drain, link.close
+
+    async def send(self, to, event):
+        await self._link.send(to, event)
+
+
+def registry_of(**handlers):
+    registry = OperationRegistry()
+    for name, (type_, handler) in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
+    return registry
+
+
+async def large(input, context):
+    return "x" * input["size"]
+
+
+async def larges(input, context):
+    for _ in range(input["count"]):
+        yield "x" * input["size"]
+
+
+async def echo(input, context):
+    return input
+
+
+def waiting(*wants):
+    made = []
+    for number, size in enumerate(wants):
+        pending = Pending("t.op", str(number))
+        pending.wants = size
+        made.append(pending)
+    return made
+
+
+def test_what_is_asked_for_is_granted_in_the_order_of_asking_within_the_window():
+    told = []
+    arrivals = Arrivals(100, told.append)
+    one, two, three = waiting(60, 60, 10)
+    assert arrivals.ask(one)
+    assert not arrivals.ask(two)
+    assert not arrivals.ask(three), "a small one does not pass by one that asked before"
+    assert (arrivals.under_way, [item.granted for item in (one, two, three)]) == (60, [60, 0, 0])
+    arrivals.arrived(one, 60)
+    assert told == [one, two, three]
+    assert arrivals.under_way == 70
+    arrivals.ended(two)
+    arrivals.ended(three)
+    assert arrivals.under_way == 0
+
+
+def test_one_that_is_larger_than_the_window_goes_alone():
+    arrivals = Arrivals(100, lambda pending: None)
+    huge, small = waiting(1_000, 1)
+    assert arrivals.ask(huge)
+    assert not arrivals.ask(small)
+    arrivals.ended(huge)
+    assert small.granted == 1
+
+
+def test_the_end_of_a_call_that_waits_lets_the_next_one_go():
+    arrivals = Arrivals(100, lambda pending: None)
+    one, two, three = waiting(100, 100, 100)
+    for pending in (one, two, three):
+        arrivals.ask(pending)
+    arrivals.ended(two)
+    arrivals.ended(one)
+    assert (two.granted, three.granted) == (0, 100)
+
+
+def test_what_may_come_unasked_shrinks_with_the_number_of_those_who_wait():
+    """All of it together stays in the order of the window, whatever the number."""
+    arrivals = Arrivals(8 * MIB, lambda pending: None)
+    assert arrivals.unasked(0) == 64 * 1024
+    assert arrivals.unasked(9_999) == 1_024
+    assert sum(arrivals.unasked(number) for number in range(10_000)) < 32 * MIB
+
+
+async def test_large_requests_leave_one_after_the_other():
+    departures = Departures(100)
+    first, second, third = waiting(0, 0, 0)
+    await departures.enter(first, 80)
+    tasks = [asyncio.create_task(departures.enter(item, 60)) for item in (second, third)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    tasks[0].cancel()
+    departures.leave(first)
+    departures.leave(first)
+    await asyncio.wait(tasks)
+    assert (tasks[0].cancelled(), third.outgoing) == (True, 60)
+    departures.leave(third)
+    await departures.enter(first, 1_000)
+
+
+async def test_no_more_than_the_window_is_on_its_way_to_a_link():
+    transport, seen = Wired(), []
+    handler = CallHandler(registry_of(large=("query", large)), transport)
+    async with handler, PendingRequestMap(transport, settings=CallSettings(link_bytes=1_000_000)) as calls:
+
+        async def call():
+            envelope = await calls.call("t.large", {"size": 300_000})
+            seen.append(calls._requests.arrivals.under_way)
+            return len(envelope.data)
+
+        assert await asyncio.gather(*(call() for _ in range(20))) == [300_000] * 20
+        assert max(seen) <= 1_000_000
+        assert calls._requests.arrivals.under_way == 0
+
+
+async def test_a_stream_that_nobody_reads_holds_up_no_other_call():
+    """What has come and is not read is its own affair: a call within the loop over large items gets its answer."""
+    transport = Wired()
+    registry = registry_of(large=("query", large), larges=("subscription", larges))
+    settings = CallSettings(link_bytes=500_000, credit_bytes=10_000)
+    async with CallHandler(registry, transport), PendingRequestMap(transport, settings=settings) as calls:
+        count = 0
+        async with asyncio.timeout(10):
+            async for envelope in calls.subscribe("t.larges", {"size": 400_000, "count": 5}):
+                assert len(envelope.data) == 400_000
+                assert len((await calls.call("t.large", {"size": 400_000})).data) == 400_000
+                count += 1
+        assert count == 5
+
+
+async def test_items_that_are_not_read_are_not_made():
+    """Beyond its window a stream waits for its reader, in bytes as in items."""
+    made = 0
+
+    async def count(input, context):
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield "x" * 1_000
+
+    transport = Wired()
+    settings = CallSettings(credit_bytes=10_000)
+    async with CallHandler(registry_of(count=("subscription", count)), transport):
+        async with PendingRequestMap(transport, settings=settings) as calls:
+            stream = calls.subscribe("t.count")
+            await anext(stream)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert made <= 12
+            assert 1 + len([item async for item in stream]) == 100
+
+
+async def test_a_peer_that_answers_no_question_gets_its_answer_in_the_end(monkeypatch):
+    """Whatever stands between does not carry the question: one at a time then, but no call hangs for it."""
+    monkeypatch.setattr(answers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(answers, "_AGAIN", 0.02)
+    transport = Wired(loses=("call.credit",))
+    async with CallHandler(registry_of(large=("query", large)), transport), PendingRequestMap(transport) as calls:
+        made = (calls.call("t.large", {"size": 100_000}, timeout=5) for _ in range(3))
+        assert [len(envelope.data) for envelope in await asyncio.gather(*made)] == [100_000] * 3
+
+
+async def test_an_answer_that_gets_no_room_ends_at_the_deadline():
+    transport = Wired()
+    async with CallHandler(registry_of(large=("query", large)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            await caller.request("t.large", "1", {"size": 5_000}, creditBytes=10, timeoutMs=200)
+            (question, *_) = await caller.wait_for("call.credit")
+            room = {"requestId": "1", "total": 1, "totalBytes": 10, "replyTo": caller.link.inbox}
+            await caller.send(question["replyTo"], "call.credit", **room)  # heard, and no room
+            assert (await caller.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+            assert handler.active == 0
+
+
+async def test_an_abort_ends_an_answer_that_waits_for_room():
+    transport = Wired()
+    async with CallHandler(registry_of(large=("query", large)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            await caller.request("t.large", "1", {"size": 5_000}, creditBytes=10)
+            (question, *_) = await caller.wait_for("call.credit")
+            await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+            async with asyncio.timeout(5):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+            assert caller.of("call.responded") == []
+
+
+async def test_what_is_served_by_hand_waits_for_room_too():
+    from operad import local_envelope
+
+    transport, requests = Wired(), asyncio.Queue()
+    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as caller:
+            await caller.request("t.op", "1", creditBytes=10)
+            request = await requests.get()
+            answering = asyncio.create_task(
+                server.respond(request.request_id, local_envelope("x" * 5_000, "t.op"))
+            )
+            question = (await caller.wait_for("call.credit"))[-1]
+            assert question["wantsBytes"] > 5_000
+            await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+            with pytest.raises(CallError, match="nobody waits"):
+                await answering
+
+
+async def test_within_one_process_nothing_is_counted():
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        assert "creditBytes" not in request
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def test_an_event_is_encoded_once_unless_its_link_changes_it():
+    event = {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": {"data": 1}}}
+    made = encoded(event)
+    assert encode(made) is made.data
+    made["payload"]["replyTo"] = "inbox:x"
+    assert decode(encode(made))["payload"]["replyTo"] == "inbox:x"
+    text = encode({**event, "payload": {"requestId": "1"}})
+    counted = with_sent_bytes({**event, "payload": {"requestId": "1"}}, text, 77)
+    assert type(counted) is Encoded
+    assert decode(encode(counted))["payload"] == {"requestId": "1", "sentBytes": 77}
