@@ -82,6 +82,8 @@ class Pigeons:
         self.fault = fault
         self.sessions: list[PigeonSession] = []
         self.names = ["fly"]
+        self.flying = 0
+        self.down = False
 
     def plugin(self) -> Plugins:
         description = "" if self.fault == "no description" else "pigeons"
@@ -102,7 +104,9 @@ class Pigeons:
         self.sessions.append(session)
         return session
 
-    def operations(self, config: PigeonConfig, namespace: str) -> list[Operation[..., Any]]:
+    def operations(  # noqa: C901  # a list of small handlers
+        self, config: PigeonConfig, namespace: str
+    ) -> list[Operation[..., Any]]:
         if self.fault == "own namespace":
             namespace = "pigeon"
         if self.fault == "no operations":
@@ -120,8 +124,21 @@ class Pigeons:
         async def fly(input: dict[str, Any], context: Any) -> Any:
             if self.fault == "broken after a cancellation" and self.fault in self.names:
                 raise RuntimeError("lost")
+            if self.fault == "too many at once" and self.flying >= 20:
+                raise CallError("OVERLOADED", "the sky is full")
+            if self.down:
+                raise CallError("UNAVAILABLE", "the loft is closed")
+            self.flying += 1
+            await asyncio.sleep(0)
+            self.flying -= 1
             data = {"at": "home" if self.fault == "wrong data" else input.get("to")}
             return envelope(data)
+
+        async def flock(input: dict[str, Any], context: Any) -> Any:
+            return envelope("coo" * (300_000 if self.fault == "cut off" else 400_000))
+
+        async def count(input: dict[str, Any], context: Any) -> Any:
+            return envelope("many")
 
         async def crash(input: dict[str, Any], context: Any) -> Any:
             if self.fault == "no error":
@@ -146,6 +163,8 @@ class Pigeons:
         return [
             *(make(name, fly, input_schema=fly_schema) for name in self.names if name.isalpha()),
             make("crash", crash),
+            make("flock", flock),
+            make("count", count, output_schema={} if self.fault == "no output schema" else {"type": "integer"}),
             make("lose", lose),
             make("sleep", sleep),
             make("watch", watch, OperationType.SUBSCRIPTION),
@@ -158,7 +177,7 @@ class PigeonSuite(SourceConformance):
     fault = ""
     source = "pigeon"
     capabilities = SourceCapabilities(
-        subscriptions=True, error_envelopes=True, changes=True, envelope_kind="pigeon"
+        subscriptions=True, error_envelopes=True, changes=True, restarts=True, envelope_kind="pigeon"
     )
     example = Example("fly", {"to": "Rome"}, {"at": "Rome"})
     invalid = Example("fly", {"to": 3})
@@ -166,6 +185,8 @@ class PigeonSuite(SourceConformance):
     failing = Example("crash", error="EXECUTION_ERROR")
     error_envelope = Example("lose")
     slow = Example("sleep")
+    large = Example("flock", data="coo" * 400_000)
+    mismatched = Example("count", data="many")
     broken = ({"birds": 0}, {"birds": "many"})
     secrets = ("s3cret",)
 
@@ -178,6 +199,11 @@ class PigeonSuite(SourceConformance):
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
         yield {"token": "s3cret"}
+
+    async def restart(self, registry: OperationRegistry) -> None:
+        self.pigeons.down = True
+        if self.fault != "stays away":
+            asyncio.get_running_loop().call_later(0.05, setattr, self.pigeons, "down", False)
 
     async def change(self, registry: OperationRegistry) -> None:
         if self.fault == "does not follow":
@@ -197,6 +223,10 @@ def test_a_source_that_behaves_passes(test: str) -> None:
 
 
 SOURCE_FAULTS = {
+    "too many at once": "test_many_calls_at_once_all_answer",
+    "cut off": "test_a_large_answer_arrives_whole",
+    "no output schema": "test_an_answer_off_its_schema_is_passed_on_with_a_warning",
+    "stays away": "test_calls_work_again_after_a_restart",
     "no description": "test_a_plugin_offers_the_source",
     "loads anything": "test_broken_options_are_refused_with_a_reason",
     "logs the token": "test_secrets_are_not_shown",
@@ -228,7 +258,7 @@ def test_a_fault_of_a_source_is_found(fault: str, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_not_declared_is_skipped() -> None:
     few = SourceCapabilities(errors=False, cancellation=False, envelope_kind="pigeon")
-    members = {"capabilities": few, "invalid": None, "broken": (), "secrets": ()}
+    members = {"capabilities": few, "invalid": None, "broken": (), "secrets": (), "large": None}
     modest = type("Modest", (PigeonSuite,), members)
     skipped = []
     for test in names_of(SourceConformance):
@@ -236,7 +266,7 @@ def test_what_is_not_declared_is_skipped() -> None:
             getattr(modest(), test)()
         except SkipTest as skip:
             skipped.append((test, str(skip)))
-    assert len(skipped) == 10
+    assert len(skipped) == 12
     assert all("Modest" in reason for _, reason in skipped)
 
 
@@ -452,9 +482,9 @@ def test_the_support_table_has_a_row_for_each_suite() -> None:
         source = "other"
 
     assert support_table([PigeonSuite, Other]).splitlines() == [
-        "| | calls | subscriptions | errors | error envelopes | cancellation | changes | envelope kind |",
-        "|---|---|---|---|---|---|---|---|",
-        "| `other` | yes | – | yes | – | yes | – | `local` |",
-        "| `pigeon` | yes | yes | yes | yes | yes | yes | `pigeon` |",
+        "| | calls | subscriptions | errors | error envelopes | cancellation | changes | restarts | envelope kind |",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| `other` | yes | – | yes | – | yes | – | – | `local` |",
+        "| `pigeon` | yes | yes | yes | yes | yes | yes | yes | `pigeon` |",
     ]
     assert support_table([]) == ""

@@ -26,6 +26,8 @@ NAMESPACE = "conformance"
 """The namespace under which the suite loads the source."""
 POLLS = 500
 """How often a test looks for a change, 20 ms apart."""
+MANY, LARGE = 200, 1_000_000
+"""How many calls run at once, and how many bytes a large answer has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +46,8 @@ class SourceCapabilities:
     """A call ends at once when it is cancelled or its deadline passes (``slow``)."""
     changes: bool = False
     """Its operations follow what they are made from (``change()``)."""
+    restarts: bool = False
+    """What it talks to can go away and come back, and calls work again afterwards (``restart()``)."""
     envelope_kind: str = "local"
     """The source of its envelopes' meta."""
 
@@ -84,6 +88,10 @@ class SourceConformance:
     """A call that answers an error envelope."""
     slow: ClassVar[Example | None] = None
     """A call that takes a minute unless something ends it."""
+    large: ClassVar[Example | None] = None
+    """A call that answers a megabyte or more."""
+    mismatched: ClassVar[Example | None] = None
+    """A call whose answer does not fit the output schema that the source declares; ``data`` is what it answers."""
     broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Options, on top of those of `environment`, with which the source cannot be loaded."""
     secrets: ClassVar[Sequence[str]] = ()
@@ -110,6 +118,13 @@ class SourceConformance:
 
         Runs beside the subscription, and is cancelled with it. Arguments as for `change`.
         """
+
+    async def restart(self, registry: OperationRegistry) -> None:
+        """End what the source talks to, and start it again at the same place; with the capability ``restarts``.
+
+        Arguments as for `change`.
+        """
+        raise NotImplementedError("with capabilities.restarts, override restart()")
 
     # --- the source itself -----------------------------------------------------------------------
 
@@ -251,6 +266,74 @@ class SourceConformance:
             async with self._loaded() as registry:
                 for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
                     self._check(registry, envelope, example.data)
+
+        run(body())
+
+    def test_many_calls_at_once_all_answer(self) -> None:
+        """Two hundred calls at once all answer: no pool, queue or table of the source is too small to wait."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                calls = [self._execute(registry, example) for _ in range(MANY)]
+                for envelope in await asyncio.gather(*calls):
+                    self._check(registry, envelope, example.data)
+
+        run(body())
+
+    def test_a_large_answer_arrives_whole(self) -> None:
+        """An answer of a megabyte or more is neither cut nor changed."""
+        if self.large is None:
+            skip(f"{type(self).__name__} gives no large example")
+        example = self.large
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                envelope = await self._execute(registry, example)
+                self._check(registry, envelope, example.data)
+                size = len(json.dumps(envelope.to_wire()["data"]))
+                assert size >= LARGE, f"the large example answers {size} bytes, expected {LARGE} or more"
+
+        run(body())
+
+    def test_an_answer_off_its_schema_is_passed_on_with_a_warning(self) -> None:
+        """What does not fit the declared output schema is logged, and the caller still gets it."""
+        if self.mismatched is None:
+            skip(f"{type(self).__name__} gives no mismatched example")
+        example = self.mismatched
+        logged: list[str] = []
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                envelope = await self._execute(registry, example)
+                equal(envelope.received, example.data, "what the source answered")
+
+        with _Logged(logged):
+            run(body())
+        said = [line for line in logged if "does not match its output schema" in line]
+        assert said, "nothing was logged: does the source declare an output schema?"
+
+    def test_calls_work_again_after_a_restart(self) -> None:
+        """When what the source talks to went away and came back, calls work again, without another load."""
+        if not self.capabilities.restarts:
+            skip(f"{type(self).__name__} does not declare restarts")
+        example = given(self.example, self.capabilities.calls, self, "example")
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                self._check(registry, await self._execute(registry, example), example.data)
+                await self.restart(registry)
+                failure: CallError | None = None
+                for _ in range(POLLS):
+                    try:
+                        envelope = await self._execute(registry, example, timeout=5)
+                    except CallError as error:
+                        failure = error
+                        await asyncio.sleep(0.02)
+                    else:
+                        self._check(registry, envelope, example.data)
+                        return
+                raise AssertionError(f"calls still fail after the restart: {failure}")
 
         run(body())
 
