@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 OPERAD = Path(sys.executable).with_name("operad")
@@ -35,3 +38,29 @@ def test_the_demo_for_people_ends_by_itself_and_names_each_source() -> None:
     assert done.stderr == ""
     for word in ("local", "http", "mcp", "shop.orderEvents", "demo.offer"):
         assert word in done.stdout
+
+
+def test_the_demo_that_is_kept_leaves_the_front_door_open_until_an_interrupt() -> None:
+    process = subprocess.Popen(
+        [OPERAD, "demo", "--keep"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            said = ""
+            while "for an MCP host to start" not in said:
+                line = process.stdout.readline()
+                assert line, said
+                said += line
+            urls = dict(re.findall(r"(explorer|OpenAPI|MCP) +(http\S+)", said))
+            with urllib.request.urlopen(urls["explorer"]) as page:
+                assert b"page.js" in page.read()
+            with urllib.request.urlopen(urls["OpenAPI"]) as document:
+                assert "/operations/shop.getBook" in json.load(document)["paths"]
+            assert (
+                json.loads(said.split("/mcp\n")[1].splitlines()[0])["mcpServers"]["operad"]["url"] == urls["MCP"]
+            )
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()  # what failed above must not wait for it

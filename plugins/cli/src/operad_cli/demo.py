@@ -27,6 +27,7 @@ _NEEDED = {
     "operad_mcp": "operad-mcp",
     "operad_scanner": "operad-scanner",
     "mcp_server_time": "mcp-server-time",
+    "uvicorn": "operad-openapi[serve]",
 }
 
 _BOOKS = [
@@ -220,9 +221,9 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
 
             show.step("4", "Nest calls: demo.offer, a local function, asks the API and the MCP server")
             await _call(show, registry, "demo.offer", {"max_price": 11.5, "timezone": "Asia/Tokyo"})
-        show.end()
-        if keep:
-            await _keep(url)
+            show.end()
+            if keep:
+                await _keep(registry, url)
     return 0
 
 
@@ -231,19 +232,38 @@ async def _call(show: _Show, registry: OperationRegistry, operation_id: str, inp
     show.envelope(operation_id, await registry.execute(operation_id, input, context, timeout=30), input)
 
 
-async def _keep(url: str) -> None:
+async def _keep(registry: OperationRegistry, url: str) -> None:
+    """Leave the API up, and the registry served at every door, until Ctrl-C."""
+    from operad.plugin import until_stopped
+    from operad_cli.frontdoor import FrontDoor, Plan, ServeOptions
+    from operad_cli.mcp_config import url_entry
+
+    plan = Plan(options=ServeOptions(title="The demo of operad"), http=("127.0.0.1", 0))
     out = render.console()
-    out.print(f"\nThe API stays up at [bold]{url}[/] until Ctrl-C. In another terminal, try:\n")
-    out.print(
-        escape(
-            f"  cat > operad.toml <<'END'\n"
-            f'  [sources.shop]\n  type = "openapi"\n  spec = "{url}/openapi.json"\n  base_url = "{url}"\n  END\n'
-            "  operad list\n"
-            "  operad call shop.listBooks maxPrice=10\n"
-            "  operad subscribe shop.orderEvents --json\n"
-        )
-    )
-    await asyncio.Event().wait()
+    with until_stopped() as stopped:
+        door = FrontDoor(registry, plan, stopped)
+        async with door.open():
+            entry = json.dumps(url_entry("cursor", "operad", f"{door.url}/mcp"))
+            lines = (
+                f"The API stays up at {url}, and all operations at {door.url}, until Ctrl-C:",
+                "",
+                f"  explorer   {door.url}/",
+                f"  OpenAPI    {door.url}/openapi.json",
+                f"  MCP        {door.url}/mcp",
+                f"             {entry}",
+                "",
+                "In another terminal, try:",
+                "",
+                f"  curl '{door.url}/operations/shop.listBooks?maxPrice=10'",
+                f"  curl -N {door.url}/operations/shop.orderEvents",
+                f"  operad serve --mcp stdio --openapi {url}/openapi.json    # for an MCP host to start",
+                "",
+            )
+            out.print()
+            for line in lines:
+                out.print(line, markup=False, highlight=False, soft_wrap=True)
+            out.file.flush()  # into a pipe nothing goes by itself
+            await stopped.wait()
 
 
 class _Show:
