@@ -25,6 +25,7 @@ from operad import (
     PendingRequestMap,
     load_plugins,
 )
+from operad.calls import answers
 from operad.plugin import LinkDownError, TransportError, protocol
 from operad.testing import Participant
 from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
@@ -253,3 +254,32 @@ async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_u
                 await _use(WebSocketTransport(hub.url, **options))
         with pytest.raises(ConfigError, match="either ssl, or tls_ca"):
             WebSocketTransport(hub.url, ssl=ssl.create_default_context(), tls_ca=str(ca))
+
+
+async def test_a_caller_that_has_granted_room_once_is_waited_for_when_it_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Taken for one that counts no bytes, it would get all large answers at once, and its connection would be cut."""
+    monkeypatch.setattr(answers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(answers, "_AGAIN", 0.02)
+    large = {"text": "x" * 10_000}
+    async with (
+        Hub(port=0) as hub,
+        CallHandler(echoing(), WebSocketTransport(hub.url)),
+        Participant.open(WebSocketTransport(hub.url)) as caller,
+    ):
+        for request_id in ("new", "granted", "busy"):
+            await caller.request("a.echo", request_id, large, creditBytes=100)
+            await until(lambda request_id=request_id: request_id in _wanting(caller))  # type: ignore[misc]  # bound early
+            if request_id == "granted":
+                await caller.send("", protocol.CREDIT, requestId=request_id, total=0, totalBytes=20_000)
+            if request_id != "busy":
+                await caller.wait_for(protocol.RESPONDED, 1 if request_id == "new" else 2)
+        await until(lambda: _wanting(caller).count("busy") >= 6)
+        assert [item["requestId"] for item in caller.of(protocol.RESPONDED)] == ["new", "granted"]
+        await caller.send("", protocol.CREDIT, requestId="busy", total=0, totalBytes=20_000)
+        await caller.wait_for(protocol.RESPONDED, 3)
+
+
+def _wanting(caller: Participant) -> list[str]:
+    return [payload["requestId"] for payload in caller.of(protocol.CREDIT) if "wantsBytes" in payload]

@@ -18,6 +18,7 @@ logger = logging.getLogger("operad.calls")
 
 _AGAIN = 1.0
 """Seconds after which a handler asks again for room."""
+_MAX_PEERS = 10_000
 _PATIENCE = 2.0
 """Seconds after which a peer that counts bytes and answers no question is taken for one that cannot answer."""
 _MAX_LARGE = 1_000
@@ -30,6 +31,8 @@ class Answers:
         self.link: Link | None = None
         self._alone = asyncio.Lock()
         """Held while an item goes to a peer that answers no question for room: they go one at a time."""
+        self._answering: dict[str, None] = {}
+        """Inboxes of peers that have answered one: if they are silent, they are busy, or not there."""
         self._writing = asyncio.Lock()
         self._large: dict[str, None] = {}
         """Operations that gave a large answer."""
@@ -86,7 +89,9 @@ class Answers:
                 return True
             if served.deadline is not None and served.deadline <= time.time() * 1000:
                 raise timed_out(served.operation_id, served.deadline)
-            if not served.heard and time.monotonic() - began >= _PATIENCE:
+            if served.heard:
+                self._remember(served.reply_to)
+            elif served.reply_to not in self._answering and time.monotonic() - began >= _PATIENCE:
                 served.granted = None
                 break
             left = _AGAIN if served.deadline is None else served.deadline / 1000 - time.time()
@@ -98,8 +103,15 @@ class Answers:
                 served.waiter = None
                 timer.cancel()
             if served.granted >= total:
+                self._remember(served.reply_to)
                 return True
         return False
+
+    def _remember(self, peer: str) -> None:
+        if peer not in self._answering:
+            self._answering[peer] = None
+            if len(self._answering) > _MAX_PEERS:
+                del self._answering[next(iter(self._answering))]
 
     async def notice(self, served: Served, *, wants: int | None = None) -> None:
         """Tell the caller that the request is here, where aborts and credit go, and what it wants to send."""

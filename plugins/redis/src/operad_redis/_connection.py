@@ -16,6 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait to be written before senders have to wait, too."""
+SMALL = 64 * 1024
+"""Bytes of a command up to which it goes ahead of larger ones that wait."""
 _TOGETHER = 256 * 1024
 """Bytes that are written in one piece; the rest is the next one."""
 
@@ -90,9 +92,13 @@ class Pipeline:
         self._append(packed, answer)
         return answer
 
-    async def room(self) -> None:
-        """Wait while too much waits to be written; whoever goes on at once is one of few."""
-        while not self._room.is_set():
+    async def room(self, size: int) -> None:
+        """Wait while too much waits to be written; what is small does not wait for what is large.
+
+        Args:
+            size: bytes that are to be written.
+        """
+        while not self._room.is_set() and (size > SMALL or self._buffered > 2 * HIGH_WATER):
             await self._room.wait()
 
     def _append(self, packed: bytes, answer: asyncio.Future[Any] | None) -> None:

@@ -250,13 +250,12 @@ class RedisLink:
             PayloadTooLargeError: nothing was sent.
             TransportError: ``to`` is no address, or the server refused the event.
         """
-        commands = self._commands
-        if commands is not None:
-            await commands.room()  # before there are bytes: those who wait have none yet
         data = encode(event)
         if len(data) > self._config.max_payload:
             limit = self._config.max_payload
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
+        if self._commands is not None:
+            await self._commands.room(len(data))
         commands = self._commands
         if not self._is_up or commands is None:
             await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
