@@ -13,8 +13,8 @@ import pytest
 
 PROMISED = {
     "operad": """
-        AccessControl CallError CallEventMap CallHandler ConfigError Conversions EnvelopeKind ErrorCode ErrorDefinition Identity
-        InProcessTransport LocalResponseMeta OpaqueMeta OperadError Operation OperationContext OperationEnv OperationRegistry
+        AccessControl CallError CallEventMap CallHandler ConfigError Conversions EnvelopeKind ErrorCode ErrorDefinition
+        FirstResults Identity InProcessTransport LocalResponseMeta MemoryResults OpaqueMeta OperadError Operation OperationContext OperationEnv OperationRegistry
         OperationSpec OperationType PendingRequestMap PluginError PluginRecord Plugins RegistrationError
         ResponseEnvelope Schema SchemaError SourceError Subscription build_env check_access from_remote from_schema
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
@@ -29,7 +29,7 @@ PROMISED = {
         ASGIApplication Admission CallClient CallError Capabilities ConfigError Configuration DEFAULT_NAMESPACE
         Delivery EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError Login
         NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError
-        RateLimits Registration Reports RetryPolicy Server SharedDefinitions Source SourceContext SourceSession
+        RateLimits Registration Reports ResultStore RetryPolicy Server SharedDefinitions Source SourceContext SourceSession
         Tell Transport TransportError TransportFactory check_options client_tls decode did_you_mean encode
         from_json hookimpl json_safe lazy_schema load_configuration mask_error may_list printable protocol
         retry_after safe_names tell_manager to_json trace_context until_stopped

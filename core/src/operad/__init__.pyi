@@ -36,6 +36,8 @@ from operad.operations import OperationType as OperationType
 from operad.plugins.discovery import load_plugins as load_plugins
 from operad.plugins.manager import Plugins as Plugins
 from operad.plugins.record import PluginRecord as PluginRecord
+from operad.registry.first_results import FirstResults as FirstResults
+from operad.registry.first_results import MemoryResults as MemoryResults
 from operad.registry.registry import OperationRegistry as OperationRegistry
 from operad.schemas.records import SchemaError as SchemaError
 from operad.schemas.schema import Schema as Schema
@@ -53,9 +55,11 @@ __all__ = [
     "EnvelopeKind",
     "ErrorCode",
     "ErrorDefinition",
+    "FirstResults",
     "Identity",
     "InProcessTransport",
     "LocalResponseMeta",
+    "MemoryResults",
     "OpaqueMeta",
     "OperadError",
     "Operation",

@@ -67,6 +67,8 @@ class Worker(Protocol):
 
 logger = logging.getLogger("operad")
 
+LONGEST_KEY = 255
+"""Characters of an idempotency key."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -120,6 +122,7 @@ class OperationContext:
         trusted: skips the access check. Only code of this process can say so: no message from a peer can.
         metadata: free for the application; passed on to nested calls.
         client: who waits for the call, set by the server that took it; passed on to nested calls.
+        idempotency_key: what is the same for two requests that mean one; nested calls have their own.
     """
 
     request_id: str | None = None
@@ -129,6 +132,7 @@ class OperationContext:
     trusted: bool = attrs.field(default=False, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
     client: CallClient | None = attrs.field(default=None, kw_only=True, repr=False)
+    idempotency_key: str | None = attrs.field(default=None, kw_only=True)
     registry: Callables | None = attrs.field(default=None, kw_only=True, repr=False)
     """Where nested calls go; set for a handler."""
     worker: Worker | None = attrs.field(default=None, init=False, repr=False)

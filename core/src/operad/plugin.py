@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from operad.names import safe_names
     from operad.observers import trace_context
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
+    from operad.registry.first_results import ResultStore
     from operad.registry.interceptors import InterceptedCall, Interceptor
     from operad.retries import RateLimits, RetryPolicy, retry_after
     from operad.schemas.bundling import SharedDefinitions
@@ -81,6 +82,7 @@ __all__ = [
     "RateLimits",
     "Registration",
     "Reports",
+    "ResultStore",
     "RetryPolicy",
     "Server",
     "SharedDefinitions",
@@ -127,6 +129,7 @@ _LATER = {
     "ProtocolError": "protocol",
     "trace_context": "observers",
     "RateLimits": "retries",
+    "ResultStore": "registry.first_results",
     "RetryPolicy": "retries",
     "SharedDefinitions": "schemas.bundling",
     "check_options": "config.options",

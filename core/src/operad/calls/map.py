@@ -150,6 +150,7 @@ class PendingRequestMap:
         traceparent: str | None = None,
         tracestate: str | None = None,
         delegation: str | None = None,
+        idempotency_key: str | None = None,
         retry: Retry = False,
     ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
         """Call an operation; of a subscription, take the first item and end it.
@@ -164,6 +165,7 @@ class PendingRequestMap:
             traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
             tracestate: its second part.
             delegation: a signed delegation (a compact JWS) for this call, instead of one of the map's ``sign``.
+            idempotency_key: the same for this call and its repetitions: the handler's ``context.idempotency_key``.
             retry: call again until the deadline, with growing pauses. ``"unsent"``: what did not run, as its own
                 transport says. ``"safe"``: that, and what was lost and may have run where those who serve it say
                 that it is a query or idempotent. ``True``: that, on the caller's word that a second run does no
@@ -173,7 +175,9 @@ class PendingRequestMap:
         Raises:
             CallError: and nothing else, but a cancellation of the calling task.
         """
-        said = Said(operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation)
+        said = Said(
+            operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key
+        )
         if timeout is None and deadline is None:
             said.limit = (time.time() + self._settings.timeout) * 1000
         else:

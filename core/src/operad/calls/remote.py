@@ -244,7 +244,8 @@ class RemoteSession(SourceSession):
         async def call(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             await self._described(spec.id)
             try:
-                return await self._calls.call(remote_id, input, retry=retry, **_options(context))
+                options = {**_options(context), "idempotency_key": context.idempotency_key}
+                return await self._calls.call(remote_id, input, retry=retry, **options)
             except CallError as error:
                 error.forwarded = True  # what is said of this call is true of the operation's own
                 raise

@@ -22,6 +22,7 @@ class Said:
     __slots__ = (
         "credit",
         "delegation",
+        "idempotency_key",
         "identity",
         "input",
         "limit",
@@ -41,6 +42,7 @@ class Said:
         traceparent: str | None = None,
         tracestate: str | None = None,
         delegation: str | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         self.operation_id = operation_id
         self.input = input
@@ -49,6 +51,7 @@ class Said:
         self.traceparent = traceparent
         self.tracestate = tracestate
         self.delegation = delegation
+        self.idempotency_key = idempotency_key
         self.limit = math.inf
         """When the call has to be over, in epoch ms."""
         self.timeout: float | None = None
@@ -84,6 +87,8 @@ class Said:
             payload["traceparent"] = self.traceparent
             if self.tracestate is not None:
                 payload["tracestate"] = self.tracestate
+        if self.idempotency_key is not None:
+            payload["idempotencyKey"] = self.idempotency_key
         if self.delegation is not None:
             payload["delegation"] = self.delegation
         return {"type": protocol.REQUESTED, "id": "", "payload": payload}

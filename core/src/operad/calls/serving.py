@@ -62,6 +62,9 @@ class Serving:
             parent = payload.get("parentRequestId")
             if type(parent) is str:
                 context.parent_request_id = parent
+            key = payload.get("idempotencyKey")
+            if type(key) is str:
+                context.idempotency_key = key
             if "traceparent" in payload:
                 context.metadata = _trace(payload)
             identity = self._verify(payload, delivery)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from operad.context import Callables, OperationContext
+from operad.context import LONGEST_KEY, Callables, OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
@@ -105,9 +105,11 @@ class Execution:
         if not isinstance(context, OperationContext):  # a caller without types
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
-        deadline = context.deadline
+        deadline, key = context.deadline, context.idempotency_key
         if deadline is not None:
             deadline = checked_number(deadline, "deadline", "epoch ms")
+        if key is not None:
+            _check_key(key)
         if context.registry is not None and context.request_id is not None:  # a handler's own
             context = context.child(trusted=context.trusted)
         return OperationContext(
@@ -118,6 +120,7 @@ class Execution:
             trusted=context.trusted is True,  # nothing that merely looks true may open what is guarded
             metadata=context.metadata,
             client=context.client,
+            idempotency_key=key,
             registry=self._target,
         )
 
@@ -380,6 +383,12 @@ class Execution:
                     yield envelope
             finally:
                 await stream.aclose()
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        message = f"idempotency_key: expected 1 to {LONGEST_KEY} printable characters"
+        raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
 
 
 def _of_handler(error: BaseException, operation_id: str, entry: Entry, deadline: float | None) -> BaseException:

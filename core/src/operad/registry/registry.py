@@ -27,7 +27,7 @@ from operad.registry.execution import Execution
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
-from operad.registry.typed_calls import TypedCalls
+from operad.registry.typed_calls import TypedCalls, with_key
 from operad.registry.views import RegistryView, Rename, selection_of
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
@@ -289,6 +289,7 @@ class OperationRegistry(TypedCalls):
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
+        idempotency_key: str | None = None,
     ) -> ResponseEnvelope[Any]:
         """Call an operation; of a subscription, take the first item and close it.
 
@@ -298,12 +299,13 @@ class OperationRegistry(TypedCalls):
             context: who calls, until when; ``OperationContext(trusted=True)`` for the application itself. A
                 handler's own context makes the call a nested one, checked as the handler's call was.
             timeout: seconds; the context's deadline may end the call sooner.
+            idempotency_key: the same for this call and its repetitions; see `FirstResults`.
 
         Raises:
             CallError: and nothing else, but a cancellation of the calling task.
         """
         execution = self._execution
-        call = execution.new_call(context)
+        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
         if isinstance(operation_id, Operation):
             operation_id = operation_id.id
         if timeout is not None:
@@ -440,11 +442,7 @@ class OperationRegistry(TypedCalls):
 
     async def source_login(self, name: str, account: str | None = None) -> Login:
         """How to log in at what the table ``[sources.name]`` talks to, with one of several accounts.
-
-        Raises:
-            ConfigError: there is no configuration or no such source, or it needs no login.
-            PluginError: no plugin offers the source.
-        """
+        Raises `ConfigError`: there is no configuration or no such source, or it needs no login."""
         if self._configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
         return await self._sources.login(self._configuration, name, account)

@@ -67,9 +67,18 @@ class TypedCalls:
 
         return (items_of if items else pages_of)(execute, self.pages(operation_id), input, max_pages)
 
-    def bound(self, *, context: OperationContext | None = None, timeout: float | None = None) -> BoundCalls:
-        """The same calls with a context and a timeout: ``await registry.bound(timeout=5).call(add, a=1, b=2)``."""
-        return BoundCalls(self, context, timeout)
+    def bound(
+        self,
+        *,
+        context: OperationContext | None = None,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> BoundCalls:
+        """The same calls with a context and a timeout: ``await registry.bound(timeout=5).call(add, a=1, b=2)``.
+
+        With an ``idempotency_key`` it is for calls that mean one: a first one, and its repetitions.
+        """
+        return BoundCalls(self, with_key(context, idempotency_key), timeout)
 
     @overload
     async def call(
@@ -124,6 +133,13 @@ class TypedCalls:
         """Subscribe to an operation with the arguments of its function; its items are of the function's type."""
         input, context = _signature(operation).input(args, kwargs)
         return TypedStream(operation, self.subscribe(operation, input, context))
+
+
+def with_key(context: OperationContext | None, key: str | None) -> OperationContext | None:
+    """The context of a call with an idempotency key."""
+    if key is None:
+        return context
+    return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.execution import Execution
-from operad.registry.typed_calls import TypedCalls
+from operad.registry.typed_calls import TypedCalls, with_key
 from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -267,10 +267,11 @@ class RegistryView(TypedCalls):
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
+        idempotency_key: str | None = None,
     ) -> ResponseEnvelope[Any]:
         """As `OperationRegistry.execute`; an `Operation` stands for its id in the registry."""
         execution = self._execution
-        call = execution.new_call(context)
+        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
         if self._version == self._catalogue.version and not execution.observed:

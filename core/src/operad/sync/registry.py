@@ -173,13 +173,18 @@ class OperationRegistry:
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
+        idempotency_key: str | None = None,
     ) -> ResponseEnvelope[Any]:
         """Call an operation and wait for its envelope; as `operad.OperationRegistry.execute`.
 
         Raises:
             CallError: and nothing else, but what interrupts this thread.
         """
-        return self._portal().run(self.asynchronous.execute(operation_id, input, context, timeout=timeout))
+        return self._portal().run(
+            self.asynchronous.execute(
+                operation_id, input, context, timeout=timeout, idempotency_key=idempotency_key
+            )
+        )
 
     def subscribe(
         self,

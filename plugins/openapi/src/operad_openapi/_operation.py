@@ -316,8 +316,11 @@ class DocumentOperation:
         return request
 
     def _bind(self, request: Request, context: OperationContext) -> None:
-        """Give a request the deadline of its call, and its trace where it goes to the API's own origins."""
+        """Give a request the deadline of its call, its idempotency key where it changes something, and its trace
+        where it goes to the API's own origins."""
         request.expires = context.deadline
+        if context.idempotency_key is not None and request.method not in ("GET", "HEAD", "OPTIONS"):
+            request.headers.setdefault("Idempotency-Key", context.idempotency_key)
         if context.metadata and self._is_home:
             for name, value in trace_context(context.metadata).items():
                 request.headers.setdefault(name, value)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from operad_redis.config import RedisConfig
+    from operad_redis.results import RedisResults
     from operad_redis.transport import RedisTransport
 
-__all__ = ["RedisConfig", "RedisTransport"]
+__all__ = ["RedisConfig", "RedisResults", "RedisTransport"]
 
-_MODULES = {"RedisConfig": "config", "RedisTransport": "transport"}
+_MODULES = {"RedisConfig": "config", "RedisResults": "results", "RedisTransport": "transport"}
 
 
 def __getattr__(name: str) -> Any:

@@ -81,7 +81,13 @@ class Calls:
         deadline = self._deadline(exchange, spec)
         input = await self._input(exchange, spec)
         context = OperationContext(
-            exchange.request_id, None, exchange.identity, deadline, metadata=self._metadata(exchange, spec)
+            exchange.request_id,
+            None,
+            exchange.identity,
+            deadline,
+            metadata=self._metadata(exchange, spec),
+            # The draft of the header has it quoted, most clients send it as it is.
+            idempotency_key=(exchange.header("idempotency-key") or "").strip().strip('"') or None,
         )
         task = asyncio.current_task()
         assert task is not None

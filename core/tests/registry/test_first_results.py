@@ -1,0 +1,249 @@
+"""A mutation that is repeated with the same idempotency key runs once, and answers its first result."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    FirstResults,
+    Identity,
+    InProcessTransport,
+    MemoryResults,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    from_remote,
+    operation,
+)
+
+KEY = "order-1"
+
+
+class Shop:
+    """Counts what it sold."""
+
+    def __init__(self) -> None:
+        self.sold: list[Any] = []
+        self.keys: list[str | None] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def order(self, input: Any, context: OperationContext) -> Any:
+        self.keys.append(context.idempotency_key)
+        await self.gate.wait()
+        if input.get("item") == "poison":
+            self.sold.append("poison")
+            raise ValueError("we do not sell that to you")
+        if input.get("item") == "nothing":
+            self.sold.append("nothing")
+            raise CallError("SOLD_OUT", "there is nothing")
+        self.sold.append(input.get("item"))
+        return {"number": len(self.sold)}
+
+
+@pytest.fixture
+async def shop() -> Shop:
+    return Shop()
+
+
+def registry_of(shop: Shop, *, store: Any = None, results: bool = True) -> OperationRegistry:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="shop", name="order"), shop.order)
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), shop.order)
+    if results:
+        registry.use(FirstResults(store))
+    return registry
+
+
+async def test_a_repetition_answers_the_first_result_and_runs_nothing(shop: Shop) -> None:
+    registry = registry_of(shop)
+    first = await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    again = await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    assert again == first
+    assert again is not first
+    bound = registry.bound(idempotency_key=KEY)
+    assert (await bound.execute("shop.order", {"item": "tea"})).data == {"number": 1}
+    assert shop.sold == ["tea"]
+    assert shop.keys == [KEY]
+    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key="other")).data == {"number": 2}
+    assert (await registry.execute("shop.order", {"item": "tea"})).data == {"number": 3}
+
+
+async def test_without_it_the_key_is_the_handlers_to_use(shop: Shop) -> None:
+    registry = registry_of(shop, results=False)
+    for _ in range(2):
+        await registry.execute("shop.order", {"item": "tea"}, OperationContext(idempotency_key=KEY))
+    assert shop.keys == [KEY, KEY]
+
+
+async def test_a_key_belongs_to_a_caller_and_an_operation_and_queries_run_again(shop: Shop) -> None:
+    registry = registry_of(shop)
+    registry.register(OperationSpec(namespace="shop", name="other"), shop.order)
+    for identity in (None, Identity("ann"), Identity("bob")):
+        for name in ("order", "other", "look", "look"):
+            await registry.execute(
+                f"shop.{name}", {"item": 1}, OperationContext(identity=identity), idempotency_key=KEY
+            )
+    assert len(shop.sold) == 12
+
+
+async def test_a_repetition_with_another_input_is_refused(shop: Shop) -> None:
+    registry = registry_of(shop)
+    await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    with pytest.raises(CallError, match="used with another input") as caught:
+        await registry.execute("shop.order", {"item": "coffee"}, idempotency_key=KEY)
+    assert caught.value.code == "VALIDATION_ERROR"
+    assert shop.sold == ["tea"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", 7])
+async def test_a_key_that_is_none_is_refused(shop: Shop, key: Any) -> None:
+    with pytest.raises(CallError, match="idempotency_key: expected 1 to 255 printable characters"):
+        await registry_of(shop).execute("shop.order", {}, idempotency_key=key)
+
+
+async def test_a_repetition_that_comes_meanwhile_waits_for_the_first(shop: Shop) -> None:
+    registry = registry_of(shop)
+    shop.gate.clear()
+    calls = [
+        asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)) for _ in range(5)
+    ]
+    while not shop.keys:
+        await asyncio.sleep(0)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=0.02)
+    assert caught.value.code == "TIMEOUT"
+    shop.gate.set()
+    assert [envelope.data for envelope in await asyncio.gather(*calls)] == [{"number": 1}] * 5
+    assert shop.sold == ["tea"]
+
+
+@pytest.mark.parametrize(("item", "code"), [("poison", "EXECUTION_ERROR"), ("nothing", "SOLD_OUT")])
+async def test_an_error_is_a_result_and_stays_masked(shop: Shop, item: str, code: str) -> None:
+    registry = registry_of(shop)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CallError) as caught:
+            await registry.execute("shop.order", {"item": item}, idempotency_key=KEY)
+        errors.append(caught.value)
+    assert [error.code for error in errors] == [code, code]
+    assert errors[0].to_wire() == errors[1].to_wire()
+    assert errors[0].undeclared == errors[1].undeclared == (item == "poison")
+    assert shop.sold == [item]
+
+
+async def test_what_did_not_run_or_was_cancelled_may_run_again(shop: Shop) -> None:
+    registry = registry_of(shop)
+    full = True
+
+    async def overloaded(call: Any, proceed: Any) -> Any:
+        if full:
+            raise CallError("OVERLOADED", "come back later")
+        return await proceed(call)
+
+    registry.use(overloaded)
+    with pytest.raises(CallError, match="come back later"):
+        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    full = False
+    shop.gate.clear()
+    with pytest.raises(CallError) as caught:
+        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=0.02)
+    assert caught.value.code == "TIMEOUT"
+    shop.gate.set()
+    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)).data == {"number": 1}
+
+
+async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(MemoryResults):
+        when = "claim"
+
+        async def claim(self, *arguments: Any) -> bytes | None:
+            if self.when == "claim":
+                raise OSError("no connection")
+            return await super().claim(*arguments)
+
+        async def put(self, *arguments: Any) -> None:
+            if self.when == "put":
+                raise OSError("no connection")
+            await super().put(*arguments)
+
+    store = Broken()
+    registry = registry_of(shop, store=store)
+    with pytest.raises(CallError, match="cannot be asked: OSError: no connection") as caught:
+        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
+    assert shop.sold == []
+    store.when = ""
+    shop.gate.clear()
+    call = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
+    while not shop.keys:
+        await asyncio.sleep(0)
+    store.when = "put"
+    shop.gate.set()
+    assert (await call).data == {"number": 1}
+    assert "a first result was not kept" in caplog.text
+
+
+async def test_two_registries_may_share_a_store(shop: Shop) -> None:
+    store = MemoryResults()
+    for _ in range(2):
+        answer = await registry_of(shop, store=store).execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+        assert answer.data == {"number": 1}
+
+
+async def test_memory_is_bounded_and_results_expire() -> None:
+    now = [0.0]
+    store = MemoryResults(3, clock=lambda: now[0])
+    for number in range(5):
+        assert await store.claim(str(number), b"x", 10.0) is None
+    assert len(store) == 3
+    assert await store.claim("4", b"y", 10.0) == b"x"
+    assert await store.claim("0", b"y", 10.0) is None
+    now[0] = 11.0
+    assert await store.claim("4", b"z", 10.0) is None
+    await store.drop("4")
+    assert await store.claim("4", b"w", 10.0) is None
+
+
+async def test_the_key_crosses_the_call_protocol_and_a_federation(shop: Shop) -> None:
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(shop), transport), PendingRequestMap(transport) as calls:
+        for _ in range(2):
+            answer = await calls.call("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=5)
+            assert answer.data == {"number": 1}
+        gateway = OperationRegistry()
+        remote = await from_remote(transport)
+        for item in remote.operations:
+            gateway.register(item)
+        answer = await gateway.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+        assert answer.data == {"number": 1}
+        await remote.aclose()
+    assert shop.keys == [KEY]
+
+
+async def test_nested_calls_have_keys_of_their_own(shop: Shop) -> None:
+    @operation(namespace="shop")
+    async def both(context: OperationContext) -> Any:
+        await context.env["shop.order"]({"item": "a"})
+        return (await context.env["shop.order"]({"item": "b"})).data
+
+    registry = registry_of(shop)
+    registry.register(both)
+    for _ in range(2):
+        assert (await registry.execute("shop.both", {}, idempotency_key=KEY)).data == {"number": 2}
+    assert shop.keys == [None, None]
+
+
+async def test_a_view_takes_keys(shop: Shop) -> None:
+    view = registry_of(shop).view(prefix="x")
+    for _ in range(2):
+        answer = await view.execute("x.shop.order", {"item": "tea"}, idempotency_key=KEY)
+        assert answer.data == {"number": 1}

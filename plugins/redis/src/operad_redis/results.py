@@ -1,0 +1,72 @@
+"""First results in Redis, for all processes that serve one thing: the store of `operad.FirstResults`."""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+
+class RedisResults:
+    """A `operad.plugin.ResultStore` on a Redis server: ``registry.use(FirstResults(RedisResults(url)))``.
+
+    Use it as an async context manager, or close it. Names lie under ``prefix`` and expire by themselves.
+
+    Args:
+        url: ``redis://…`` or ``rediss://…``.
+        prefix: what stands before each name; those who share results share it.
+        options: of the client of redis-py, such as ``ssl_ca_certs``.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "operad:result:", **options: Any) -> None:
+        self._url, self._prefix, self._options = url, prefix, options
+        self._opened: Redis | None = None
+
+    def __repr__(self) -> str:
+        return f"RedisResults(prefix={self._prefix!r})"  # the URL may hold a password
+
+    def _client(self) -> Redis:
+        if self._opened is None:
+            from redis.asyncio import Redis
+
+            self._opened = Redis.from_url(self._url, decode_responses=False, **self._options)
+        return self._opened
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
+        key, client = self._prefix + name, self._client()
+        while not await client.set(key, value, nx=True, px=_milliseconds(seconds)):
+            kept: Any = await client.get(key)
+            if kept is not None:
+                return bytes(kept)
+            # It has expired between the two questions.
+        return None
+
+    async def put(self, name: str, value: bytes, seconds: float) -> None:
+        """Replace what is under a name."""
+        await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
+
+    async def drop(self, name: str) -> None:
+        """Free a name."""
+        await self._client().delete(self._prefix + name)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        client, self._opened = self._opened, None
+        if client is not None:
+            await client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))
