@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 import datetime
 import decimal
 import enum
+import inspect
 import types
 import typing
 import uuid
@@ -137,8 +139,8 @@ def _is_plain_class(cls: Any) -> bool:
             for field in attrs.fields(cls)
         )
     if hasattr(cls, "__dataclass_fields__"):
-        fields: Mapping[str, Any] = cls.__dataclass_fields__
-        return all(field.init and field._field_type.name == "_FIELD" for field in fields.values())  # not InitVar
+        taken = list(inspect.signature(cls).parameters)
+        return taken == [field.name for field in dataclasses.fields(cls)]  # no InitVar, nothing set later
     return True
 
 

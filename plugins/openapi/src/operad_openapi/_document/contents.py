@@ -10,7 +10,7 @@ import attrs
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import essence
-from operad_openapi._document.parameters import _SWAGGER_NOT_SCHEMA
+from operad_openapi._document.parameters import SWAGGER_NOT_SCHEMA
 
 # --- bodies ------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def _swagger_body(document: Document, operation: RawOperation, parameters: list[
     encoding: Json = {}
     for node in parameters:
         name, kind = node["name"], node.get("type")
-        schema = {key: value for key, value in node.items() if key not in _SWAGGER_NOT_SCHEMA}
+        schema = {key: value for key, value in node.items() if key not in SWAGGER_NOT_SCHEMA}
         if kind == "file":
             schema = {**schema, "type": "string", "format": "binary"}
         elif kind == "array":

@@ -126,11 +126,11 @@ def normal_parameter(node: Json, version: str, document: Document | None = None)
     )
 
 
-_SWAGGER_NOT_SCHEMA = {"name", "in", "required", "collectionFormat", "allowEmptyValue", "description"}
+SWAGGER_NOT_SCHEMA = {"name", "in", "required", "collectionFormat", "allowEmptyValue", "description"}
 
 
 def _swagger_parameter(node: Json, common: Json) -> Parameter:
-    schema = {key: value for key, value in node.items() if key not in _SWAGGER_NOT_SCHEMA}
+    schema = {key: value for key, value in node.items() if key not in SWAGGER_NOT_SCHEMA}
     formats: list[str] = []
     items = node.get("items")
     while isinstance(items, dict) and items.get("type") == "array" and len(formats) < 16:
