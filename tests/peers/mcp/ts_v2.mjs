@@ -29,4 +29,4 @@ async function transportOf(request) {
 
 createServer(async (request, response) => {
   await (await transportOf(request)).handleRequest(request, response);
-}).listen(0);
+}).listen(Number(process.env.OPERAD_TEST_PORT), "127.0.0.1");

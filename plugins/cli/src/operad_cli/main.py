@@ -1,13 +1,16 @@
 """The entry of the ``operad`` command: parses, runs, and makes one paragraph of whatever went wrong.
 
-Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 130 for an interrupt.
+Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 130 for an interrupt, 128 + N for another signal that
+ends it, as shells say.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from operad import CallError, OperadError
@@ -18,7 +21,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = speak_json(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in arguments
     _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)))
-    sys.exit(_run(arguments, debug))
+    ended_by = _end_as_by_interrupt()
+    code = _run(arguments, debug)
+    sys.exit(128 + ended_by[0] if ended_by else code)
+
+
+def _end_as_by_interrupt() -> list[int]:
+    """Have SIGTERM and SIGHUP end a command as Ctrl-C does, which ends what its sources started.
+
+    Commands that serve put their own handlers in their place. The answer gets the signal that came.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        came.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
+                signal.signal(getattr(signal, name), interrupt)
+    return came
 
 
 def speak_json(arguments: list[str]) -> list[str]:

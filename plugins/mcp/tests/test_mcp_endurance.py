@@ -1,0 +1,129 @@
+"""Much of the same: no memory, descriptor, task or process grows with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib.util
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from operad import CallError, OperationRegistry, load_plugins
+
+HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
+FEATURES = Path(__file__).with_name("mcp_feature_server.py")
+PROGRAM = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy", "shutdown_timeout": 1.0}
+MB = 1024 * 1024
+
+pytestmark = pytest.mark.long
+
+
+def held() -> tuple[int, int, int, int]:
+    """Memory in MB, descriptors, tasks, children."""
+    gc.collect()
+    process = psutil.Process()
+    return (
+        process.memory_info().rss // MB,
+        process.num_fds(),
+        len(asyncio.all_tasks()),
+        len(process.children(recursive=True)),
+    )
+
+
+async def steady(work: Callable[[int], Awaitable[Any]], times: int, *, allowed: int = 20) -> None:
+    """Do something often: what is held after the first tenth is held at the end."""
+    for number in range(times // 10):
+        await work(number)
+    before = held()
+    for number in range(times - times // 10):
+        await work(number)
+    await asyncio.sleep(0.1)
+    after = held()
+    assert after[0] - before[0] <= allowed, f"memory: {before[0]} MB, then {after[0]} MB"
+    assert after[1] <= before[1] + 3, f"descriptors: {before[1]}, then {after[1]}"
+    assert after[2] <= before[2] + 1, f"tasks: {before[2]}, then {after[2]}"
+    assert after[3] <= before[3], f"processes: {before[3]}, then {after[3]}"
+
+
+def memory_server() -> Any:
+    spec = importlib.util.spec_from_file_location("mcp_feature_server", FEATURES)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.server
+
+
+async def test_300_programs_are_started_and_ended() -> None:
+    plugins = load_plugins(only=["mcp"])
+
+    async def cycle(_: int) -> None:
+        async with OperationRegistry(plugins) as registry:
+            await registry.load("mcp", namespace="h", **PROGRAM)
+            await registry.execute("h.echo", {"a": 1})
+
+    await steady(cycle, 300)
+
+
+async def test_1000_connections_are_made_and_closed() -> None:
+    plugins, server = load_plugins(only=["mcp"]), memory_server()
+
+    async def cycle(_: int) -> None:
+        async with OperationRegistry(plugins) as registry:
+            await registry.load("mcp", namespace="f", server=server)
+            await registry.execute("f.add", {"a": 1, "b": 2})
+
+    await steady(cycle, 1000)
+
+
+async def test_10000_calls_and_2000_that_are_cancelled() -> None:
+    chance = random.Random(3)
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="h", **PROGRAM)
+
+        async def calls(number: int) -> None:
+            tasks = [asyncio.create_task(registry.execute("h.echo", {"n": n}, timeout=60)) for n in range(60)]
+            for task in chance.sample(tasks, 10):
+                await asyncio.sleep(0)
+                task.cancel()
+            for n, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
+                assert isinstance(result, asyncio.CancelledError) or result.data == {"n": n}  # type: ignore[union-attr]
+
+        await steady(calls, 200)
+
+
+async def test_200_programs_that_die_are_started_again() -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="h", **PROGRAM)
+
+        async def crash(_: int) -> None:
+            with contextlib.suppress(CallError):
+                await registry.execute("h.crash")
+            assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+        await steady(crash, 200)
+
+
+async def test_200_changes_of_a_large_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    from operad_mcp import client
+
+    monkeypatch.setattr(client, "_REST", 0.0)
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        options = {**PROGRAM, "args": [*PROGRAM["args"], "growing"]}  # type: ignore[misc]
+        await registry.load("mcp", namespace="h", **options)
+
+        async def change(_: int) -> None:
+            before = {spec.id for spec in registry.specs()}
+            await registry.execute("h.listings")
+            async with asyncio.timeout(10):
+                while {spec.id for spec in registry.specs()} == before:
+                    await asyncio.sleep(0.005)
+
+        await steady(change, 200, allowed=5)

@@ -1,0 +1,43 @@
+"""A command that is ended by a signal leaves nothing of what its sources started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+HOSTILE = Path(__file__).parents[2] / "plugins/mcp/tests/mcp_hostile_server.py"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_call_that_is_ended_by_a_signal_ends_the_servers_that_it_started(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "operad.toml").write_text(
+        f'[sources.h]\ntype = "mcp"\ncommand = {sys.executable!r}\nmode = "legacy"\nshutdown_timeout = 0.3\n'
+        f'args = [{str(HOSTILE)!r}, "stubborn", "children"]\n'
+    )
+    command = [sys.executable, "-m", "operad_cli.main", "call", "h.hang", "--timeout", "60"]
+    started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        family: list[psutil.Process] = []
+        until = time.monotonic() + 20
+        while len(family) < 3:  # the server, and two that it started
+            assert time.monotonic() < until
+            assert started.poll() is None
+            time.sleep(0.05)
+            family = psutil.Process(started.pid).children(recursive=True)
+        time.sleep(0.5)  # until the call is under way
+        started.send_signal(ending)
+        assert started.wait(20) == (130 if ending == signal.SIGINT else 128 + ending)
+    finally:
+        started.kill()
+        started.wait()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert alive == []
