@@ -19,6 +19,7 @@ from operad import (
     OperationRegistry,
     OperationSpec,
     ResponseEnvelope,
+    from_schema,
     load_plugins,
     operation,
 )
@@ -167,6 +168,27 @@ async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog:
         odd = next(tool for tool in (await session.list_tools()).tools if tool.name == "m_odd")
     assert odd.icons is None
     assert "without all of its words" in caplog.text
+
+
+async def test_an_output_schema_that_reaches_a_whole_api_is_not_told() -> None:
+    document = {
+        "components": {
+            "schemas": {
+                f"S{n}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{n + 1}"}}}
+                for n in range(200)
+            }
+        }
+    }
+    made = registry()
+    first = from_schema({"$ref": "#/components/schemas/S0"}, document=document)
+    last = from_schema({"$ref": "#/components/schemas/S198"}, document=document)
+    raw(made, "large", {"next": {}}, output_schema=first)
+    raw(made, "small", {"next": {}}, output_schema=last)
+    async with client(made) as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert tools["m_large"].output_schema is None
+        assert tools["m_small"].output_schema is not None
+        assert (await session.call_tool("m_large", {})).structured_content == {"next": {}}
 
 
 # --- calling -----------------------------------------------------------------------------------------

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 from operad.schemas.compiling import closure_of, dialect, new_store
 from operad.schemas.nodes import Closure, Definition, Node, Store, components, refs_of
 from operad.schemas.records import Origin
-from operad.schemas.references import Location
+from operad.schemas.references import Location, follow, parse_pointer
 from operad.schemas.vocabulary import SIBLINGS, WORDS
 
 _DEFS = "#/$defs/"
@@ -37,6 +38,30 @@ def bundle(origin: Origin) -> dict[str, Any] | bool:
 
 def _is_recursive(closure: Closure) -> bool:
     return any(closure.root in refs_of(one.body) for one in closure.definitions)
+
+
+def is_larger(origin: Origin, values: int) -> bool:
+    """Whether a schema, with all that it refers to, is made of more values than that; counting ends there.
+
+    References by pointer are followed; others count as what they are, so that this is a lower bound.
+    """
+    document = origin.raw if origin.document is None else origin.document
+    waiting, seen, count = [origin.raw], set(), 0
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        if count > values:
+            return True
+        if isinstance(node, Mapping):
+            reference = node.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/") and reference not in seen:
+                seen.add(reference)
+                with suppress(LookupError, ValueError):
+                    waiting.append(follow(document, parse_pointer(reference)))
+            waiting.extend(node.values())
+        elif isinstance(node, (list, tuple)):
+            waiting.extend(node)
+    return False
 
 
 class SharedDefinitions:

@@ -146,6 +146,15 @@ class Schema:
             return raw if isinstance(raw, (bool, dict)) else dict(raw)
         return self.bundled()
 
+    def is_larger(self, values: int) -> bool:
+        """Whether the schema, with all that it refers to, is made of more than so many JSON values.
+
+        Tells what is too much to be shown without making it: it stops counting there.
+        """
+        from operad.schemas.bundling import is_larger
+
+        return is_larger(self.origin, values)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """The parts of the schema that are ignored or unknown, and why: `#/properties/a: …`."""

@@ -75,9 +75,10 @@ class Door:
         known = self._forms.get((name, handshake))
         if known is not None and known[0] is spec:
             return known[1]
-        made = self._checked(tool_form(name, spec, handshake=handshake), handshake)
-        self._forms[name, handshake] = spec, made
-        return made
+        made = tool_form(name, spec, handshake=handshake, output_values=self.config.output_values)
+        checked = self._checked(made, handshake)
+        self._forms[name, handshake] = spec, checked
+        return checked
 
     def _checked(self, form: ToolForm, handshake: bool) -> ToolForm | None:
         """One tool that the SDK refuses would cost the whole listing: its trimmings go first, then the tool."""

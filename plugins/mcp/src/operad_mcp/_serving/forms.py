@@ -31,13 +31,14 @@ class ToolForm:
     """Whether arguments travel as HTTP headers, too (``x-mcp-header``), which have to be compared."""
 
 
-def tool_form(name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm:
+def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values: int) -> ToolForm:
     """The tool of an operation.
 
     Args:
         name: the tool's name.
         spec: the operation.
         handshake: whether it is for revisions before 2026-07-28, where output schemas describe objects.
+        output_values: of how many JSON values an output schema may be; a larger one is not told.
     """
     input_schema, wraps_input = _input(spec.input_schema)
     tool: Json = {"name": name, "description": _description(spec), "inputSchema": input_schema}
@@ -45,8 +46,8 @@ def tool_form(name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm:
         tool["title"] = spec.title
     metadata = mcp_metadata(spec)
     wraps_output = False
-    declares = spec.type is OperationType.SUBSCRIPTION or not spec.output_schema.is_unknown
-    if spec.type is OperationType.SUBSCRIPTION:
+    declares = told(spec.output_schema, output_values)
+    if spec.type is OperationType.SUBSCRIPTION and declares:
         tool["outputSchema"] = _items(spec.output_schema)
     elif declares:
         tool["outputSchema"], wraps_output = _output(spec.output_schema, handshake=handshake)
@@ -68,6 +69,14 @@ def tool_form(name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm:
 def bare_form(spec: OperationSpec) -> ToolForm:
     """For a call through another tool, which declares nothing of what comes back."""
     return ToolForm(spec, {}, False, False, False, False)
+
+
+def told(schema: Schema, values: int) -> bool:
+    """Whether a schema says anything, in no more than so many JSON values.
+
+    The answer of a large API's operation may reach everything that the API knows: half a megabyte for each tool.
+    """
+    return not schema.is_larger(values) and not schema.is_unknown
 
 
 def embedded(schema: Schema) -> tuple[Json | bool, Json]:

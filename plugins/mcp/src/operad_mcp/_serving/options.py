@@ -31,6 +31,8 @@ class MCPServeConfig:
     """A tool for each operation, or three that search, describe and call; ``None`` decides by `search_above`."""
     search_above: int = 100
     """From how many operations on three tools are better."""
+    output_values: int = 500
+    """Of how many JSON values an output schema may be made; one that is larger is not told to clients."""
     names: Literal["id", "name"] = attrs.field(default="id", validator=attrs.validators.in_(("id", "name")))
     """What names of tools and prompts are made of: the whole id, or what follows its namespace."""
     page_size: int = attrs.field(default=100, validator=attrs.validators.ge(1))

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from operad import (
     CallError,
     ErrorCode,
+    ErrorDefinition,
     OperadError,
     OperationContext,
     OperationSpec,
@@ -21,13 +22,11 @@ from operad import (
 )
 from operad.plugin import may_list, to_json
 from operad_mcp._serving.door import PRIVATE, Door, is_handshake
-from operad_mcp._serving.forms import INPUT, ToolForm, bare_form
+from operad_mcp._serving.forms import INPUT, ToolForm, bare_form, told
 from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.results import error_result, stream_result, text_block, tool_result
 
 _CURSOR = "after:"
-_AT_ONCE = 8
-"""How many tools are made before others get their turn: the schema of a large one takes milliseconds."""
 _PREVIEW = 2_000
 """Characters of an item in the report of progress."""
 
@@ -52,9 +51,8 @@ class Tools:
         door, handshake = self._door, is_handshake(ctx)
         found, last = door.listing.page(after, door.config.page_size, door.caller(ctx))
         tools: list[Json] = []
-        for number, (name, spec) in enumerate(found):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
+        for name, spec in found:
+            await asyncio.sleep(0)  # the schema of a large tool takes milliseconds to make
             form = door.form(name, await self._described(spec), handshake=handshake)
             if form is not None:
                 tools.append(form.tool)
@@ -175,16 +173,21 @@ class Tools:
         data = {"operations": [_summary(spec) for spec in found]}
         return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
 
+    def _error(self, definition: ErrorDefinition) -> Json:
+        if told(definition.schema, self._door.config.output_values):
+            return definition.to_wire()
+        return {"code": definition.code, "description": definition.description}
+
     async def _description(self, ctx: Any, operation_id: str) -> Json:
         spec = self._door.registry.get_spec(operation_id)
         if spec is None or not may_list(spec.access_control, self._door.caller(ctx)):
             return error_result(_not_found(operation_id))
         spec = await self._described(spec)
         data = {**_summary(spec), "inputSchema": spec.input_schema.published()}
-        if not spec.output_schema.is_unknown:
+        if told(spec.output_schema, self._door.config.output_values):
             data["outputSchema"] = spec.output_schema.published()
         if spec.error_schemas:
-            data["errors"] = [definition.to_wire() for definition in spec.error_schemas]
+            data["errors"] = [self._error(definition) for definition in spec.error_schemas]
         return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
 
 
