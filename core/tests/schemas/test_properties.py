@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonschema
 import jsonschema_rs
+import pytest
 import referencing
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
@@ -218,3 +219,10 @@ def test_a_cast_knows_whether_it_dropped_anything(schema: dict[str, Any], value:
     made, _, dropped, _ = compiled.tracer()(value)
     found = any(change.action == "dropped" for change in compiled.changes(value, made))
     assert dropped >= found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("test", [name for name in dir() if name.startswith("test_")])
+def test_the_same_holds_of_thousands_more(test: str) -> None:
+    inner = globals()[test].hypothesis.inner_test
+    settings(many, max_examples=4_000)(given(schemas(), values)(inner))()
