@@ -268,7 +268,7 @@ def main() -> None:
             tests.sort(key=lambda test: (weights[test], test))
             outcome = "not reached"
             if tests:
-                # First those of little else, which know most about the line, and those of everything; then the rest.
+                # Those of little else know most about the line, those of everything see it all; then the rest.
                 few = [*tests[: options.most], *tests[options.most :][-options.most // 3 :]]
                 rest = tests[options.most : -options.most // 3]
                 lives = survives(mutant, few, copy) and (not rest or survives(mutant, rest, copy))
