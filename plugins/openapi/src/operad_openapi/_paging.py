@@ -14,6 +14,7 @@ from operad_openapi._request.queries import QueryReader
 from operad_openapi.config import Pagination
 from operad_openapi.pagination import next_link
 
+_BY_LINK = Pagination()
 _HEADER = "header:"
 _INDEX = re.compile(r"-?[0-9]{1,9}\Z")
 
@@ -30,7 +31,7 @@ class DocumentPages:
 
     def __init__(self, operation: DocumentOperation, rule: Pagination | None) -> None:
         self._operation = operation
-        self._rule = rule or Pagination()
+        self._rule = rule or _BY_LINK
         self._reader: QueryReader | None = None
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:

@@ -160,15 +160,19 @@ class _Streams(NamedTuple):
     """Whether the document says nothing of its answers, so that they could be streams."""
 
 
+_TOLD = _Streams(None, has_twin=False)
+_ANYTHING: tuple[Any, ...] = ({}, True)
+
+
 def _streams(document: Document, raw: RawOperation) -> _Streams:
     media = success_media(document, raw)
     streams = [essence(media_type) for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
     if not streams:
-        responses = success_responses(raw)
-        untold = raw.method in ("GET", "POST") and all(
-            "schema" not in item or item["schema"] in ({}, True) for _, _, item in media
-        )
-        return _Streams(None, has_twin=False, is_untold=untold and any(str(s) != "204" for s, _ in responses))
+        if raw.method not in ("GET", "POST") or any(
+            item.get("schema", True) not in _ANYTHING for *_, item in media
+        ):
+            return _TOLD
+        return _Streams(None, False, any(str(status) != "204" for status, _ in success_responses(raw)))
     return _Streams(EVENT_STREAM if EVENT_STREAM in streams else streams[0], len(streams) != len(media))
 
 

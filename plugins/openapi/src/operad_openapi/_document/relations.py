@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from operad_openapi._document.contents import success_responses
+from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import METHODS, RawOperation
 
@@ -15,7 +15,9 @@ _LINK = ("operationId", "operationRef", "parameters", "requestBody", "descriptio
 def links_of(document: Document, raw: RawOperation) -> Json:
     """Names of links -> what they lead to, and with which parameters (runtime expressions, as they stand)."""
     found: Json = {}
-    for _, node in success_responses(raw):
+    for status, node in responses_of(raw).items():
+        if str(status)[:1] != "2" or not isinstance(node, Mapping) or not ("links" in node or "$ref" in node):
+            continue
         response = _resolved(document, node)
         links = response.get("links")
         for name, link in links.items() if isinstance(links, Mapping) else ():
@@ -26,8 +28,8 @@ def links_of(document: Document, raw: RawOperation) -> Json:
 
 def callbacks_of(document: Document, raw: RawOperation) -> Json:
     """Names of callbacks -> the requests that the server will send, ``"POST {$request.body#/url}"``."""
-    callbacks = raw.node.get("callbacks")
     found: Json = {}
+    callbacks = raw.node.get("callbacks")
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         requests = [
             f"{method} {expression}"

@@ -33,6 +33,7 @@ FILE_SCHEMA: Json = {
                 "contentType": {"type": "string"},
                 "headers": {"type": "object", "additionalProperties": {"type": "string"}},
             },
+            "oneOf": [{"required": [source]} for source in _SOURCES],
         },
         # Bytes, and objects that can be read: there is no JSON type for them, so they are none of JSON's.
         {"not": {"type": ["string", "object", "array", "number", "boolean", "null"]}},
