@@ -349,3 +349,14 @@ async def test_digest_is_answered_and_no_password_sent_in_the_clear(serve, opera
         assert (await found["x"].handler({}, None)).data == "in"
     assert not any(header.startswith("Basic") for header in seen)
     assert 'username="u"' in seen[-1]
+
+
+@pytest.mark.parametrize("wrap", [lambda schema: schema, lambda schema: {"anyOf": [schema, {"type": "object"}]}])
+async def test_a_file_in_a_form_that_is_one_key_is_a_file(call, wrap):
+    """An optional body with required fields, and one that is no plain object."""
+    schema = {"type": "object", "required": ["f"], "properties": {"f": {"type": "string", "format": "binary"}}}
+    body = {"content": {"multipart/form-data": {"schema": wrap({"$ref": "#/components/schemas/F"})}}}
+    more = {"version": "3.0.0", "components": {"schemas": {"F": schema}}}
+    for value in (b"1,2", {"text": "1,2"}):
+        sent = await call({"requestBody": body}, {"body": {"f": value}}, method="post", more=more)
+        assert "\r\n1,2\r\n" in sent["body"]

@@ -21,6 +21,7 @@ _ANNOTATIONS = frozenset(
 )
 _MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
 _MAX_DEPTH = 16
+_MAX_FORM_DEPTH = 4
 MISSING: Any = object()
 _EXTRAS: Json = {
     "query": {"type": "object", "description": "Parameters of the query that the document does not name."},
@@ -120,7 +121,10 @@ def plan_inputs(
     taken = set(properties) | set(names)
     if body is not None and fields is None:
         body_key = next((key for key in _BODY_KEYS if key not in taken), None) or _free("_body", taken)
-        properties[body_key] = _described(body.input_schema(view), body.description, view)
+        whole = body.input_schema(view)
+        if body.is_form:
+            whole = _with_files(whole, view, 0)
+        properties[body_key] = _described(whole, body.description, view)
         if body.required:
             required.append(body_key)
     slots = []
@@ -191,6 +195,23 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
     for name in required:
         properties.setdefault(name, True)  # required, and no more is said of it
     return properties, required
+
+
+def _with_files(schema: Any, view: SchemaView, depth: int) -> Any:
+    """A form's schema in which a field that is a file takes one; itself where there is none."""
+    try:
+        node = view.resolve(schema)
+    except PointerError:
+        return schema
+    if not isinstance(node, dict) or depth > _MAX_FORM_DEPTH:
+        return schema
+    changed: Json = {}
+    if isinstance(fields := node.get("properties"), dict):
+        changed["properties"] = {name: _form_field(field, view) for name, field in fields.items()}
+    for word in ("allOf", "anyOf", "oneOf"):
+        if isinstance(members := node.get(word), list):
+            changed[word] = [_with_files(member, view, depth + 1) for member in members]
+    return {**node, **changed} if any(new != node[word] for word, new in changed.items()) else schema
 
 
 def _form_field(schema: Any, view: SchemaView) -> Any:

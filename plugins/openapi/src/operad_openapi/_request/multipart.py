@@ -16,6 +16,8 @@ from operad_openapi._request.files import Content, Files, is_binary
 from operad_openapi._request.request import EncodedBody
 from operad_openapi._request.text import SerializationError, check_header_value, encode_json, text_of
 
+_MAX_DEPTH = 4
+
 
 @attrs.frozen(eq=False)
 class Multipart:
@@ -55,7 +57,7 @@ class Multipart:
     def _field(self, name: str, value: Any, boundary: str, pieces: list[Content]) -> None:
         how = self.encoding.get(name)
         how = how if isinstance(how, dict) else {}
-        schema = self._property(name)
+        schema = self._property(name, self.schema, 0)
         content_type = str(how.get("contentType", ""))
         items = [value]
         if isinstance(value, (list, tuple)) and not is_json(essence(content_type)):
@@ -71,10 +73,17 @@ class Multipart:
             head = _part_head(boundary, name, part, how)
             pieces += [Content(head), part, Content(b"\r\n")]
 
-    def _property(self, name: str) -> Any:
-        schema = self._resolved(self.schema)
-        properties = schema.get("properties") if isinstance(schema, dict) else None
-        return self._resolved(properties.get(name)) if isinstance(properties, dict) else None
+    def _property(self, name: str, schema: Any, depth: int) -> Any:
+        """The schema of a field, as the form or one of its members has it."""
+        schema = self._resolved(schema)
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return None
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            return self._resolved(properties[name])
+        members = [m for word in ("allOf", "anyOf", "oneOf") for m in _list(schema.get(word))]
+        found = (self._property(name, member, depth + 1) for member in members)
+        return next((field for field in found if field is not None), None)
 
     def _resolved(self, schema: Any) -> Any:
         try:
@@ -97,6 +106,10 @@ class Multipart:
             except (TypeError, ValueError, RecursionError) as error:
                 raise SerializationError(f"a part has no JSON form: {error}") from error
         return Content(text_of(value).encode(), content_type=kind or "text/plain; charset=utf-8")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _is_untyped(schema: Any) -> bool:

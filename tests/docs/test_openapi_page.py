@@ -1,0 +1,231 @@
+"""docs/openapi.md: each answer to "How do I" runs as it stands, against a shop that is really there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trustme
+from aiohttp import web
+
+from operad import OperationRegistry, load_plugins
+from operad_openapi.source import OpenAPISourceConfig
+
+PAGE = (Path(__file__).parents[2] / "docs" / "openapi.md").read_text()
+URL = "http://127.0.0.1:8080"
+SECTIONS = re.findall(r"^### ([^\n]+)\n(.*?)(?=^### |^## )", PAGE, re.DOTALL | re.MULTILINE)
+DEFAULT = f"""
+[sources.shop]
+type = "openapi"
+spec = "shop.json"
+base_url = "{URL}"
+auth = {{ type = "bearer", token = "t0ken" }}
+"""
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+# --- the shop ----------------------------------------------------------------------------------------
+
+TEXT = {"type": "string"}
+NUMBER = {"type": "integer"}
+
+
+def answer(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {"200": {"description": "", "content": {media_type: {"schema": schema}}}}
+
+
+def parameter(name: str, place: str, schema: Any, required: bool = True) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "schema": schema}
+
+
+ITEM = {"type": "object", "properties": {"id": NUMBER, "name": TEXT, "tenant": TEXT}}
+ITEM_ID = parameter("itemId", "path", NUMBER)
+NEW = {
+    "type": "object",
+    "required": ["name", "price"],
+    "properties": {"name": TEXT, "price": {"type": "number"}, "until": {**TEXT, "format": "date"}, "note": TEXT},
+}
+PHOTO = {"type": "object", "required": ["photo"], "properties": {"photo": {"type": "string", "format": "binary"}}}
+FLOWS = {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token", "scopes": {}}}
+
+
+def body(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {"required": True, "content": {media_type: {"schema": schema}}}
+
+
+SHOP = {
+    "openapi": "3.0.3",
+    "info": {"title": "shop", "version": "1"},
+    "servers": [{"url": "https://api.shop.example"}],
+    "components": {"securitySchemes": {"login": {"type": "oauth2", "flows": FLOWS}}},
+    "paths": {
+        "/items": {
+            "get": {
+                "operationId": "listItems",
+                "parameters": [parameter("limit", "query", NUMBER, False), parameter("cursor", "query", TEXT, False)],
+                "responses": answer({}),
+            },
+            "post": {"operationId": "createItem", "summary": "Create an item", "requestBody": body(NEW),
+                     "responses": answer({})},
+        },
+        "/items/{itemId}": {
+            "get": {
+                "operationId": "getItem",
+                "parameters": [ITEM_ID, parameter("X-Tenant", "header", TEXT)],
+                "responses": answer(ITEM),
+            }
+        },
+        "/items/{itemId}/photo": {
+            "post": {
+                "operationId": "addPhoto",
+                "parameters": [ITEM_ID],
+                "requestBody": body(PHOTO, "multipart/form-data"),
+                "responses": answer({}),
+            }
+        },
+        "/reports/{reportId}": {
+            "get": {
+                "operationId": "getReport",
+                "servers": [{"url": "https://files.shop.example"}],
+                "parameters": [parameter("reportId", "path", NUMBER)],
+                "responses": answer({}, "application/pdf"),
+            }
+        },
+        "/watch": {"get": {"operationId": "watchItems", "responses": answer({}, "text/event-stream")}},
+        "/search": {"post": {"operationId": "search",
+                             "requestBody": body({"type": "object", "properties": {"text": TEXT}}),
+                             "responses": answer({})}},
+        "/me": {"get": {"operationId": "whoAmI", "responses": answer({})}},
+    },
+}  # fmt: skip
+NAMES = ["tea", "milk", "cake", "jam", "bread"]
+
+
+class Shop:
+    """Answers what the page asks for."""
+
+    def __init__(self) -> None:
+        self.searches = 0
+        self.created: list[Any] = []
+        self.photos: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if path == "/me":
+            return web.json_response(request.headers.get("Authorization"))
+        if path == "/watch":
+            return web.Response(text='event: item\nid: 1\ndata: {"id": 1}\n\n', content_type="text/event-stream")
+        if path.startswith("/reports/"):
+            return web.Response(body=b"x" * 3_000_000, content_type="application/pdf")
+        if path == "/search":
+            self.searches += 1
+            if self.searches == 1:
+                return web.Response(status=429, headers={"Retry-After": "0"})
+            return web.json_response([(await request.json())["text"]])
+        if path.endswith("/photo"):
+            self.photos.append((await request.read()).decode("latin-1"))
+            return web.json_response(None)
+        if path == "/items" and request.method == "POST":
+            self.created.append(await request.json())
+            return web.json_response({"id": 1})
+        if path == "/items":
+            start, size = int(request.query.get("cursor") or 0), int(request.query.get("limit", 3))
+            items = [{"name": name} for name in NAMES[start : start + size]]
+            following = str(start + size) if start + size < len(NAMES) else None
+            return web.json_response({"items": items, "meta": {"next": following}})
+        return web.json_response(
+            {"id": 1, "name": "tea", "tenant": request.headers.get("X-Tenant"), "undeclared": True}
+        )
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The shop and the folder with its document; answers (shop, its URL)."""
+    answers = Shop()
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answers.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (tmp_path / "shop.json").write_text(json.dumps(SHOP))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_TOKEN", "t0ken")
+    authority = trustme.CA()
+    own = authority.issue_cert("me@shop.example")
+    authority.cert_pem.write_to_path("corporate-ca.pem")
+    own.cert_chain_pems[0].write_to_path("me.pem")
+    own.private_key_pem.write_to_path("me.key")
+    yield answers, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("title", "text"), SECTIONS, ids=[title for title, _ in SECTIONS])
+async def test_an_answer_runs_as_it_stands(shop: Any, title: str, text: str) -> None:
+    _, url = shop
+    for overlay in blocks(text, "yaml"):
+        Path("mend.yaml").write_text(overlay)
+    [table] = blocks(text, "toml") or [DEFAULT]
+    Path("operad.toml").write_text(table.replace(URL, url))
+    async with OperationRegistry.from_config(
+        "operad.toml", load_plugins(only=["openapi"]), strict=True
+    ) as registry:
+        assert len(registry) > 0
+        for block in blocks(text, "python"):
+            code = compile(block.replace(URL, url), title, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            found = eval(code, {"registry": registry})
+            if inspect.isawaitable(found):
+                await found
+
+
+async def test_the_answers_do_what_they_say(shop: Any) -> None:
+    """What a block does on the other side of the connection."""
+    answers, url = shop
+    Path("operad.toml").write_text(DEFAULT.replace(URL, url).replace("auth =", 'extras = ["body"]\nauth ='))
+    async with OperationRegistry.from_config(
+        "operad.toml", load_plugins(only=["openapi"]), strict=True
+    ) as registry:
+        texts = dict(SECTIONS)
+        for title in ("send a file", "give dates, decimals, enums, and None", "send what the document forgot"):
+            for block in blocks(texts[title], "python"):
+                code = compile(block, title, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                await eval(code, {"registry": registry})
+    assert len(answers.photos) == 3
+    assert all('filename="photo.png"' in photo and "PNG" in photo for photo in answers.photos)
+    assert answers.created == [
+        {"name": "tea", "price": 3.5, "until": "2026-01-02"},
+        {"name": "tea", "price": 3, "colour": "green"},
+    ]
+
+
+async def test_the_first_program_runs(shop: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    _, url = shop
+    first = PAGE.partition("## How do I")[0]
+    Path("operad.toml").write_text(blocks(first, "toml")[0].replace(URL, url))
+    scope: dict[str, Any] = {"__name__": "program"}
+    exec(compile(blocks(first, "python")[0], "first", "exec"), scope)
+    await scope["main"]()
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0].startswith("shop.createItem")
+    assert "{'id': 1} 200" in printed
+
+
+def test_every_option_is_in_the_table() -> None:
+    table = PAGE.partition("\n## Options\n")[2]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert {field.name for field in attrs.fields(OpenAPISourceConfig)} - named == set()
+
+
+def test_every_table_of_the_page_is_toml() -> None:
+    for _, text in SECTIONS:
+        for block in blocks(text, "toml"):
+            assert tomllib.loads(block)["sources"]["shop"]["type"] == "openapi"
