@@ -100,6 +100,15 @@ class StrictClient(Client):
         self._write_out()
         with contextlib.suppress(AttributeError):  # older versions: of a connection that was never there
             await super().close()
+        # nats-py ends the tasks of the old connection; one that a reconnection has just made would go on.
+        tasks = [self._reading_task, self._flusher_task, self._ping_interval_task]
+        left = [task for task in tasks if task is not None and not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if self._require_tls and initial_connection and not info.get("tls_required"):
