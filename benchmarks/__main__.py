@@ -16,7 +16,18 @@ import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-ORDER = ("core", "embedding", "schemas", "loading", "calls", "brokers", "openapi", "mcp_clients", "serving_mcp")
+ORDER = (
+    "core",
+    "embedding",
+    "schemas",
+    "loading",
+    "hints",
+    "calls",
+    "brokers",
+    "openapi",
+    "mcp_clients",
+    "serving_mcp",
+)
 
 
 def available() -> list[str]:
