@@ -38,9 +38,9 @@ PROMISED = {
         OperationRegistry PendingRequestMap Subscription
     """,
     "operad.testing": """
-        ANYTHING BrokerConformance CallLog EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
+        ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
         PluginConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
-        assert_nothing_pending make_plugin plugins_of run support_table
+        assert_nothing_pending cassette make_plugin plugins_of run support_table
     """,
 }
 

@@ -4,6 +4,7 @@ Nothing here is loaded by pytest on its own; an author imports what the tests us
 """
 
 from operad.testing._broker import BrokerConformance
+from operad.testing._cassette import Cassette, cassette
 from operad.testing._envelopes import EnvelopeKindCapabilities, EnvelopeKindConformance
 from operad.testing._examples import ANYTHING, Example
 from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
@@ -19,6 +20,7 @@ __all__ = [
     "ANYTHING",
     "BrokerConformance",
     "CallLog",
+    "Cassette",
     "EnvelopeKindCapabilities",
     "EnvelopeKindConformance",
     "Example",
@@ -31,6 +33,7 @@ __all__ = [
     "StaticSource",
     "TransportConformance",
     "assert_nothing_pending",
+    "cassette",
     "make_plugin",
     "plugins_of",
     "run",

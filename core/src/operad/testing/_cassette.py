@@ -1,0 +1,235 @@
+"""Cassettes: what calls answered, written down once and played back in tests, without whoever answered."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from difflib import SequenceMatcher, unified_diff
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from operad import CallError, ConfigError, OperationRegistry, OperationSpec, ResponseEnvelope
+from operad.plugin import InterceptedCall
+
+Mode = Literal["once", "record", "replay", "new"]
+
+REDACTED = "[redacted]"
+SECRETS = ("*token*", "*secret*", "*password*", "*api_key*", "*apikey*", "*api-key*", "authorization", "*cookie*")
+"""Names of fields, lower-case shell patterns, whose values are never written."""
+_NUMBER_OF_LINES = 20
+
+
+def cassette(
+    path: str | Path,
+    registry: OperationRegistry,
+    *,
+    mode: Mode = "once",
+    match: str | Iterable[str] = "*",
+    redact: Iterable[str] = SECRETS,
+    secrets: Iterable[str] = (),
+) -> Cassette:
+    """Record what the calls of a registry answer, or play it back: ``with cassette("pets.json", registry): …``.
+
+    A call is found by operation and input; one that was recorded several times is played back in that order, and
+    the last answer stays. Errors and streams are recorded as well. Played back, an operation need not be loaded:
+    its spec is on the cassette, so a test needs neither network nor server. A call that is not there fails with
+    ``NOT_RECORDED``, and shows the nearest one that is.
+
+    Args:
+        path: a JSON file, for version control.
+        registry: whose calls.
+        mode: ``"once"`` plays a file that is there, and records one that is not; ``"record"`` writes it anew;
+            ``"replay"`` never calls anything; ``"new"`` plays what is there and records the rest.
+        match: shell patterns of the ids; other calls are none of its business.
+        redact: names of fields whose values are not written, in inputs and answers, as lower-case shell patterns.
+        secrets: values that are written nowhere, not even as a part of a string.
+
+    Raises:
+        ConfigError: the file is no cassette; with ``mode="replay"``, there is none.
+    """
+    patterns = (match,) if isinstance(match, str) else tuple(match)
+    return Cassette(Path(path), registry, mode, patterns, _Filter(tuple(redact), tuple(filter(None, secrets))))
+
+
+class Cassette:
+    """A cassette in its player; made by `cassette`. ``played`` and ``recorded`` count the calls."""
+
+    def __init__(
+        self, path: Path, registry: OperationRegistry, mode: Mode, match: tuple[str, ...], clean: _Filter
+    ) -> None:
+        self.path = path
+        self.played = self.recorded = 0
+        self._registry, self._match, self._clean = registry, match, clean
+        there = path.exists() and mode != "record"
+        if mode == "replay" and not there:
+            raise ConfigError(f'{path}: there is no cassette; record one with mode="once"')
+        self._plays = there
+        self._records = mode in ("record", "new") or not there
+        self._tape: dict[str, Any] = _read(path) if there else {"version": 1, "specs": {}, "calls": []}
+        self._positions: Counter[str] = Counter()
+        self._old = len(self._tape["calls"])
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self._undo.append(
+            self._registry.use(self._call, subscribe=self._stream, match=self._match, order=1_000_000)
+        )
+        if self._plays:
+            for id, wire in self._tape["specs"].items():
+                if id not in self._registry and any(fnmatchcase(id, pattern) for pattern in self._match):
+                    self._registry.register(OperationSpec.from_wire(wire), _absent)
+                    self._undo.append(partial(self._registry.unregister, id))
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        while self._undo:
+            self._undo.pop()()
+        if self.recorded:
+            _write(self.path, self._tape)
+
+    # --- around the calls ------------------------------------------------------------------------
+
+    async def _call(self, call: InterceptedCall, proceed: Any) -> ResponseEnvelope[Any]:
+        played = self._next(call, "call")
+        if played is not None:
+            if "error" in played:
+                raise _error(played["error"])
+            return self._registry.plugins.envelope_kinds.from_wire(played["envelope"])
+        try:
+            envelope: ResponseEnvelope[Any] = await proceed(call)
+        except CallError as error:
+            self._record(call, "call", error=error.to_wire())
+            raise
+        self._record(call, "call", envelope=envelope.to_wire())
+        return envelope
+
+    async def _stream(self, call: InterceptedCall, proceed: Any) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        played = self._next(call, "stream")
+        if played is not None:
+            for item in played["items"]:
+                yield self._registry.plugins.envelope_kinds.from_wire(item)
+            if "error" in played:
+                raise _error(played["error"])
+            return
+        items: list[Any] = []
+        ending: dict[str, Any] = {}
+        try:
+            async for envelope in proceed(call):
+                items.append(envelope.to_wire())
+                yield envelope
+        except CallError as error:
+            ending = {"error": error.to_wire()}
+            raise
+        finally:
+            self._record(call, "stream", items=items, **ending)
+
+    def _next(self, call: InterceptedCall, kind: str) -> dict[str, Any] | None:
+        """What to play; ``None`` where the call is to be made. Raises `CallError` ``NOT_RECORDED``."""
+        if not self._plays:
+            return None
+        key = _key(call.spec.id, kind, self._clean(call.input))
+        # What this very player has recorded is not played: the file would then depend on the order of tests.
+        takes = [one for one in self._tape["calls"][: self._old] if _key_of(one) == key]
+        if not takes:
+            if self._records:
+                return None
+            raise self._missing(call, kind)
+        position = self._positions[key]
+        self._positions[key] += 1
+        self.played += 1
+        take: dict[str, Any] = takes[min(position, len(takes) - 1)]
+        return take
+
+    def _record(self, call: InterceptedCall, kind: str, **answer: Any) -> None:
+        input = self._clean(call.input)
+        take = {"operationId": call.spec.id, "kind": kind, "input": input, **self._clean(answer)}
+        self._tape["specs"].setdefault(call.spec.id, call.spec.to_wire())
+        self._tape["calls"].append(json.loads(json.dumps(take)))
+        self.recorded += 1
+
+    def _missing(self, call: InterceptedCall, kind: str) -> CallError:
+        wanted = _pretty(self._clean(call.input))
+        others = [one for one in self._tape["calls"] if one["operationId"] == call.spec.id and one["kind"] == kind]
+        message = f'{self.path}: no {kind} of "{call.spec.id}" with this input is recorded'
+        nearest: dict[str, Any] | None = None
+        if others:
+            nearest = max(others, key=lambda one: SequenceMatcher(None, _pretty(one["input"]), wanted).ratio())
+            lines = unified_diff(
+                _pretty(nearest["input"]).splitlines(),
+                wanted.splitlines(),
+                "recorded",
+                "this call",
+                lineterm="",
+                n=1,
+            )
+            message += ". The nearest one differs so:\n" + "\n".join(list(lines)[:_NUMBER_OF_LINES])
+        else:
+            known = sorted({one["operationId"] for one in self._tape["calls"]})
+            message += f"; recorded are {', '.join(known[:10]) or 'none'}"
+        details = {"operationId": call.spec.id, "nearest": None if nearest is None else nearest["input"]}
+        return CallError("NOT_RECORDED", message, details)
+
+
+class _Filter:
+    """Makes copies of JSON values without secrets."""
+
+    def __init__(self, names: tuple[str, ...], secrets: tuple[str, ...]) -> None:
+        self._names, self._secrets = names, sorted(secrets, key=len, reverse=True)
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, str):
+            for secret in self._secrets:
+                value = value.replace(secret, REDACTED)
+            return value
+        if isinstance(value, Mapping):
+            return {key: REDACTED if self._is_secret(key, item) else self(item) for key, item in value.items()}
+        return [self(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    def _is_secret(self, key: Any, value: Any) -> bool:
+        return value not in (None, "") and any(fnmatchcase(str(key).lower(), pattern) for pattern in self._names)
+
+
+async def _absent(input: Any, context: Any) -> Any:
+    raise AssertionError("a cassette answers for this operation")
+
+
+def _key(operation_id: str, kind: str, input: Any) -> str:
+    return json.dumps([operation_id, kind, input], sort_keys=True)
+
+
+def _key_of(take: Mapping[str, Any]) -> str:
+    return _key(take["operationId"], take["kind"], take["input"])
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def _error(wire: Mapping[str, Any]) -> CallError:
+    return CallError(wire["code"], wire["message"], wire.get("details"))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tape: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if tape["version"] != 1 or not isinstance(tape["specs"], dict) or not isinstance(tape["calls"], list):
+            raise TypeError
+        for take in tape["calls"]:
+            _key_of(take)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f'{path} is no cassette; remove it, or record it anew with mode="record"') from None
+    return tape
+
+
+def _write(path: Path, tape: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(tape, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(fresh, path)
