@@ -179,6 +179,14 @@ async def test_a_call_runs_with_the_rights_of_its_context_and_no_others() -> Non
     assert "ACCESS_DENIED" in (await run_tool_call(registry(), wanted, context=reader))["content"]
 
 
+async def test_a_model_may_call_what_it_was_offered_and_nothing_else() -> None:
+    made = registry()
+    offered = tools(made, include=["m.add"])
+    assert (await run_tool_call(made, call("openai", "m_add", {"a": 1}), offered=offered))["content"] == "1"
+    refused = await run_tool_call(made, call("openai", "m_domain", {}), offered=offered)
+    assert "OPERATION_NOT_FOUND" in refused["content"]
+
+
 async def test_nulls_that_strict_mode_forced_are_left_out_and_nulls_that_mean_something_stay() -> None:
     made = registry()
     field = {"type": "string"}

@@ -14,7 +14,7 @@ from operad.plugin import mask_error
 from operad_llm import _results
 from operad_llm._results import Outcome, failure_of, outcome_of
 from operad_llm._schemas import INPUT, Json, parameters, without_nulls
-from operad_llm.tools import Format, argument_names, names_of
+from operad_llm.tools import Format, ToolList, argument_names, names_of
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
@@ -45,6 +45,7 @@ async def run_tool_call(
     payload: Any,
     *,
     format: Format | None = None,
+    offered: ToolList | None = None,
     context: OperationContext | None = None,
     timeout: float | None = 60.0,
     mask_errors: bool = True,
@@ -56,6 +57,7 @@ async def run_tool_call(
         payload: the call: an entry of OpenAI's ``tool_calls``, a ``function_call`` of its Responses API, a
             ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
         format: of the payload; ``None``: what it looks like.
+        offered: what the model was offered: it may call nothing else, and names need not be made again.
         context: who lets the model call. Without it nobody: what is guarded is refused.
         timeout: seconds; the items of a subscription that came until then are its result.
         mask_errors: whether undeclared exceptions reach the model as a reference to the log.
@@ -69,7 +71,8 @@ async def run_tool_call(
     call = _read(payload, format)
     spec: OperationSpec | None = None
     try:
-        spec, input = await _prepared(registry, call)
+        names = names_of(registry) if offered is None else offered.names
+        spec, input = await _prepared(registry, call, names)
         outcome = await _run(registry, spec, input, context or OperationContext(), timeout)
     except CallError as error:
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
@@ -78,9 +81,11 @@ async def run_tool_call(
     return _SHAPES[call.format](call.id, call.name, outcome)
 
 
-async def _prepared(registry: OperationRegistry, call: _Call) -> tuple[OperationSpec, Any]:
+async def _prepared(
+    registry: OperationRegistry, call: _Call, names: Mapping[str, str]
+) -> tuple[OperationSpec, Any]:
     """The operation and its input. Raises `CallError`."""
-    operation_id = names_of(registry).get(call.name)
+    operation_id = names.get(call.name)
     spec = None if operation_id is None else await registry.describe(operation_id)
     if spec is None:
         message = f'there is no tool "{call.name}"'
@@ -92,16 +97,20 @@ async def _prepared(registry: OperationRegistry, call: _Call) -> tuple[Operation
         except (ValueError, RecursionError):
             message = "the arguments are not JSON"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"arguments": arguments[:200]}) from None
-    schema, is_wrapped = parameters(spec)
     arguments = {} if arguments is None else arguments
-    if isinstance(arguments, dict):
-        if call.format == "anthropic":
-            names = argument_names(schema.get("properties", {}))
-            arguments = {names.get(name, name): value for name, value in arguments.items()}
-        arguments = without_nulls(arguments, schema, schema)
-        if is_wrapped:
-            arguments = arguments.get(INPUT)
-    return spec, arguments
+    return spec, _fitted(spec, arguments, call.format) if isinstance(arguments, dict) else arguments
+
+
+def _fitted(spec: OperationSpec, arguments: Json, format: Format) -> Any:
+    """The input that the arguments stand for: with its own names, without nulls that mean nothing."""
+    if format != "anthropic" and spec.input_schema.is_valid(arguments):
+        return arguments  # as it nearly always is
+    schema, is_wrapped = parameters(spec)
+    if format == "anthropic":
+        names = argument_names(schema.get("properties", {}))
+        arguments = {names.get(name, name): value for name, value in arguments.items()}
+    arguments = without_nulls(arguments, schema, schema)
+    return arguments.get(INPUT) if is_wrapped else arguments
 
 
 async def _run(
