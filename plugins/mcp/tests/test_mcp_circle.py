@@ -194,6 +194,63 @@ async def test_resources_templates_and_prompts_of_several_servers_pass_through(
             )
 
 
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+@MODES
+async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_watch_it_here(mode: str) -> None:
+    changes: asyncio.Queue[None] = asyncio.Queue()
+    running: list[str] = []
+
+    async def listed(input: Any, context: OperationContext) -> Any:
+        return [{"uri": "up://x", "name": "x"}]
+
+    async def subscribe(input: Any, context: OperationContext) -> Any:
+        running.append(input["uri"])
+        try:
+            while True:
+                await changes.get()
+                yield {"uri": input["uri"]}
+        finally:
+            running.remove(input["uri"])
+
+    registry = OperationRegistry()
+    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
+        kind = f"resources.{name}"
+        type = "subscription" if name == "subscribe" else "query"
+        registry.register(
+            OperationSpec(namespace="u", name=kind, type=type, metadata={"mcp": {"kind": kind}}), handler
+        )
+    serving = to_mcp(registry)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def message(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            heard.put_nowait(str(message.params.uri))
+
+    async with asyncio.timeout(10):
+        if mode == "legacy":
+            async with (
+                Client(serving.server(), mode=mode, message_handler=message) as one,
+                Client(serving.server(), mode=mode, message_handler=message) as two,
+            ):
+                await one.subscribe_resource("up://x")
+                await two.subscribe_resource("up://x")
+                changes.put_nowait(None)
+                assert [await heard.get(), await heard.get()] == ["up://x"] * 2
+                assert running == ["up://x"]
+                await two.unsubscribe_resource("up://x")
+                assert running == ["up://x"]
+        else:
+            async with (
+                Client(serving.server(), mode=mode) as one,
+                one.listen(resource_subscriptions=["up://x"]) as events,
+            ):
+                await asyncio.sleep(0)
+                changes.put_nowait(None)
+                assert "up://x" in repr(await anext(aiter(events)))
+        while running:
+            await asyncio.sleep(0)
+
+
 async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="f", server=foreign())

@@ -23,7 +23,7 @@ logger = logging.getLogger("operad.mcp")
 
 _SETTLES = 0.05
 """Seconds that a burst of changes has before clients hear of it: a source that loads adds hundreds."""
-_MAX_WATCHED = 1_000
+MAX_WATCHED = 1_000
 """Resources that one session may watch."""
 _EVENTS: dict[str, type[Any]] = {
     "tools": ToolsListChanged,
@@ -78,15 +78,26 @@ class Changes:
         self._connections.add(connection)
         connection.exit_stack.callback(self._connections.discard, connection)
 
-    def watch(self, ctx: Any, uri: str) -> None:
-        """Tell a session of changes of a resource."""
-        watched: set[str] = connection_of(ctx).state.setdefault("operad.watched", set())
-        if len(watched) < _MAX_WATCHED:
-            watched.add(uri)
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody else is served."""
+        return self._users == 1
 
-    def unwatch(self, ctx: Any, uri: str) -> None:
-        """Tell it no longer."""
-        connection_of(ctx).state.get("operad.watched", set()).discard(uri)
+    def watch(self, ctx: Any, uri: str) -> bool:
+        """Tell a session of changes of a resource. ``False``: it is told already, or watches too many."""
+        watched: set[str] = connection_of(ctx).state.setdefault("operad.watched", set())
+        if uri in watched or len(watched) >= MAX_WATCHED:
+            return False
+        watched.add(uri)
+        return True
+
+    def unwatch(self, ctx: Any, uri: str) -> bool:
+        """Tell it no longer. ``False``: it was not told."""
+        watched: set[str] = connection_of(ctx).state.get("operad.watched", set())
+        if uri not in watched:
+            return False
+        watched.discard(uri)
+        return True
 
     async def updated(self, uri: str) -> None:
         """Tell whoever watches a resource that it changed."""

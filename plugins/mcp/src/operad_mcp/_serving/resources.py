@@ -70,6 +70,16 @@ class Resources:
             raise self._refused(error, uri, spec.id) from error
         return answer
 
+    async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
+        """The server behind the registry that has a resource; ``None`` for one that an operation is."""
+        listing = self._door.listing
+        if uri in listing.resources:
+            return None
+        for template, spec in listing.templates.items():
+            if match(template, uri) is not None:
+                return self._behind(spec)
+        return await self._lister(ctx, uri)
+
     def target(self, uri: str) -> OperationSpec | None:
         """The operation that reads a URI, as far as that is known without asking anybody."""
         listing = self._door.listing

@@ -11,12 +11,13 @@ import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-from operad_mcp._serving.changes import Changes, connection_of
+from operad_mcp._serving.changes import MAX_WATCHED, Changes, connection_of
 from operad_mcp._serving.door import Door, is_handshake
 from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.prompts import Prompts
 from operad_mcp._serving.resources import Resources
 from operad_mcp._serving.tools import Tools
+from operad_mcp._serving.watching import Watching
 
 
 class _Server(Server[Any]):
@@ -43,6 +44,7 @@ class Served:
         self.tools = Tools(door, log_level)
         self.resources = Resources(door)
         self.prompts = Prompts(door, complete)
+        self.watching = Watching(door, self.resources, self.changes.updated)
         key = door.config.state_key
         self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
 
@@ -56,7 +58,7 @@ class Served:
             instructions=config.instructions or self._instructions(),
             lifespan=self._lifespan,
             get_tool_input_schema=self.tools.input_schema,
-            on_subscriptions_listen=self.changes.listen,
+            on_subscriptions_listen=self._listen,
         )
         for method, params, handler in self._handlers():
             server.add_request_handler(method, params, _complete(handler))
@@ -88,7 +90,11 @@ class Served:
     @asynccontextmanager
     async def _lifespan(self, server: Server[Any]) -> AsyncIterator[Json]:
         async with self.changes.following():
-            yield {}
+            try:
+                yield {}
+            finally:
+                if self.changes.is_last:
+                    await self.watching.aclose()
 
     async def _remember(self, ctx: Any, call_next: Any) -> Any:
         if ctx.method == "initialize":
@@ -99,13 +105,25 @@ class Served:
         caller = self.door.caller(ctx)
         return None if caller is None else caller.id
 
+    async def _listen(self, ctx: Any, params: Any) -> Any:
+        uris = [str(uri) for uri in (params.notifications.resource_subscriptions or ())][:MAX_WATCHED]
+        async with self.watching.following(ctx, uris):
+            return await self.changes.listen(ctx, params)
+
     async def _subscribe(self, ctx: Any, params: Any) -> Json:
-        self.changes.watch(ctx, str(params.uri))
+        uri = str(params.uri)
+        if self.changes.watch(ctx, uri):
+            await self.watching.join(ctx, uri)
+            connection_of(ctx).exit_stack.callback(self._forget, ctx, uri)
         return {}
 
     async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
-        self.changes.unwatch(ctx, str(params.uri))
+        self._forget(ctx, str(params.uri))
         return {}
+
+    def _forget(self, ctx: Any, uri: str) -> None:
+        if self.changes.unwatch(ctx, uri):
+            self.watching.leave(uri)
 
 
 def _complete(handler: Any) -> Any:
