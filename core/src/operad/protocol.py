@@ -13,6 +13,7 @@ types (RFC 8259, RFC 7493).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -264,8 +265,9 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | N
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         text: bytes | None = _encoder.encode(value)
         if text != data:
+            if _members(data) != _members(text):
+                json.loads(bytes(data), object_pairs_hook=_unique)  # which takes long, and names the key
             text = None
-            json.loads(bytes(data), object_pairs_hook=_unique)
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ProtocolError:
@@ -335,6 +337,14 @@ def checked(event: Any) -> Event:
     if type(event.get("payload")) is not dict:
         raise ProtocolError(f"$.payload: expected an object, got {type(event.get('payload')).__name__}")
     return event
+
+
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def _members(text: bytes | bytearray | memoryview) -> int:
+    """How many members the objects of a JSON text have: its colons, but for those in strings."""
+    return _TEXTS.sub(b"", text).count(b":")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
