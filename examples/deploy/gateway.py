@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections.abc import Sequence
 from typing import Any
 
 from operad import CallHandler, Identity, Operation, OperationRegistry, from_remote, load_plugins
+from operad.plugin import tell_manager, until_stopped
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 
 async def main() -> None:
-    """Run until a signal comes."""
+    """Run until a signal comes; a second one does not wait for what is under way."""
+    with until_stopped() as stopped:
+        await run(stopped)
+
+
+async def run(stopped: asyncio.Event) -> None:
+    """Offer on a hub what the workers offer."""
     own = secrets.token_urlsafe(32)
     authenticate = bearer_tokens({os.environ["OPERAD_HUB_TOKEN"]: Identity("client"), own: Identity("gateway")})
     host, port = os.environ.get("OPERAD_HUB_HOST", "127.0.0.1"), int(os.environ.get("OPERAD_HUB_PORT", "8765"))
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-
     workers = load_plugins().transport(os.environ["OPERAD_TRANSPORT"])
     registry = OperationRegistry()
 
@@ -52,7 +54,10 @@ async def main() -> None:
         transport = WebSocketTransport(f"ws://127.0.0.1:{port}", token=own)
         async with CallHandler(registry, transport, reexport=True):
             print(f"hub on {hub.url}", flush=True)
+            tell_manager("READY=1")
             await stopped.wait()
+            tell_manager("STOPPING=1")
+            await hub.drain(10)
 
 
 if __name__ == "__main__":

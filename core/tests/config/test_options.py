@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from operad import ConfigError
+from operad import ConfigError, OperationRegistry
 from operad.plugin import check_options, client_tls
 
 
@@ -51,6 +51,12 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest_one_and_what_is_gi
         check_options({"durabel": True}, Options, where="t", given={"url": "x"})
     with pytest.raises(ConfigError, match='unknown option "url"'):
         check_options({"url": "y"}, Options, where="t", given={"url": "x"})
+
+
+def test_paths_in_a_configuration_start_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text('[transport]\nurl = "wss://h"\ntls_ca = "ca.pem"\ntls_key = "/k.pem"\n')
+    options = OperationRegistry.from_config(tmp_path / "operad.toml").transport_options
+    assert options == {"url": "wss://h", "tls_ca": str(tmp_path / "ca.pem"), "tls_key": "/k.pem"}
 
 
 def test_a_file_of_certificates_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:

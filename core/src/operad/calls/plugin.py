@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -36,8 +37,10 @@ class RemoteConfig:
 async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
     """Connect to the peers. Raises `SourceError` if they cannot be reached, or what the transport refuses."""
     from operad.calls.remote import from_remote  # it needs the call protocol, and finding plugins does not
+    from operad.config.options import with_paths
 
-    transport: Transport = context.plugins.transport(config.url, **config.options)
+    options = with_paths(config.options, context.base_dir or Path.cwd())
+    transport: Transport = context.plugins.transport(config.url, **options)
     return await from_remote(
         transport,
         context.namespace or None,  # "" keeps the peers' own ids

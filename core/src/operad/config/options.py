@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -36,6 +37,18 @@ def check_options(
         if option not in known:
             raise ConfigError(f'{where}: unknown option "{option}"{did_you_mean(option, known)}')
     return structure(config_class, {**options, **given}, where)
+
+
+TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
+"""The options of transports that are paths of files, see `client_tls`."""
+
+
+def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
+    """Options of a transport as a configuration has them, with the paths in them as they are from its folder."""
+    return {
+        name: str(base_dir / value) if name in TLS_FILES and isinstance(value, str) else value
+        for name, value in options.items()
+    }
 
 
 def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:

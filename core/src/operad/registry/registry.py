@@ -163,7 +163,12 @@ class OperationRegistry(TypedCalls):
     @property
     def transport_options(self) -> Mapping[str, Any]:
         """What ``[transport]`` says: ``url``, and options for `Plugins.transport`. Raises `ConfigError`."""
-        return {} if self._configuration is None else self._configuration.values("transport")
+        from operad.config.options import with_paths
+
+        configuration = self._configuration
+        return (
+            {} if configuration is None else with_paths(configuration.values("transport"), configuration.base_dir)
+        )
 
     def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
