@@ -112,6 +112,12 @@ class Configuration:
         values: Mapping[str, Any] = expand_variables(found, self.where(table))
         return values
 
+    def transport_options(self) -> Mapping[str, Any]:
+        """What ``[transport]`` says, with the paths of its certificates as they are from this file's folder."""
+        from operad.config.options import with_paths
+
+        return with_paths(self.values("transport"), self.base_dir)
+
     def table(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table as an instance of the attrs class ``config_type``; of its defaults, if there is no such table.
 

@@ -163,12 +163,7 @@ class OperationRegistry(TypedCalls):
     @property
     def transport_options(self) -> Mapping[str, Any]:
         """What ``[transport]`` says: ``url``, and options for `Plugins.transport`. Raises `ConfigError`."""
-        from operad.config.options import with_paths
-
-        configuration = self._configuration
-        return (
-            {} if configuration is None else with_paths(configuration.values("transport"), configuration.base_dir)
-        )
+        return {} if self._configuration is None else self._configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
