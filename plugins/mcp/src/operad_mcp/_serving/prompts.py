@@ -106,8 +106,9 @@ def _prompt(name: str, spec: OperationSpec) -> Json:
         made["title"] = spec.title
     if spec.description:
         made["description"] = spec.description
-    arguments = metadata.get("arguments")
-    return {**made, "arguments": arguments if isinstance(arguments, list) else _arguments(spec)}
+    listed = metadata.get("arguments")
+    arguments = listed if isinstance(listed, list) else _arguments(spec)
+    return {**made, "arguments": arguments} if arguments else made
 
 
 def _arguments(spec: OperationSpec) -> list[Json]:
