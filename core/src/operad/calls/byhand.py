@@ -105,7 +105,7 @@ class ByHand:
             return self._served.on_abort(payload, delivery)
         if type_ == protocol.CREDIT:
             served = self._served.on_credit(payload, delivery)
-            if served is not None and served.total is not None and self._served.announces:
+            if served is not None and self._served.expects_notice(served):
                 self._notice(served)
             return served is not None
         if type_ == protocol.LOST:

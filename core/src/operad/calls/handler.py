@@ -215,11 +215,11 @@ class CallHandler:
 
     def _on_credit(self, payload: dict[str, Any], delivery: Delivery) -> None:
         served = self._served.on_credit(payload, delivery)
-        if not self._served.announces:
-            return
         if served is not None:
-            if served.total is not None:
+            if self._served.expects_notice(served):
                 self._notice(served)
+            return
+        if not self._served.announces:
             return
         key = key_of(payload, delivery)
         if key[0] and key[1] and key not in self._served.recent:

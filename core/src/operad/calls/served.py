@@ -43,6 +43,7 @@ class Served:
         "done",
         "granted",
         "heard",
+        "is_asked",
         "is_large",
         "is_over",
         "key",
@@ -86,6 +87,8 @@ class Served:
         self.waiter: asyncio.Future[None] | None = None
         self.renewed = 0.0 if self.total is None else time.monotonic()
         self.noticed = False
+        self.is_asked = False
+        """Whether the last credit gave none: its consumer asks whether anybody is there still."""
         self.is_over = False
         self.turn: asyncio.Lock | None = None
         """Where several tasks may send items: held by the one whose turn it is."""
@@ -235,9 +238,10 @@ class ServedRequests:
         if served is None:
             return None
         served.renewed = time.monotonic()
+        served.is_asked = True
         total, room = payload.get("total"), payload.get("totalBytes")
         if type(total) is int and served.total is not None and total > served.total:
-            served.total = total
+            served.total, served.is_asked = total, False
             wake(served.waiter)
         if type(room) is int and served.granted is not None:
             served.heard = True
@@ -245,6 +249,10 @@ class ServedRequests:
                 served.granted = room
                 wake(served.waiter)
         return served
+
+    def expects_notice(self, served: Served) -> bool:
+        """Whether a sign of life is due after credit: each time where nobody tells of losses, else when asked."""
+        return served.total is not None and not self._same_process and (self.announces or served.is_asked)
 
     def on_lost(self, peer: object) -> None:
         """A peer is gone: nobody waits for its requests."""

@@ -199,8 +199,7 @@ class Streams:
         requests = self._requests
         if stream.target is None:
             stream.target = reply_to
-        if not requests.transport.capabilities.detects_peer_loss:
-            stream.notice(stream.target)
+        stream.notice(stream.target)
         if stream.outgoing:
             requests.departures.leave(stream)
         if type(wants) is int and requests.counts_bytes:

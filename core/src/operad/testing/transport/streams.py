@@ -7,6 +7,7 @@ from typing import Any
 
 from operad import protocol
 from operad.errors import ErrorCode
+from operad.testing._examples import skip
 from operad.testing.transport.participant import (
     Kit,
     TransportSuite,
@@ -121,6 +122,26 @@ class Streams(TransportSuite):
                 kinds = [event["type"] for event, _ in caller.events if event["type"] != protocol.CREDIT]
                 assert kinds == [protocol.RESPONDED] * 3 + [protocol.COMPLETED, protocol.ABORTED]
                 await kit.served.until(lambda: handler.active == 0)
+
+        self._run(body)
+
+    def test_a_stream_whose_handler_is_silent_ends(self) -> None:
+        """A handler that has promised signs of life and gives none is gone, even if its connection is there."""
+
+        async def body(kit: Kit) -> None:
+            if kit.capabilities.same_process:
+                skip("within one process nobody is silent")
+            async with kit.participant() as server, kit.calling(lease=0.6) as calls, kit.serving():
+                await server.link.register("op:kit.served", "operad")
+                silent = asyncio.create_task(error_of(anext(calls.subscribe("kit.served"))))
+                (request,) = await server.wait_for(protocol.REQUESTED)
+                notice = {"requestId": request["requestId"], "total": 0, "replyTo": server.link.inbox}
+                await server.send(request["replyTo"], protocol.CREDIT, **notice)
+                alive = calls.subscribe("kit.count", {"to": 1, "then": "wait"})
+                await anext(alive)
+                assert (await silent).code == ErrorCode.UNAVAILABLE
+                kit.served.gate.set()
+                assert [item.data async for item in alive] == []
 
         self._run(body)
 
