@@ -25,6 +25,7 @@ SPOKE = {
     "call.aborted": "End a request: the caller wants it no longer, or the handler gives it up.",
     "call.completed": "A stream has ended.",
     "call.credit": "How much more may be sent; of a handler: where it is, and how much it wants.",
+    "operad.changed": "Tell, with `to: all:operad.changed`, that other operations are served than before.",
     "link.register": "Serve addresses.",
     "link.unregister": "Serve addresses no longer.",
     "link.topics": "Ask which of some addresses a serving instance has registered.",
@@ -32,7 +33,7 @@ SPOKE = {
 }
 """What a spoke sends."""
 HUB = {
-    **{name: text for name, text in SPOKE.items() if name.startswith("call.")},
+    **{name: text for name, text in SPOKE.items() if not name.startswith("link.")},
     "link.registered": "What is served now, and what is refused.",
     "link.topics": "Those of the addresses that the instance has registered.",
     "link.error": "A frame that cannot be used and is of no request.",

@@ -6,8 +6,8 @@ An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. Four t
 Unknown types and fields are ignored.
 
 The profile is narrower than what JSON parsers accept, so that every parser reads the same value: no NaN or
-infinity, integers exact at any size, keys are unique strings, text is valid Unicode, and nothing but JSON's own
-types (RFC 8259, RFC 7493).
+infinity, integers exact (up to 4,300 digits), keys are unique strings, text is valid Unicode, and nothing but
+JSON's own types (RFC 8259, RFC 7493).
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ REGISTERED = "link.registered"
 """The answer to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
 registers again by itself after a break passes the answer on: what is refused is not served until a later one."""
 
+CHANGED = "operad.changed"
+"""Topic and type of the event that tells that a handler (``payload.instance``) serves other operations now."""
 DISCOVER = "operad.discover"
 """The question to everybody who serves: the one operation that runs when it is put to ``all:``."""
 
@@ -120,6 +122,19 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         COMPLETED: _event_schema(COMPLETED, {"count": _COUNT}, {}),
         CREDIT: _event_schema(
             CREDIT, {"total": _COUNT}, {"totalBytes": _COUNT, "wantsBytes": _COUNT, "replyTo": _TEXT}
+        ),
+        CHANGED: MappingProxyType(
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "title": CHANGED,
+                "type": "object",
+                "properties": {
+                    "type": {"const": CHANGED},
+                    "id": _TEXT,
+                    "payload": {"type": "object", "properties": {"instance": _TEXT}},
+                },
+                "required": ["type", "payload"],
+            }
         ),
     }
 )

@@ -149,8 +149,11 @@ def test_the_event_map_describes_the_events():
         "call.aborted",
         "call.completed",
         "call.credit",
+        "operad.changed",
     }
-    required = {name: set(schema["properties"]["payload"]["required"]) for name, schema in CallEventMap.items()}
+    required = {
+        name: set(schema["properties"]["payload"].get("required", ())) for name, schema in CallEventMap.items()
+    }
     assert required["call.requested"] == {"requestId", "operationId", "input"}
     assert required["call.responded"] == {"requestId", "output"}
     assert required["call.error"] == {"requestId", "code", "message"}

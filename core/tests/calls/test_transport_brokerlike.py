@@ -107,7 +107,9 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         await handler.open()
         stream = calls.subscribe("t.quiet")
         assert (await anext(stream)).data == 1
-        handler._served.expects_notice = lambda served: False  # as good as dead: it renews nothing, and says so to nobody
+        handler._served.expects_notice = lambda served: (
+            False
+        )  # as good as dead: it renews nothing, and says so to nobody
         try:
             with pytest.raises(CallError) as caught:
                 async with asyncio.timeout(10):

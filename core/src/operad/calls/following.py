@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from operad.calls.answers import quietly
-from operad.calls.listing import CHANGED, REMOTE, Listing
+from operad.calls.listing import REMOTE, Listing
 from operad.operations import OperationSpec, OperationType
+from operad.protocol import CHANGED
 from operad.transports import Link, Registration, TransportError
 
 if TYPE_CHECKING:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad.calls")
 
 LIST, DESCRIBE = "operad.list", "operad.describe"
-CHANGED = "operad.changed"
-"""The topic, and the type of the event, that tells that a handler serves other operations than before."""
 REMOTE = "operad.remote"
 """In the metadata of a spec: the operation is served by a peer; ``{instance, operationId, via}``."""
 MAX_VIA = 8

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from operad.calls.listing import CHANGED, DESCRIBE, LIST
+from operad.calls.listing import DESCRIBE, LIST
 from operad.calls.map import PendingRequestMap, Signer
 from operad.calls.offers import Offer, offer_of, operation_of, stricter
 from operad.calls.settings import CallSettings
@@ -20,7 +20,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, OperadError, SourceError
 from operad.operations import Operation, OperationSpec, OperationType
-from operad.protocol import DISCOVER
+from operad.protocol import CHANGED, DISCOVER
 from operad.sources import PluginsLike, SourceSession
 from operad.transports import LinkState, Transport, TransportError
 
