@@ -334,7 +334,7 @@ class _Keyword:
     def position(self, branches: list[Body], names: Mapping[str, int], target: Any) -> int | None:
         """The branch that a `mapping` means, by its name or by a reference to it."""
         if not isinstance(target, str) or target in names:
-            return names.get(target)
+            return names.get(target) if isinstance(target, str) else None
         with suppress(LookupError, ValueError):
             location = self.reader.references.resolve(target, self.scope).location
             for position, branch in enumerate(branches):

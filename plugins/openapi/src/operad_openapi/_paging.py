@@ -24,13 +24,15 @@ class DocumentPages:
 
     Args:
         operation: the operation.
+        name: what it is called.
         rule: what the configuration says of its pages; ``None``: a ``Link`` header tells, if there is one.
     """
 
-    __slots__ = ("_operation", "_reader", "_rule")
+    __slots__ = ("_name", "_operation", "_reader", "_rule")
 
-    def __init__(self, operation: DocumentOperation, rule: Pagination | None) -> None:
+    def __init__(self, operation: DocumentOperation, name: str, rule: Pagination | None) -> None:
         self._operation = operation
+        self._name = name
         self._rule = rule or _BY_LINK
         self._reader: QueryReader | None = None
 
@@ -62,7 +64,7 @@ class DocumentPages:
             return lists[0]
         raise self._failed(
             "which list of a page holds its items is not clear; say so by "
-            'pagination = { "' + self._operation.raw.path + '" = { items = "…" } }'
+            f'pagination = {{ "{self._name}" = {{ items = "…" }} }}'
         )
 
     def _counted(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:

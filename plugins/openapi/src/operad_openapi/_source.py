@@ -41,7 +41,7 @@ class DocumentSource:
     def schema(self, node: Any, view: SchemaView) -> Schema:
         """The compiled-when-used schema of ``node``, which is one of ``view``'s."""
         return from_schema(
-            node,
+            node if isinstance(node, (dict, bool)) else True,  # what is no schema says nothing
             dialect=cast("Any", self.document.dialect),
             document=view.root,
             trusted=self.config.trusted,

@@ -217,7 +217,7 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         built.handler,
         adapt=built.adapt,
         stream=built.stream if built.may_stream else None,
-        pages=DocumentPages(built, rule),
+        pages=DocumentPages(built, name, rule),
         chunks=built.pieces,
     )
 

@@ -35,11 +35,18 @@ def body_of(document: Document, operation: RawOperation, swagger_parameters: lis
     node = document.resolve(raw)
     if not isinstance(node, dict) or not isinstance(node.get("content"), dict):
         raise NotUsableError("requestBody: expected an object with content")
-    content = {media_type: _media(document, media) for media_type, media in node["content"].items()}
+    content = _content(document, node["content"])
     if not content:
         return None
     description = node.get("description")
     return Body(content, node.get("required") is True, description if isinstance(description, str) else "")
+
+
+def _content(document: Document, raw: Any) -> dict[str, Json]:
+    """Media types and their objects; what is under no text is under no media type."""
+    if not isinstance(raw, dict):
+        return {}
+    return {name: _media(document, media) for name, media in raw.items() if isinstance(name, str)}
 
 
 def _media(document: Document, raw: Any) -> Json:
@@ -98,7 +105,7 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
         return {}
     if document.version != "2.0":
         content = response.get("content")
-        return {k: _media(document, v) for k, v in content.items()} if isinstance(content, dict) else {}
+        return _content(document, content)
     schema = response.get("schema")
     if schema is None:
         return {}

@@ -73,7 +73,8 @@ def _event_data(schema: Any, view: SchemaView) -> Any:
     """The schema of an event's data, from 3.2's schema of the whole event."""
     try:
         node = view.resolve(schema)
-        data = node.get("properties", {}).get("data") if isinstance(node, dict) else None
+        properties = node.get("properties") if isinstance(node, dict) else None
+        data = properties.get("data") if isinstance(properties, dict) else None
         data = view.resolve(data)
     except PointerError:
         return True

@@ -112,15 +112,15 @@ def normal_parameter(node: Json, version: str, document: Document | None = None)
     if version.startswith("2"):
         return _swagger_parameter(node, common)
     content = node.get("content")
-    if isinstance(content, dict) and content:
-        media_type, media = next(iter(content.items()))
+    if isinstance(content, dict) and isinstance(media_type := next(iter(content), None), str):
+        media = content[media_type]
         media = document.resolve(media) if document is not None else media
         schema = media.get("schema", True) if isinstance(media, dict) else True
         return Parameter(**common, schema=schema, content_type=media_type)
     return Parameter(
         **common,
         schema=node.get("schema", True),
-        style=node.get("style"),
+        style=node.get("style") if isinstance(node.get("style"), str) else None,
         explode=node.get("explode") if isinstance(node.get("explode"), bool) else None,
         allow_reserved=node.get("allowReserved") is True,
     )

@@ -240,7 +240,7 @@ def _fields(schema: Any, view: SchemaView, depth: int) -> tuple[Json, list[str]]
     node = view.resolve(schema)
     if not isinstance(node, dict):
         return None
-    if any(key not in _MERGEABLE and not key.startswith("x-") for key in node):
+    if any(key not in _MERGEABLE and not str(key).startswith("x-") for key in node):
         return None
     if node.get("type", "object") != "object" or node.get("additionalProperties", False) is not False:
         return None

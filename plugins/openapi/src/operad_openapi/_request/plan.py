@@ -77,7 +77,7 @@ class Plan:
         inputs, template = self.inputs, self.template
         if not input.keys() <= inputs.keys:
             unknown = input.keys() - inputs.keys
-            known = ", ".join(sorted(inputs.keys)) or "none"
+            known = ", ".join(sorted(map(str, inputs.keys))) or "none"
             raise SerializationError(f"unknown parameter {', '.join(sorted(map(repr, unknown)))}; known: {known}")
         paths: dict[str, str] = {}
         query = template.query

@@ -1,0 +1,153 @@
+"""Documents with anything in the place of anything: they end in operations, or in an error that is ours."""
+
+import copy
+import random
+
+import pytest
+
+from operad import CallError, ConfigError, SourceError
+from operad_openapi import HTTPServiceConfig, from_openapi
+
+SWAGGER = {
+    "swagger": "2.0",
+    "info": {},
+    "host": "h",
+    "basePath": "/b",
+    "schemes": ["https"],
+    "securityDefinitions": {"a": {"type": "oauth2", "flow": "application", "tokenUrl": "https://h/t"}},
+    "security": [{"a": []}],
+    "paths": {
+        "/a/{id}": {
+            "parameters": [{"name": "id", "in": "path", "type": "string", "required": True}],
+            "post": {
+                "tags": ["t"],
+                "consumes": ["multipart/form-data"],
+                "parameters": [
+                    {"name": "f", "in": "formData", "type": "file"},
+                    {"name": "n", "in": "formData", "type": "array", "items": {"type": "string"}},
+                ],
+                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/A"}}},
+            },
+        }
+    },
+    "definitions": {"A": {"type": "object", "discriminator": "k", "properties": {"k": {"type": "string"}}}},
+}
+EVENTS = {"properties": {"data": {"contentSchema": {}, "contentMediaType": "application/json"}}}
+OPENAPI = {
+    "openapi": "3.2.0",
+    "info": {},
+    "servers": [{"url": "https://{r}.h", "variables": {"r": {"default": "a", "enum": ["a"]}}}],
+    "webhooks": {"w": {"post": {"operationId": "w"}}},
+    "components": {
+        "securitySchemes": {
+            "o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/t", "scopes": {}}}},
+            "i": {"type": "openIdConnect", "openIdConnectUrl": "https://i"},
+        },
+        "links": {"L": {"operationId": "x"}},
+        "schemas": {
+            "A": {
+                "oneOf": [{"$ref": "#/components/schemas/B"}],
+                "discriminator": {"propertyName": "k", "mapping": {"b": "B"}},
+            },
+            "B": {"type": "object", "properties": {"k": {"const": "b"}, "w": {"writeOnly": True}}},
+        },
+    },
+    "paths": {
+        "/x/{a}{b}": {
+            "servers": [{"url": "/y"}],
+            "parameters": [{"name": "a", "in": "path", "required": True, "schema": {}}],
+            "get": {
+                "operationId": "x",
+                "security": [{"o": []}, {}],
+                "parameters": [
+                    {"name": "q", "in": "query", "style": "deepObject", "schema": {"type": "object"}},
+                    {"name": "H", "in": "header", "content": {"application/json": {"schema": {}}}},
+                ],
+                "responses": {
+                    "200": {
+                        "description": "",
+                        "links": {"l": {"$ref": "#/components/links/L"}},
+                        "content": {
+                            "application/json": {"schema": {"$ref": "#/components/schemas/A"}},
+                            "text/event-stream": {"itemSchema": EVENTS},
+                        },
+                    },
+                    "4XX": {"description": "e"},
+                },
+            },
+            "post": {
+                "callbacks": {"c": {"{$u}": {"post": {}}}},
+                "requestBody": {
+                    "content": {
+                        "multipart/form-data": {
+                            "schema": {
+                                "type": "object",
+                                "properties": {"f": {"type": "string", "format": "binary"}},
+                            },
+                            "encoding": {"f": {"contentType": "image/*", "headers": {"X": {}}}},
+                        }
+                    }
+                },
+                "responses": {"201": {"description": ""}},
+            },
+        }
+    },
+}
+JUNK = [
+    None, True, 0, -1, 3.5, "", "x", [], [1], {}, {"$ref": "#/nope"}, {"$ref": 5}, {"$ref": "#"}, ["a"], {"a": 1},
+    {"type": "string"}, "#/components/schemas/X", {1: 2}, {"in": "query"}, [{"$ref": "#/paths"}],
+]  # fmt: skip
+CONFIGS = [
+    {},
+    {"include": ["*"]},
+    {"auth": {"type": "bearer", "token": "t"}},
+    {"base_url": "http://127.0.0.1:1", "extras": ["query", "body", "headers"], "names": "fastapi"},
+    {"auth": {"type": "oauth2", "client_id": "i", "client_secret": "s", "token_url": "https://h/t"}},
+]
+
+
+def places(node, path=()):
+    if path:
+        yield path
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def mutated(document, chance):
+    for _ in range(chance.randint(1, 3)):
+        path = chance.choice(list(places(document)))
+        holder = document
+        for key in path[:-1]:
+            holder = holder[key]
+        kind = chance.random()
+        if kind < 0.2 and isinstance(holder, dict):
+            del holder[path[-1]]
+        elif kind < 0.3 and isinstance(holder, dict):
+            holder[chance.choice([5, None, "x-y", "", True])] = holder.pop(path[-1])
+        else:
+            holder[path[-1]] = copy.deepcopy(chance.choice(JUNK))
+    return document
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_document_with_anything_anywhere_ends_in_operations_or_an_error_of_ours(seed):
+    chance = random.Random(seed)
+    for _ in range(40):
+        document = mutated(copy.deepcopy(chance.choice([SWAGGER, OPENAPI])), chance)
+        try:
+            found = from_openapi(document, HTTPServiceConfig(namespace="x", **chance.choice(CONFIGS)))
+            for operation in found:
+                use(operation)
+        except (SourceError, ConfigError, CallError):
+            continue
+
+
+def use(operation):
+    """All that a registry asks of an operation before it calls it."""
+    spec = operation.spec
+    spec.to_wire()
+    assert [error.schema.raw is None for error in spec.error_schemas].count(True) == 0
+    assert spec.output_schema.raw is not None
+    spec.input_schema.is_valid({})
+    operation.adapt({"a": None, "b": 1})
