@@ -20,6 +20,7 @@ import attrs
 from operad.errors import CallError, ErrorCode, OperadError
 from operad.schemas.schema import Schema, from_schema
 from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
+from operad.words import html_json, html_table, html_text
 
 logger = logging.getLogger("operad")
 
@@ -74,6 +75,15 @@ class ResponseEnvelope(_Received, Generic[T_co]):
             return self._received
         except AttributeError:
             return self.data
+
+    def _repr_html_(self) -> str:
+        wire = self.to_wire()
+        meta = html_table(("meta", ""), wire["meta"].items())
+        data = self.data
+        shown = (
+            f"<p>{len(data)} bytes</p>" if isinstance(data, (bytes, bytearray, memoryview)) else html_json(data)
+        )
+        return f"{shown}<details><summary>{html_text(wire['meta'].get('source'))}</summary>{meta}</details>"
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON form ``{"data": …, "meta": {"source": …, …}}``."""

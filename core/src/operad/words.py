@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 MAX_TEXT = 2_000
@@ -41,3 +41,35 @@ def text_of(value: Any) -> str:
 def encodable(text: str) -> str:
     """The text, with what UTF-8 cannot hold escaped: half a surrogate pair, as in names of files."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# --- for notebooks -----------------------------------------------------------------------------------
+
+_CELL, _JSON = 300, 10_000
+
+
+def html_text(value: Any, limit: int = _CELL) -> str:
+    """Text for HTML, bounded and escaped: what documents and servers say becomes no markup."""
+    from html import escape  # only where a notebook shows something
+
+    text = str(value)
+    return escape(text if len(text) <= limit else text[:limit] + "…")
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """A table of texts."""
+    parts = ["<table>", f"<caption>{html_text(caption)}</caption>" if caption else "", "<thead><tr>"]
+    parts += [f'<th scope="col" style="text-align:left">{html_text(name)}</th>' for name in head]
+    parts.append("</tr></thead><tbody>")
+    for row in rows:
+        cells = "".join(f'<td style="text-align:left">{html_text(cell)}</td>' for cell in row)
+        parts.append(f"<tr>{cells}</tr>")
+    return "".join(parts) + "</tbody></table>"
+
+
+def html_json(value: Any) -> str:
+    """A value as JSON, over several lines, bounded."""
+    import json
+
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    return f"<pre>{html_text(text, _JSON)}</pre>"

@@ -24,6 +24,7 @@ from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
+from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
@@ -41,7 +42,7 @@ __all__ = ["OperationRegistry", "SourceFailure"]
 T = TypeVar("T")
 
 
-class OperationRegistry(TypedCalls):
+class OperationRegistry(TypedCalls, Browsable):
     """Operations of all kinds under one roof.
 
     Use it as an async context manager: leaving it closes what its sources opened. A registry belongs to one

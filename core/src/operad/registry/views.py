@@ -19,6 +19,7 @@ from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.execution import Execution
+from operad.registry.handles import Browsable
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.subscriptions import Subscription
 
@@ -124,7 +125,7 @@ class _Shown:
     added: tuple[AccessControl, ...]
 
 
-class RegistryView(TypedCalls):
+class RegistryView(TypedCalls, Browsable):
     """A part of a registry, under names of its own, wherever a registry can be; it follows the registry's changes.
 
     It is read-only, and made at once. See `OperationRegistry.view`.

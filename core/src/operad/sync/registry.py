@@ -12,6 +12,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.operations import Handler, Operation, OperationSpec
 from operad.registry import registry as asynchronous
+from operad.registry.handles import Browsable
 from operad.sync.portal import Portal, portal
 from operad.sync.streams import Subscription
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 Id = str | Operation[..., Any]
 
 
-class OperationRegistry:
+class OperationRegistry(Browsable):
     """An `operad.OperationRegistry` whose calls wait for their answers, from any thread.
 
     All of them run in one event loop in the background, beside whatever loop this thread may run. Use it as a
