@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import gc
 import importlib.util
+import logging
 import random
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 FEATURES = Path(__file__).with_name("mcp_feature_server.py")
 PROGRAM = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy", "shutdown_timeout": 1.0}
 MB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def unlogged() -> Iterator[None]:
+    """Whoever runs the tests keeps what is logged, which would count as growth."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
 
 pytestmark = pytest.mark.long
 

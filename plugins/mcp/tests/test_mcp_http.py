@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, OperationRegistry, SourceError, load_plugins
+from operad import CallError, ErrorCode, OperationContext, OperationRegistry, SourceError, load_plugins
 from operad_mcp._events import EventDecoder
 
 Json = dict[str, Any]
@@ -301,6 +303,96 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
             await registry.load("mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy")
             assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
     assert peer.heads[0].startswith("POST http://far.invalid/mcp ")
+
+
+async def test_a_proxy_of_the_configuration_is_used_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer()
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load(
+                "mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy",
+                proxy=f"http://user:hush@127.0.0.1:{port}",
+            )  # fmt: skip
+            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    assert "proxy-authorization: basic" in peer.heads[0].lower()
+
+
+async def test_certificates_of_the_configuration_are_trusted_and_shown(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority, peer = trustme.CA(), Peer()
+    for name, issued in (
+        ("ca", authority.cert_pem),
+        ("me", authority.issue_cert("me").private_key_and_cert_chain_pem),
+    ):
+        issued.write_to_path(str(tmp_path / f"{name}.pem"))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0, ssl=server) as listener:
+        url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            options = {"url": url, "mode": "legacy", "tls_ca": str(tmp_path / "ca.pem")}
+            await registry.load("mcp", namespace="p", tls_cert=str(tmp_path / "me.pem"), **options)
+            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+            with pytest.raises(SourceError):
+                await registry.load("mcp", namespace="q", **options)
+            with pytest.raises(SourceError, match="CERTIFICATE_VERIFY_FAILED"):
+                await registry.load("mcp", namespace="r", url=url, mode="legacy")
+
+
+def busy(times: int) -> Script:
+    """Refuses so many calls with 429, and takes the next."""
+    calls: list[Json] = []
+
+    def answer(message: Json) -> bytes:
+        calls.append(message)
+        if len(calls) <= times:
+            return http(429, b"slow down", "retry-after: 0", kind="text/plain")
+        return http(200, result(message, {"content": []}))
+
+    return odd(answer)
+
+
+async def test_a_query_waits_and_asks_again_after_429() -> None:
+    peer = Peer(busy(1))
+    async with serving(peer, overrides={"odd": {"type": "query"}}) as registry:
+        assert (await registry.execute("p.odd")).data == []
+    assert peer.executed == 2
+
+
+async def test_a_mutation_is_asked_again_after_429_only_where_that_is_said_to_be_safe() -> None:
+    async with serving(Peer(busy(1))) as registry:
+        refused = await fails(registry.execute("p.odd"))
+        assert refused.details is not None
+        assert refused.details["statusCode"] == 429
+    async with serving(Peer(busy(2)), retries={"attempts": 2, "also": {"POST": [429]}}) as registry:
+        assert (await registry.execute("p.odd")).data == []
+
+
+async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at() -> None:
+    class Wrong(Peer):
+        def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
+            return http(404, b"Not Found", kind="text/plain")
+
+    with pytest.raises(SourceError, match=r"http://127.*/mcp.* HTTP 404 .*is the path right"):
+        async with serving(Wrong(), mode="auto"):
+            pass
+
+
+async def test_headers_of_a_call_go_with_it_and_leave_those_of_the_protocol_alone() -> None:
+    peer = Peer()
+    async with serving(peer) as registry:
+        mine = {"X-Tenant": "blue", "Mcp-Session-Id": "stolen", "Host": "evil.invalid"}
+        await registry.execute("p.echo", {"a": 1}, OperationContext(metadata={"mcp": {"headers": mine}}))
+        await registry.execute("p.echo", {"a": 2})
+    calls = [head for head in peer.heads if head.startswith("POST")][-2:]
+    assert "x-tenant: blue" in calls[0].lower()
+    assert "stolen" not in calls[0]
+    assert "evil.invalid" not in calls[0]
+    assert "x-tenant" not in calls[1].lower()
 
 
 # --- the transport of 2024-11-05 -----------------------------------------------------------------------

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import sys
-from pathlib import Path
 
 MARK = "OPERAD_MCP_SERVER"
 """The environment variable by which the programs that a server started are known, also those that left its process
@@ -90,18 +89,19 @@ class _Tree:
 
     def _marked(self) -> set[int]:
         """The processes with this server's mark that are in no group of its own any more."""
-        own = os.getpid()
-        found = set()
-        for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
-            pid = int(entry.name)
-            if pid not in (own, self._process.get_pid()) and self._mark in _environment(pid):
-                found.add(pid)
-        return found
+        if sys.platform != "linux":
+            return set()
+        others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {
+            os.getpid(),
+            self._process.get_pid(),
+        }
+        return {pid for pid in others if self._mark in _environment(pid)}
 
 
 def _environment(pid: int) -> bytes:
     """The environment that a process was started with; empty for one that is gone, a zombie, or not ours."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
     except OSError:
         return b""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -54,7 +55,7 @@ async def stdio_streams(
     with _log_file(config.stderr) as log:
         _, process = await loop.subprocess_exec(
             lambda: ServerProcess(config, logger, on_log, log),
-            config.command,
+            _found(config.command),
             *config.args,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,6 +69,11 @@ async def stdio_streams(
         finally:
             process.leave()
             await end_process(process.transport, mark, config.shutdown_timeout)
+
+
+def _found(command: str) -> str:
+    """The file of a command. Only Windows has to be told that ``npx`` is ``npx.cmd``."""
+    return (shutil.which(command) or command) if sys.platform == "win32" else command
 
 
 @contextmanager
