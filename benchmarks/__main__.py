@@ -27,6 +27,7 @@ ORDER = (
     "openapi",
     "mcp_clients",
     "serving_mcp",
+    "opentelemetry_spans",
 )
 
 
