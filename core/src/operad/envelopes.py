@@ -30,7 +30,7 @@ T_co = TypeVar("T_co", covariant=True)
 WIRE_SOURCES = ("local", "http", "mcp")
 """The sources of the original protocol: what `is_response_envelope` takes when no kinds are given."""
 
-_DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp", "grpc": "operad-grpc"}
+_DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp"}
 """Which distribution brings a kind: only for the hint in a warning."""
 _MAX_WARNED = 100
 """For how many sources a warning is logged: a peer chooses their names."""

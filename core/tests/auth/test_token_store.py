@@ -161,6 +161,8 @@ def keyring() -> Iterator[Any]:
     package = pytest.importorskip("keyring")
     from keyring.backend import KeyringBackend
 
+    before = package.get_keyring()  # before the class is there, which the package would choose from now on
+
     class Memory(KeyringBackend):
         priority = 5
 
@@ -185,11 +187,11 @@ def keyring() -> Iterator[Any]:
                 raise RuntimeError("locked")
             del self.kept[service, username]
 
-    before = package.get_keyring()
     backend = Memory()
     package.set_keyring(backend)
     yield backend
     package.set_keyring(before)
+    KeyringBackend._classes.discard(Memory)
 
 
 async def test_a_keyring_is_used_where_there_is_one(tmp_path: Path, keyring: Any) -> None:
