@@ -1,0 +1,115 @@
+"""What schemas of one document share: what is read once, told once, and stays apart where it has to."""
+
+from typing import Any
+
+from operad.plugin import SharedDefinitions
+from operad.schemas import Limits, from_schema
+
+INTEGER = {"type": "integer"}
+
+
+def part(document: dict[str, Any], name: str, **options: Any) -> Any:
+    return from_schema(document["$defs"][name], document=document, pointer=f"/$defs/{name}", **options)
+
+
+def test_what_was_read_before_a_bound_was_met_is_not_read_again() -> None:
+    wide = {"properties": {f"p{i}": INTEGER for i in range(30)}}
+    both = {"properties": {"b": {"$ref": "#/$defs/B"}, "c": {"$ref": "#/$defs/C"}}}
+    document = {"$defs": {"A": both, "B": {"properties": {"x": {"type": "any"}, "y": INTEGER}}, "C": wide}}
+    within = Limits(max_schema_nodes=20)
+    whole, beside = part(document, "A", limits=within), part(document, "B", limits=within)
+    assert "max_schema_nodes = 20" in whole.warnings[0]
+    assert whole.is_valid({"b": {"y": "x"}})
+    assert len(beside.warnings) == 1
+    assert not beside.is_valid({"y": "x"})
+    assert part(document, "B", limits=Limits(max_schema_nodes=3)).warnings[0].startswith("#/$defs/B/properties/x")
+
+
+def test_schemas_of_one_document_share_what_they_reach() -> None:
+    document = {
+        "$defs": {"A": {"items": {"$ref": "#/$defs/B"}}, "B": INTEGER, "C": {"not": {"$ref": "#/$defs/B"}}}
+    }
+    first, second = part(document, "A"), part(document, "C")
+    assert not first.is_valid(["x"])
+    assert second.is_valid("x")
+    assert first.engine == second.engine == "closures"
+
+
+def nested(depth: int, leaf: Any) -> Any:
+    for _ in range(depth):
+        leaf = {"minProperties": 0, "properties": {"x": leaf}}
+    return leaf
+
+
+def inside(depth: int, value: Any) -> Any:
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
+def test_schemas_nested_deeply_in_generated_code_stay_apart() -> None:
+    leaves = [INTEGER, {"type": "string"}, {"type": "null"}]
+    names = "abc"
+    parts = {name: nested(9, leaf) for name, leaf in zip(names, leaves, strict=True)}
+    schema = from_schema({"minProperties": 0, "properties": parts})
+    assert schema.engine == "generated"
+    for name, good in zip(names, [1, "x", None], strict=True):
+        for value in (1, "x", None):
+            assert schema.is_valid({name: inside(9, value)}) is (value == good)
+
+
+def test_code_is_generated_for_so_many_schemas_and_no_more() -> None:
+    schema = {"minProperties": 0, "properties": {f"p{i}": INTEGER for i in range(9)}}
+    assert from_schema(schema, limits=Limits(max_generated=10)).engine == "generated"
+    more = from_schema(schema, limits=Limits(max_generated=9))
+    assert more.engine == "interpreted: more than 9 schemas"
+    assert not more.is_valid({"p1": "x"})
+    document = {"$defs": {f"s{i}": {**schema, "title": str(i)} for i in range(3)}}
+    engines = [part(document, f"s{i}", limits=Limits(max_schemas_generated=15)).engine for i in range(3)]
+    assert engines == ["generated", "generated", "interpreted: beyond max_schemas_generated = 15"]
+
+
+def test_tags_behind_a_long_chain_of_references_are_not_looked_for() -> None:
+    tagged = {"properties": {"kind": {"const": "cat"}, "n": INTEGER}, "required": ["kind"]}
+    for length, closed in ((3, True), (12, False)):
+        links = {f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i + 1}"}]} for i in range(length)}
+        defs = {**links, f"l{length}": tagged, "dog": {"properties": {"kind": {"const": "dog"}}}}
+        schema = from_schema(
+            {
+                "oneOf": [{"$ref": "#/$defs/l0"}, {"$ref": "#/$defs/dog"}],
+                "discriminator": {"propertyName": "kind"},
+                "$defs": defs,
+            },
+            dialect="openapi-3.1",
+        )
+        assert schema.is_valid({"kind": "cat", "n": 1})
+        [error] = schema.errors({"kind": "bird"})
+        assert (error.keyword == "discriminator") is closed
+
+
+def test_a_place_that_does_not_exist_is_shared_as_a_schema_that_says_nothing() -> None:
+    shared = SharedDefinitions()
+    assert from_schema({}, document={"$defs": {}}, pointer="/$defs/none").bundled(shared) is True
+    assert shared.definitions == {}
+
+
+def test_a_bundle_keeps_the_mapping_of_a_discriminator() -> None:
+    defs = {"A": {"properties": {"n": INTEGER}}, "B": {"properties": {"n": {"type": "string"}}}}
+    schema = from_schema(
+        {
+            "oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}],
+            "discriminator": {
+                "propertyName": "t",
+                "mapping": {"one": "#/components/schemas/A", "two": "B", "x": "none"},
+            },
+        },
+        document={"components": {"schemas": defs}},
+        dialect="openapi-3.1",
+    )
+    bundled = schema.bundled()
+    assert isinstance(bundled, dict)
+    assert bundled["discriminator"] == {"propertyName": "t", "mapping": {"one": "#/$defs/A", "two": "#/$defs/B"}}
+    for made in (schema, from_schema(bundled, dialect="openapi-3.1")):
+        assert made.cast({"t": "two", "n": 1})["n"] == "1"
+        assert made.is_valid({"t": "one", "n": 1})
+        assert not made.is_valid({"t": "two", "n": 1})
