@@ -143,3 +143,15 @@ def test_warnings_are_given_once(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             compiled.is_valid(["b" * 4000] * 3)
     assert caplog.text.count("max_pattern_steps") == 1
+
+
+def test_the_bounds_are_what_the_documentation_says() -> None:
+    assert Limits() == DEFAULT == Limits(
+        max_schema_bytes=1024 * 1024, max_schema_nodes=20_000, max_schema_depth=64, max_schema_in_place=10_000,
+        max_schema_enum=5_000, max_schema_indexed=100_000, max_generated=500, max_schemas_generated=20_000,
+        max_pattern_length=1_024, max_pattern_string=4_096, max_pattern_steps=4_000_000, max_data_depth=200,
+        max_fill=10_000, max_filled=10_000, max_recasts=100, max_schema_errors=20, max_error_steps=20_000,
+    )  # fmt: skip
+    lifted = DEFAULT.trusting()
+    assert (lifted.max_schema_nodes, lifted.max_schema_depth) == (float("inf"), 64)
+    assert Limits(max_schema_bytes=1).max_schema_bytes == 1

@@ -157,3 +157,87 @@ def test_classes_are_those_of_ecma_262(pattern: str, matches: list[str], others:
     assert [bool(search(text)) for text in (*matches, *others)] == [
         made.matches(text) for text in (*matches, *others)
     ]
+
+
+@pytest.mark.parametrize(
+    ("escape", "inside"),
+    [
+        (r"\d", "0123456789"),
+        (r"\w", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"),
+        (r"\p{AHex}", "0123456789ABCDEFabcdef"),
+        (r"\p{ASCII_Hex_Digit}", "0123456789ABCDEFabcdef"),
+        (r"\p{ASCII}", "".join(map(chr, range(128)))),
+        (r"\s", "\t\n\v\f\r \xa0"),
+    ],
+)
+def test_a_class_has_its_characters_and_no_other(escape: str, inside: str) -> None:
+    latin = [chr(code) for code in range(0x100)]
+    made = translate(f"^{escape}$")
+    assert [char for char in latin if made.matches(char)] == sorted(inside)
+    negated = translate(f"^[^{escape}]$")
+    assert [char for char in latin if not negated.matches(char)] == sorted(inside)
+
+
+def test_white_space_is_what_ecma_262_lists() -> None:
+    listed = [
+        *range(0x09, 0x0E),
+        0x20,
+        0xA0,
+        0x1680,
+        *range(0x2000, 0x200B),
+        0x2028,
+        0x2029,
+        0x202F,
+        0x205F,
+        0x3000,
+        0xFEFF,
+    ]
+    made, property_ = translate(r"^\s$"), translate(r"^\p{White_Space}$")
+    assert [code for code in range(0x10000) if made.matches(chr(code))] == listed
+    unicode = [code for code in range(0x10000) if property_.matches(chr(code))]
+    assert unicode == sorted({*listed, 0x85} - {0xFEFF})
+
+
+def test_general_categories_are_those_of_unicode() -> None:
+    import unicodedata
+
+    codes = [
+        *range(0x3000),
+        *range(0xD000, 0xD800),
+        *range(0xE000, 0xE100),
+        *range(0x1F000, 0x1F700),
+        *range(0xE0000, 0xE0200),
+    ]
+    for name in ("L", "Lu", "Mn", "Nd", "N", "P", "Sc", "Zs", "Cc", "Cf", "Letter", "Decimal_Number"):
+        short = {"Letter": "L", "Decimal_Number": "Nd"}.get(name, name)
+        made = translate(f"^\\p{{{name}}}$")
+        expected = [code for code in codes if unicodedata.category(chr(code)).startswith(short)]
+        assert [code for code in codes if made.matches(chr(code))] == expected, name
+    cased = translate(r"^\p{LC}$")
+    assert [cased.matches(char) for char in "aAǅʰª"] == [True, True, True, False, False]
+    for unknown in ("Script=Latin", "Cn", "Latin", "l", ""):
+        assert from_schema({"pattern": f"\\p{{{unknown}}}"}).warnings
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"contains": {"type": "integer"}, "unevaluatedItems": False}, [1, "x"], [1, "x"]),
+        ({"prefixItems": [{}], "unevaluatedItems": False}, [1, 2], [1]),
+        ({"prefixItems": [{"type": "string"}], "unevaluatedItems": {"type": "integer"}}, [1, "2"], ["1", 2]),
+        ({"prefixItems": [{"type": "string"}]}, [1, "2"], ["1", "2"]),
+        ({"allOf": [{"prefixItems": [{"type": "string"}]}, {"items": {"minimum": 1}}]}, [1, "2"], ["1", "2"]),
+        ({"allOf": [{"prefixItems": [{}, {}]}, {"prefixItems": [{}], "items": False}]}, [1, 2, 3], [1]),
+    ],
+)
+def test_further_items_are_what_the_schemas_together_say(schema: Any, value: Any, expected: Any) -> None:
+    assert from_schema(schema).cast(value) == expected
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "array"}, {"type": ["object", "array"]}])
+def test_the_containers_that_a_cast_walks_are_new(schema: Any) -> None:
+    for value in ({"a": [1]}, [{"a": 1}]):
+        made = from_schema(schema).cast(value)
+        assert made == value
+        if type(value).__name__.replace("dict", "object").replace("list", "array") in schema["type"]:
+            assert made is not value
