@@ -191,6 +191,6 @@ async def test_what_peers_send_fills_no_log(join: Joiner, nats_url: str, caplog:
     await raw.publish(f"_INBOX.{server.link.inbox.removeprefix('inbox:')}.r", b'{"type":"news","payload":{}}')
     await raw.close()
     await server.until(lambda: bool(server.events))
-    assert 1 <= len(caplog.records) <= 25
-    assert len(caplog.text) < 15_000
+    assert 1 <= len(caplog.records) <= 60
+    assert len(caplog.text) < 40_000
     assert all(record.getMessage().isprintable() for record in caplog.records)

@@ -117,8 +117,8 @@ class Door:
                     self._reports.warn(
                         "door", f"no connection can be taken: {error.strerror}; see LimitNOFILE, ulimit -n"
                     )
-                    await asyncio.sleep(_PAUSE)
-                continue  # or it was gone before it was taken
+                await asyncio.sleep(_PAUSE if error.errno in _EXHAUSTED else 0)  # or it has gone already
+                continue
             self._enter(connection, str(address[0]))
             await asyncio.sleep(0)  # a flood of them does not keep the others waiting
 
@@ -168,10 +168,9 @@ class Door:
 
     def _send_away(self, visitor: _Visitor) -> None:
         self._forget(visitor)
-        if visitor.protocol is not None:
-            transport = getattr(visitor.protocol, "transport", None)
-            if transport is not None:
-                transport.abort()
+        transport = getattr(visitor.protocol, "transport", None)
+        if transport is not None:
+            transport.abort()
         elif visitor.task is not None:
             visitor.task.cancel()  # in the middle of its TLS handshake
             visitor.socket.close()

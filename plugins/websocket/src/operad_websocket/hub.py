@@ -133,7 +133,7 @@ class Hub:
         self._on_check()
 
     async def drain(self, timeout: float) -> bool:
-        """Take no connection and no request any more, and let those under way finish.
+        """Take no spoke and no request any more, and let those under way finish; ``/health`` says 503.
 
         Args:
             timeout: seconds that they may take.
@@ -141,8 +141,6 @@ class Hub:
         Answers whether all have finished. `close` ends the rest.
         """
         self._draining = self.switch.draining = True
-        if self._door is not None:
-            await self._door.close()
         limit = asyncio.get_running_loop().time() + timeout
         while self.switch.pending and asyncio.get_running_loop().time() < limit:  # noqa: ASYNC110  # of many peers
             await asyncio.sleep(_FINISHED)
@@ -193,8 +191,8 @@ class Hub:
             identity = await self._gate.admit_by_frame(request, socket)
             if identity is None:
                 return socket
-            if not self._has_room(request, identity):
-                await socket.close(code=1013, message=b"too many connections")
+            if self._draining or not self._has_room(request, identity):
+                await socket.close(code=1013, message=b"too many connections, or the hub is closing")
                 return socket
         await self._run(request, socket, identity)
         return socket
