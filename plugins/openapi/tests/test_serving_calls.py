@@ -111,6 +111,7 @@ async def test_what_is_not_there_is_404(call: Any, path: str) -> None:
         (b'{"a": NaN}', {"Content-Type": "application/json"}, 400),
         (b'{"a": 1}', {"Content-Type": "text/plain"}, 415),
         (b"[]", {"Content-Type": "application/json"}, 422),
+        (b"null", {"Content-Type": "application/json"}, 422),
         (b'{"a": 99999999999999999999999}', {"Content-Type": "application/json; charset=utf-8"}, 200),
         (b'{"a": 1}', {"Content-Type": "application/json", "Operad-Timeout": "soon"}, 400),
         (b'{"a": 1}', {"Content-Type": "application/json", "Operad-Timeout": "-1"}, 400),

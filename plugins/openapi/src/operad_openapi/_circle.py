@@ -16,6 +16,7 @@ from operad.plugin import lazy_schema, to_json
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM
+from operad_openapi._document.outputs import item_schema
 from operad_openapi._operation import DocumentOperation
 from operad_openapi._request.plan import Plan
 from operad_openapi._request.request import EncodedBody, Request
@@ -72,6 +73,16 @@ class ServedOperation(DocumentOperation):
         media = body.get("content", {}).get("application/json", {}) if isinstance(body, dict) else {}
         schema = media.get("schema", True) if isinstance(media, dict) else True
         return self.source.schema(self.source.input_view.schema(schema), self.source.input_view)
+
+    def output_schema(self) -> Schema:
+        """The schema of the data; of one item, for a stream, whose events hold it as text."""
+        if self.stream_type is None:
+            return super().output_schema()
+        view = self.source.output_view
+        event: Any = item_schema(self.source.document, self.raw, self.stream_type, view)
+        for name in ("properties", "data", "contentSchema"):
+            event = event.get(name, True) if isinstance(event, dict) else True
+        return self.source.schema(event, view)
 
     def adapt(self, input: Any) -> Any:
         """The input is the body: JSON as it is."""

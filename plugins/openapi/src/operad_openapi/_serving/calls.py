@@ -147,10 +147,22 @@ class Calls:
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Problem(415, f'the body has to be application/json, got "{kind[:100]}"')
         try:
-            return from_json(body)
+            value = from_json(body)
         except ProtocolError as error:
             details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
             raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
+        if value is None and spec is not None:
+            await self._check_null(spec)
+        return value
+
+    async def _check_null(self, spec: OperationSpec) -> None:
+        """Raise `Problem` where a null that was sent is no input: a registry takes it for an empty one."""
+        whole = await self._registry.describe(spec.id) or spec
+        errors = whole.input_schema.errors(None)
+        if errors:
+            told = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in errors]
+            message = f'invalid input for "{spec.id}": {errors[0].message}'
+            raise Problem(422, message, code=ErrorCode.VALIDATION_ERROR, details={"errors": told})
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
         """When the call has to be over, in epoch ms. Raises `Problem`."""

@@ -182,7 +182,7 @@ class _Writer:
     def _responses(self, spec: OperationSpec) -> Json:
         output = spec.output_schema.bundled(self._shared)
         if spec.type is OperationType.SUBSCRIPTION:
-            content: Json = {"text/event-stream": {"schema": output}}
+            content: Json = {"text/event-stream": {"schema": _event(output)}}
         else:
             # The envelope form is not declared: clients that ask for all that is would get it.
             content = {"application/json": {"schema": output}}
@@ -235,6 +235,20 @@ def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDe
 
 def _problem_response(description: str, schema: Json) -> Json:
     return {"description": description, "content": {PROBLEM_TYPE: {"schema": schema}}}
+
+
+def _event(item: Any) -> Json:
+    """An event of a stream; its data are JSON text (3.1 has no other way to say so, 3.2 says it the same way)."""
+    return {
+        "type": "object",
+        "description": "Events without a type are items; the last is operad.end, or operad.error with a problem.",
+        "required": ["data"],
+        "properties": {
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": item},
+            "event": {"type": "string"},
+            "id": {"type": "string"},
+        },
+    }
 
 
 def _needs_body(spec: OperationSpec, schema: Any) -> bool:
