@@ -26,6 +26,7 @@ ORDER = (
     "brokers",
     "openapi",
     "mcp_clients",
+    "serving",
     "serving_mcp",
     "opentelemetry_spans",
 )

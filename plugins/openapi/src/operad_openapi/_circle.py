@@ -80,6 +80,9 @@ class ServedOperation(DocumentOperation):
             return super().output_schema()
         view = self.source.output_view
         event: Any = item_schema(self.source.document, self.raw, self.stream_type, view)
+        # The first kind of event is an item, the others are ends.
+        kinds = event.get("anyOf") if isinstance(event, dict) else None
+        event = kinds[0] if isinstance(kinds, list) and kinds else True
         for name in ("properties", "data", "contentSchema"):
             event = event.get(name, True) if isinstance(event, dict) else True
         return self.source.schema(event, view)

@@ -40,6 +40,8 @@ _PROBLEM: Json = {
     },
 }
 _PROBLEM_NAME = "OperadProblem"
+_FAILURE_NAME = "OperadStreamFailure"
+_END_NAME = "OperadStreamEnd"
 _RESPONSE_HEADERS: Json = {
     "Operad-Source": {"$ref": "#/components/headers/OperadSource"},
     "Operad-Meta": {"$ref": "#/components/headers/OperadMeta"},
@@ -136,7 +138,10 @@ class _Writer:
     def __init__(self, guarded: bool) -> None:
         self._guarded = guarded
         self._shared = SharedDefinitions(COMPONENTS)
+        problem, count = {"$ref": COMPONENTS + _PROBLEM_NAME}, {"count": {"type": "integer"}}
         self._shared.definitions[_PROBLEM_NAME] = _PROBLEM
+        self._shared.definitions[_FAILURE_NAME] = _json_event(problem, "operad.error")
+        self._shared.definitions[_END_NAME] = _json_event({"type": "object", "properties": count}, "operad.end")
 
     def components(self) -> Json:
         """What the path items refer to."""
@@ -238,16 +243,22 @@ def _problem_response(description: str, schema: Json) -> Json:
 
 
 def _event(item: Any) -> Json:
-    """An event of a stream; its data are JSON text (3.1 has no other way to say so, 3.2 says it the same way)."""
+    """An event of a stream, an item or one of its ends."""
+    return {"anyOf": [_json_event(item), {"$ref": COMPONENTS + _END_NAME}, {"$ref": COMPONENTS + _FAILURE_NAME}]}
+
+
+def _json_event(content: Any, name: str | None = None) -> Json:
+    """An event whose data are JSON text, as OpenAPI 3.2 says it; 3.1 has no other way."""
+    properties: Json = {
+        "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
+        "event": {"type": "string"} if name is None else {"const": name},
+    }
+    if name is None:
+        properties["id"] = {"type": "string"}
     return {
         "type": "object",
-        "description": "Events without a type are items; the last is operad.end, or operad.error with a problem.",
-        "required": ["data"],
-        "properties": {
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": item},
-            "event": {"type": "string"},
-            "id": {"type": "string"},
-        },
+        "required": ["data"] if name is None else ["data", "event"],
+        "properties": properties,
     }
 
 
