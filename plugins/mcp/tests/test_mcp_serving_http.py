@@ -21,7 +21,15 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from operad import AccessControl, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad import (
+    AccessControl,
+    ConfigError,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    load_plugins,
+)
 from operad.auth import Credentials
 from operad.plugin import Admission
 from operad_mcp import to_mcp
@@ -290,6 +298,28 @@ async def test_a_drain_lets_calls_finish_and_takes_no_new_ones() -> None:
     go.set()
     assert (await running).json()["result"]["content"][0]["text"] == "done"
     await drain
+
+
+async def test_the_server_of_the_plugin_listens_here_alone_and_ends_when_it_is_cancelled() -> None:
+    server = load_plugins(only=["operad-mcp"]).server("mcp")
+    with pytest.raises(ConfigError, match="of this machine"):
+        await server.serve(registry(), server.config_type(listen="0.0.0.0:80"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serving = asyncio.ensure_future(server.serve(registry(), server.config_type(listen=f"127.0.0.1:{port}")))
+    async with asyncio.timeout(20), httpx2.AsyncClient() as client:
+        while True:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{port}/elsewhere")
+                break
+            except httpx2.ConnectError:
+                await asyncio.sleep(0.02)
+        assert answer.status_code == 404
+        serving.cancel()
+        await asyncio.wait([serving])
+        with pytest.raises(httpx2.ConnectError):
+            await client.get(f"http://127.0.0.1:{port}/")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

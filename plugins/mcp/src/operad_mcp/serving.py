@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from operad import OperationRegistry, OperationSpec
+from operad import ConfigError, OperationRegistry, OperationSpec
 from operad_mcp._serving.options import MCPServeConfig
 
 if TYPE_CHECKING:
@@ -117,7 +117,11 @@ class MCPServing:
 
 
 async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
-    """Serve on standard streams, or over HTTP at ``config.listen``, until cancelled or until stdin ends."""
+    """Serve on standard streams, or over HTTP at ``config.listen``, until cancelled or until stdin ends.
+
+    Raises:
+        ConfigError: ``listen`` is no address of this machine: nobody asks here who calls.
+    """
     serving = MCPServing(registry, config)
     if config.listen is None:
         await serving.stdio()
@@ -126,11 +130,25 @@ async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
 
     import uvicorn
 
-    host, _, port = config.listen.rpartition(":")
-    server = uvicorn.Server(
-        uvicorn.Config(serving.asgi(), host.strip("[]") or "127.0.0.1", int(port), log_level="warning")
-    )
-    await asyncio.shield(server.serve())
+    host, port = _loopback(config.listen)
+    server = uvicorn.Server(uvicorn.Config(serving.asgi(), host, port, log_level="warning", ws="none"))
+    running = asyncio.ensure_future(server.serve())
+    try:
+        await asyncio.shield(running)
+    finally:  # cancelled: what is under way is finished
+        server.should_exit = True
+        await running
+
+
+def _loopback(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdigit() or host not in ("127.0.0.1", "localhost", "::1"):
+        raise ConfigError(
+            f'listen: expected HOST:PORT of this machine, such as 127.0.0.1:8080, got "{listen}"; for others '
+            "run asgi() with authenticate=, or `operad serve --http`"
+        )
+    return host, int(port)
 
 
 def app(registry: OperationRegistry, config: MCPServeConfig) -> ASGIApplication:
