@@ -278,11 +278,10 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | N
     try:
         value = _decoder.decode(data)
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
-        text: bytes | None = _encoder.encode(value)
-        if text != data:
-            if _members(data) != _members(text):
-                json.loads(bytes(data), object_pairs_hook=_unique)  # which takes long, and names the key
-            text = None
+        compact = _encoder.encode(value)
+        text = compact if compact == data else None
+        if text is None and _members(data) != _members(compact):
+            json.loads(bytes(data), object_pairs_hook=_unique)  # which takes long, and names the key
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ProtocolError:

@@ -67,7 +67,8 @@ class InProcessLink:
     def __init__(self, bus: InProcessTransport, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._bus = bus
-        self._on_event = on_event
+        self.deliver = on_event
+        """Gives an event to whoever opened this link."""
         self._on_link = on_link
         self._topics: set[str] = set()
         self._deliveries: dict[str, Delivery] = {}
@@ -104,29 +105,23 @@ class InProcessLink:
             if found is None:
                 raise NoRespondersError("the peer is gone")
             receiver = found
-        receiver.deliver(event, self._delivery(to))
+        receiver.deliver(event, self._deliveries.get(to) or self._delivery(to))
         return receiver.inbox
 
     def _delivery(self, to: str) -> Delivery:
         """How what this link sends to an address arrives: one object for each, of a few thousand."""
-        delivery = self._deliveries.get(to)
-        if delivery is None:
-            if len(self._deliveries) >= _MAX_DELIVERIES:
-                self._deliveries.clear()
-            delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
+        if len(self._deliveries) >= _MAX_DELIVERIES:
+            self._deliveries.clear()
+        delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
         return delivery
-
-    def deliver(self, event: Event, delivery: Delivery) -> None:
-        """Give an event to whoever opened this link."""
-        self._on_event(event, delivery)
 
     def _broadcast(self, to: str, event: Event) -> None:
         members = tuple(self._bus._topics.get(to, ()))
         if event["type"] == protocol.REQUESTED:  # tells the caller how many answers to wait for
             payload: dict[str, Any] = {"requestId": event["payload"].get("requestId"), "count": len(members)}
-            self._on_event({"type": protocol.COMPLETED, "id": "", "payload": payload}, Delivery())
+            self.deliver({"type": protocol.COMPLETED, "id": "", "payload": payload}, Delivery())
         for member in members:
-            member.deliver(event, self._delivery(to))
+            member.deliver(event, Delivery(self.inbox, to=to))
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more; there is nothing to flush."""

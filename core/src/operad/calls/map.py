@@ -318,7 +318,7 @@ class PendingRequestMap:
             pending.stored = isinstance(pending, Single) and requests.transport.capabilities.stores
         elif isinstance(pending, Asked):
             self._questions.on_event(pending, type_, payload)
-        elif _is_forged(pending.target, delivery.peer):
+        elif delivery.peer != pending.target and _is_forged(pending.target, delivery.peer):
             logger.warning("dropped a %s for a request that %s does not serve", type_, delivery.peer)
         elif isinstance(pending, Stream):
             self._streams.on_event(pending, type_, payload)

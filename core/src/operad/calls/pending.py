@@ -93,7 +93,7 @@ class PendingRequests:
 
     def admit(self) -> Link:
         """The link, for one more request. Raises `CallError`."""
-        link = self.open_link()
+        link = self.link or self.open_link()
         if len(self.table) >= self.settings.max_pending:
             limit = self.settings.max_pending
             raise overloaded(f"{limit} calls are under way already", "max_pending", limit)

@@ -191,7 +191,12 @@ class ServedRequests:
         if not operation_id:
             message = "a call.requested needs an operationId, a string"
             return CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
-        if not _is_address_of(delivery.to, operation_id):
+        to = delivery.to
+        if (
+            to is not None
+            and not (to[3:] == operation_id and to[:3] == "op:")
+            and not _is_address_of(to, operation_id)
+        ):
             return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
         if (error := refusal(served)) is not None:
             return error
@@ -335,9 +340,7 @@ def done(delivery: Delivery) -> None:
         delivery.done()
 
 
-def _is_address_of(to: str | None, operation_id: str) -> bool:
-    """Whether a request came to its operation's own address; a transport that does not tell has looked itself."""
-    if to is None:
-        return True
+def _is_address_of(to: str, operation_id: str) -> bool:
+    """Whether a request came to its operation's own address."""
     kind, _, name = to.partition(":")
     return name == operation_id and (kind in ("op", "queue") or (kind == "all" and name == protocol.DISCOVER))

@@ -77,7 +77,10 @@ class Serving:
                     event["payload"]["seq"] = 0
                     await self._answers.send(served, event)
                     served.sent, event = 1, completed(served)
-            elif served.total is not None or self._streams(operation_id):
+            elif served.total is not None or (
+                (spec := self._registry.get_spec(operation_id)) is not None
+                and spec.type is OperationType.SUBSCRIPTION
+            ):
                 event = await self._stream(served, input, context)
             else:
                 if context.deadline is None:  # a single call that says nothing ends, too
@@ -97,10 +100,6 @@ class Serving:
             await self._answers.end(served, event)
         finally:
             self._table.finish(served)
-
-    def _streams(self, operation_id: str) -> bool:
-        spec = self._registry.get_spec(operation_id)
-        return spec is not None and spec.type is OperationType.SUBSCRIPTION
 
     async def _stream(self, served: Served, input: Any, context: OperationContext) -> Event:
         """Send the items; answers the terminal event."""

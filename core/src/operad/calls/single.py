@@ -110,11 +110,13 @@ class SingleCalls:
             if type(reply_to) is str and pending.target is None:
                 pending.target = reply_to
             requests.end(pending)
-            requests.has_answered(pending)
+            if pending.operation_id not in requests.answered:
+                requests.has_answered(pending)
             if "seq" in payload:  # the first item of a stream is all that was asked for
                 requests.abort(pending)
+            output = payload.get("output")
             try:
-                envelope = requests.envelope(payload.get("output"))
+                envelope = output if type(output) is ResponseEnvelope else requests.envelope(output)
             except CallError as unusable:
                 set_error(future, unusable)
                 return
