@@ -10,6 +10,7 @@ import pytest
 
 from operad import CallError, FirstResults, OperationRegistry, OperationSpec
 from operad_redis import RedisResults
+from operad_redis.testing import RedisServer
 
 pytestmark = pytest.mark.redis
 
@@ -80,3 +81,15 @@ async def test_a_server_that_is_away_lets_nothing_run() -> None:
     assert "s3cret" not in f"{caught.value} {store!r}"
     assert runs == []
     await store.aclose()
+
+
+async def test_a_server_that_stands_still_lets_nothing_run(redis_server: RedisServer) -> None:
+    async with RedisResults(redis_server.url, timeout=0.2) as store:
+        assert await store.claim("a", b"x", 60) is None
+        redis_server.freeze()
+        try:
+            with pytest.raises(TimeoutError):
+                await store.claim("b", b"x", 60)
+        finally:
+            redis_server.thaw()
+        assert await store.claim("a", b"y", 60) == b"x"

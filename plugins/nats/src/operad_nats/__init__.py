@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from operad_nats.config import NATSConfig
+    from operad_nats.results import NATSResults
     from operad_nats.transport import NATSTransport
 
-__all__ = ["NATSConfig", "NATSTransport"]
+__all__ = ["NATSConfig", "NATSResults", "NATSTransport"]
 
-_MODULES = {"NATSConfig": "config", "NATSTransport": "transport"}
+_MODULES = {"NATSConfig": "config", "NATSResults": "results", "NATSTransport": "transport"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,11 +19,12 @@ class RedisResults:
     Args:
         url: ``redis://…`` or ``rediss://…``.
         prefix: what stands before each name; those who share results share it.
+        timeout: seconds for the server to answer; beyond it nothing runs.
         options: of the client of redis-py, such as ``ssl_ca_certs``.
     """
 
-    def __init__(self, url: str, *, prefix: str = "operad:result:", **options: Any) -> None:
-        self._url, self._prefix, self._options = url, prefix, options
+    def __init__(self, url: str, *, prefix: str = "operad:result:", timeout: float = 5.0, **options: Any) -> None:
+        self._url, self._prefix, self._timeout, self._options = url, prefix, timeout, options
         self._opened: Redis | None = None
 
     def __repr__(self) -> str:
@@ -38,20 +40,23 @@ class RedisResults:
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
         """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
         key, client = self._prefix + name, self._client()
-        while not await client.set(key, value, nx=True, px=_milliseconds(seconds)):
-            kept: Any = await client.get(key)
-            if kept is not None:
-                return bytes(kept)
-            # It has expired between the two questions.
+        async with asyncio.timeout(self._timeout):
+            while not await client.set(key, value, nx=True, px=_milliseconds(seconds)):
+                kept: Any = await client.get(key)
+                if kept is not None:
+                    return bytes(kept)
+                # It has expired between the two questions.
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
         """Replace what is under a name."""
-        await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
+        async with asyncio.timeout(self._timeout):
+            await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
 
     async def drop(self, name: str) -> None:
         """Free a name."""
-        await self._client().delete(self._prefix + name)
+        async with asyncio.timeout(self._timeout):
+            await self._client().delete(self._prefix + name)
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""

@@ -1,0 +1,139 @@
+"""First results in a JetStream bucket, for all processes that serve one thing; see `operad.FirstResults`."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js.kv import KeyValue
+
+_EXPIRES = struct.Struct(">d")
+"""What stands before each value: when it expires, in epoch seconds. A bucket has one time to live for all."""
+
+
+class NATSResults:
+    """A `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
+
+    Use it as an async context manager, or close it. The server needs JetStream (``nats-server -js``); the bucket
+    is made when it is first needed. The clocks of those who share it should agree within seconds.
+
+    Args:
+        url: ``nats://…`` or ``tls://…``.
+        bucket: its name; those who share results share it.
+        seconds: after which the server forgets what is left; as long as results are kept at least.
+        replicas: on how many servers of a cluster a new bucket lies.
+        timeout: seconds for the server to answer; beyond it nothing runs.
+        options: of nats-py's ``connect``, such as ``user_credentials``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        bucket: str = "operad-results",
+        seconds: float = 172_800,
+        replicas: int = 1,
+        timeout: float = 5.0,
+        **options: Any,
+    ) -> None:
+        self._url, self._bucket, self._options = url, bucket, options
+        self._seconds, self._replicas, self._timeout = seconds, replicas, timeout
+        self._connection: Client | None = None
+        self._opening = asyncio.Lock()
+        self._opened: KeyValue | None = None
+
+    def __repr__(self) -> str:
+        return f"NATSResults(bucket={self._bucket!r})"  # the URL may hold a password
+
+    async def _store(self) -> KeyValue:
+        async with self._opening:
+            if self._opened is None:
+                from nats.js.api import KeyValueConfig
+
+                if self._connection is None:
+                    self._connection = await self._connected()
+                config = KeyValueConfig(bucket=self._bucket, ttl=self._seconds, replicas=self._replicas)
+                self._opened = await self._connection.jetstream().create_key_value(config)
+            return self._opened
+
+    async def _connected(self) -> Client:
+        from nats.aio.client import Client
+
+        client = Client()
+        # Once it is there it comes back by itself; the first time it is there, or nothing runs.
+        options = {"max_reconnect_attempts": -1, "error_cb": _quietly, **self._options}
+        try:
+            await client.connect(self._url, **options)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
+        async with asyncio.timeout(self._timeout):
+            return await self._claim(await self._store(), name, _sealed(value, seconds))
+
+    async def _claim(self, store: KeyValue, name: str, sealed: bytes) -> bytes | None:
+        from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+
+        while True:
+            try:
+                await store.create(name, sealed)
+            except KeyWrongLastSequenceError:
+                pass
+            else:
+                return None
+            try:
+                entry = await store.get(name)
+                kept = _opened(entry.value or b"")
+                if kept is not None:
+                    return kept
+                await store.update(name, sealed, last=entry.revision)
+            except (KeyNotFoundError, KeyWrongLastSequenceError):
+                continue  # it has gone, or another one has claimed it, between the two questions
+            return None
+
+    async def put(self, name: str, value: bytes, seconds: float) -> None:
+        """Replace what is under a name."""
+        async with asyncio.timeout(self._timeout):
+            await (await self._store()).put(name, _sealed(value, seconds))
+
+    async def drop(self, name: str) -> None:
+        """Free a name."""
+        async with asyncio.timeout(self._timeout):
+            await (await self._store()).delete(name)
+
+    async def aclose(self) -> None:
+        """Close the connection. Idempotent."""
+        connection, self._connection, self._opened = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _sealed(value: bytes, seconds: float) -> bytes:
+    return _EXPIRES.pack(time.time() + seconds) + value
+
+
+def _opened(sealed: bytes) -> bytes | None:
+    """The value, unless it has expired."""
+    if len(sealed) < _EXPIRES.size or _EXPIRES.unpack_from(sealed)[0] <= time.time():
+        return None
+    return sealed[_EXPIRES.size :]
+
+
+async def _quietly(error: Exception) -> None:
+    """What a call needs to know it learns from its own request."""
