@@ -13,6 +13,11 @@ REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split
 """Parts that have to be there: a test that skips for want of one of them fails."""
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run the whole suite in several processes, half of it waits for something; a part of it in one."""
+    return 3 if config.args == config.getini("testpaths") else 0
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked ``long``, unless OPERAD_LONG asks for it."""
     if os.environ.get("OPERAD_LONG"):

@@ -105,7 +105,6 @@ def property_of(made: Any, name: str = "a") -> Any:
         ("how many", {"description": "how many"}),
         (object(), {}),
     ],
-    ids=str,
 )
 def test_bounds_and_words_of_other_libraries_are_keywords_of_the_schema(
     extra: Any, keywords: dict[str, Any]
@@ -160,7 +159,6 @@ def test_a_check_that_json_schema_cannot_say_is_refused(hint: Any, said: str) ->
         (int, "three", "the default does not fit the hint: expected integer, got str"),
         (Annotated[int, annotated_types.Ge(5)], 3, "the default does not fit the hint"),
     ],
-    ids=str,
 )
 def test_a_default_that_does_not_fit_its_hint_is_refused(hint: Any, default: Any, said: str) -> None:
     def f(a: Any = default) -> None: ...
