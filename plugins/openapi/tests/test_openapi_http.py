@@ -33,7 +33,7 @@ UPLOAD = {
 def packed(data, encoding, times=1):
     """``times`` times ``data``, compressed."""
     if encoding == "br":
-        packer = pytest.importorskip("brotli").Compressor()
+        packer = pytest.importorskip("brotli").Compressor(quality=2)  # 11 takes a minute for a bomb
         return b"".join(packer.process(data) for _ in range(times)) + packer.finish()
     if encoding == "zstd":
         packer = pytest.importorskip("backports.zstd").ZstdCompressor()
@@ -432,7 +432,7 @@ async def test_a_large_body_of_unknown_length_is_refused_on_its_way(serve, opera
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_a_compression_bomb_is_refused_before_it_fills_memory(serve, operations, api, encoding):
-    bomb = packed(b"\0" * 1_000_000, encoding, 1000)
+    bomb = packed(b"\0" * 1_000_000, encoding, 300)
     assert len(bomb) < 2_000_000
 
     async def handler(request):
@@ -442,7 +442,7 @@ async def test_a_compression_bomb_is_refused_before_it_fills_memory(serve, opera
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error = await failure(found["x"].handler({}, None))
     assert error.details["limit"] == "response_bytes"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB; the bomb holds 1 GB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB; the bomb holds 300 MB
 
 
 async def test_an_unknown_encoding_is_an_error(serve, operations, api):
