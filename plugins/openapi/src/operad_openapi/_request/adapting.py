@@ -19,7 +19,8 @@ from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.files import is_file_schema
 from operad_openapi._request.inputs import Inputs
 
-_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+_PRESENT = frozenset({str, int, float, bool, bytes})
+_PLAIN = _PRESENT | {type(None)}
 _MAX_DEPTH = 64
 
 
@@ -42,9 +43,13 @@ class Adapter:
 
     def __call__(self, input: Any) -> Any:
         """``input`` as JSON; itself where it is that already."""
-        if not isinstance(input, Mapping):
+        # Asked by class first, and in a loop: most inputs are plain, and this is on the way of every call.
+        if input.__class__ is not dict and not isinstance(input, Mapping):
             return input
-        if all(value is not None and value.__class__ in _PLAIN for value in input.values()):
+        for value in input.values():
+            if value.__class__ not in _PRESENT:
+                break
+        else:
             return input
         adapted = {}
         for key, value in input.items():
