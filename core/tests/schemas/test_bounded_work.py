@@ -155,3 +155,13 @@ def test_the_bounds_are_what_the_documentation_says() -> None:
     lifted = DEFAULT.trusting()
     assert (lifted.max_schema_nodes, lifted.max_schema_depth) == (float("inf"), 64)
     assert Limits(max_schema_bytes=1).max_schema_bytes == 1
+
+
+def test_names_are_matched_as_long_as_that_is_cheap() -> None:
+    linear = from_schema({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False})
+    assert linear.is_valid({"x" * 1000: 1})
+    assert not linear.is_valid({"x" * 1000: "a"})
+    assert not linear.is_valid({"y" * 1000: 1})
+    costly = from_schema({"patternProperties": {"[a-z]*1$": {"type": "integer"}}, "additionalProperties": False})
+    assert not costly.is_valid({"a" * 50: 1})
+    assert costly.is_valid({"a" * 1000: 1}), "too long to be looked at, so it counts as a match"

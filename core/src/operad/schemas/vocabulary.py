@@ -65,7 +65,7 @@ WORDS: dict[str, Word] = {
     "then": Word("schema", "itself", since=7),
     "else": Word("schema", "itself", since=7),
     "dependentSchemas": Word("map", "itself", since=2019),
-    "dependencies": Word("map", "itself"),
+    "dependencies": Word("map", "itself", until=7),
     "dependentRequired": Word(since=2019),
     "properties": Word("map", "parts"),
     "patternProperties": Word("map", "parts"),
