@@ -281,6 +281,32 @@ async def test_a_client_that_leaves_cancels_the_call(
     assert [record.getMessage() for record in caplog.records] == []
 
 
+async def test_a_client_that_leaves_is_noticed_in_the_second_event_loop_as_well(
+    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+) -> None:
+    app = to_openapi(registry)
+    scope = {
+        "type": "http", "method": "POST", "path": "/operations/shop.add", "root_path": "", "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b'{"a": 1}', "more_body": False}
+
+    async def send(message: Any) -> None: ...
+
+    def other_loop() -> None:
+        asyncio.run(app(scope, receive, send))
+
+    await asyncio.to_thread(other_loop)
+    async with front_door.client_of(app) as client:
+        request = asyncio.create_task(client("POST", "/operations/x.slow"))
+        await slow["started"].wait()
+        request.cancel()
+        async with asyncio.timeout(5):
+            await slow["cancelled"].wait()
+
+
 # --- streams -----------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,12 +57,16 @@ class HostRules:
 
 def is_loopback(server: Sequence[Any] | None) -> bool:
     """Whether an address, ``(host, …)``, is one that only this machine reaches."""
-    if not server:
-        return False
+    return bool(server) and _is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_host(host: str) -> bool:
+    """Of the few addresses that a server has: asked for each request."""
     try:
-        return ipaddress.ip_address(server[0]).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return bool(server[0] == "localhost")
+        return host == "localhost"
 
 
 def _without_port(host: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from operad import ErrorCode, ResponseEnvelope
@@ -58,9 +59,7 @@ def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
     source = str(meta.source)
     headers = [(b"operad-source", source.encode("ascii", "replace"))]
     if source == "local":  # of every local call: worth the short way
-        text = json.dumps(
-            {"operationId": meta.operation_id, "timestamp": meta.timestamp}, separators=(",", ":")
-        ).encode()
+        text = b'{"operationId":%b,"timestamp":%d}' % (_quoted(meta.operation_id), meta.timestamp)
         if len(text) <= MAX_META:
             headers.append((b"operad-meta", text))
         return headers
@@ -77,6 +76,11 @@ def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
             size += len(pair) + 1
     headers.append((b"operad-meta", f"{{{','.join(kept)}}}".encode("ascii")))
     return headers
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(operation_id: str) -> bytes:
+    return json.dumps(operation_id).encode()
 
 
 def _content_type(declared: Any) -> bytes:

@@ -19,7 +19,7 @@ from operad_openapi._serving.answers import (
     failed_answer,
     wants_envelope,
 )
-from operad_openapi._serving.exchange import BodyError, Exchange
+from operad_openapi._serving.exchange import BodyError, Exchange, Sweep
 from operad_openapi._serving.forms import Forms
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.problems import Problem, denied, problem_of
@@ -42,6 +42,7 @@ class Calls:
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._streams = 0
+        self._sweep = Sweep()
         self._ending = asyncio.Event()
         # An unguessable prefix and a counter, as the registry's own ids.
         self._id_prefix = os.urandom(8).hex() + "-"
@@ -192,7 +193,7 @@ class Calls:
         context: OperationContext,
     ) -> None:
         try:
-            async with exchange.cancelled_with_client():
+            async with exchange.cancelled_with_client(self._sweep):
                 envelope = await self._registry.execute(operation_id, input, context)
             accept = exchange.header("accept")
             if wants_envelope(accept):
@@ -224,7 +225,7 @@ class Calls:
         )
         self._streams += 1
         try:
-            async with exchange.cancelled_with_client(at_once=True):
+            async with exchange.cancelled_with_client(self._sweep, at_once=True):
                 await stream.run(self._registry.subscribe(spec.id, input, context))
         except CallError as error:
             problem = self._problem(error, exchange, spec, spec.id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from types import TracebackType
 from typing import Any
 
 from operad import Identity
@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 _WATCH_AFTER = 0.02
-"""Seconds after which somebody begins to listen whether the client is still there; a quick call costs no task."""
+"""Seconds, once or twice these, after which somebody listens whether the client left; a quick call has no task."""
 
 SECURITY: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -124,34 +124,14 @@ class Exchange:
                 return b"".join(parts)
             message = await self._receive()
 
-    @asynccontextmanager
-    async def cancelled_with_client(self, *, at_once: bool = False) -> AsyncIterator[None]:
-        """Cancels what runs inside when the client leaves, which is then a `ClientGoneError`.
+    def cancelled_with_client(self, sweep: Sweep, *, at_once: bool = False) -> Watch:
+        """A context that cancels what runs inside when the client leaves, which is then a `ClientGoneError`.
 
         Args:
-            at_once: listen from the beginning; else only what takes longer has somebody listening.
+            sweep: what begins to listen for calls that take long.
+            at_once: listen from the beginning.
         """
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-        watch = _Watch(task, self._receive)
-        timer = None
-        if at_once:
-            watch.start()
-        else:
-            timer = loop.call_later(_WATCH_AFTER, watch.start)
-        try:
-            yield
-            if watch.is_gone and task.uncancel() == 0:  # what ran has swallowed the cancellation
-                raise ClientGoneError
-        except asyncio.CancelledError:
-            if watch.is_gone and task.uncancel() == 0:
-                raise ClientGoneError from None
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-            await watch.stop()
+        return Watch(self._receive, sweep, at_once=at_once)
 
     # --- answering -------------------------------------------------------------------------------
 
@@ -178,33 +158,88 @@ class Exchange:
         await self.write(b"" if self.method == "HEAD" else body, more=False)
 
 
-class _Watch:
-    """Listens whether a client leaves, and then cancels the task that works for it."""
+class Sweep:
+    """Lets watches of calls that take longer than others begin to listen: one timer for all calls of a server."""
 
-    __slots__ = ("_listener", "_receive", "_task", "is_gone")
+    def __init__(self) -> None:
+        self._waiting: dict[Watch, None] = {}
+        self._grown: list[Watch] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop in which the timer is set; a host may run an application in one after the other."""
 
-    def __init__(self, task: asyncio.Task[Any], receive: Receive) -> None:
-        self._task = task
+    def add(self, watch: Watch) -> None:
+        """A call begins."""
+        self._waiting[watch] = None
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            loop.call_later(_WATCH_AFTER, self._tick)
+
+    def discard(self, watch: Watch) -> None:
+        """A call is over."""
+        self._waiting.pop(watch, None)
+
+    def _tick(self) -> None:
+        # What was here at the last tick as well has had its time.
+        old = [watch for watch in self._grown if watch in self._waiting]
+        for watch in old:
+            del self._waiting[watch]
+            watch.listen()
+        self._grown = list(self._waiting)
+        loop = asyncio.get_running_loop()
+        if self._waiting:
+            loop.call_later(_WATCH_AFTER, self._tick)
+        elif self._loop is loop:
+            self._loop = None
+
+
+class Watch:
+    """Around the work for a client: cancels it when the client leaves; see `Exchange.cancelled_with_client`."""
+
+    __slots__ = ("__weakref__", "_at_once", "_is_gone", "_listener", "_receive", "_sweep", "_task")
+
+    def __init__(self, receive: Receive, sweep: Sweep, *, at_once: bool) -> None:
         self._receive = receive
+        self._sweep = sweep
+        self._at_once = at_once
+        self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
-        self.is_gone = False
+        self._is_gone = False
 
-    def start(self) -> None:
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._at_once:
+            self.listen()
+        else:
+            self._sweep.add(self)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        listener, task = self._listener, self._task
+        if listener is None:
+            self._sweep.discard(self)
+            return
+        if not listener.done():
+            listener.cancel()
+            # Not `await listener`: a cancellation of this task would be swallowed with the listener's own.
+            await asyncio.wait([listener])
+        assert task is not None
+        # Without an exception what ran has swallowed the cancellation; another one is what it is.
+        is_own = exc is None or isinstance(exc, asyncio.CancelledError)
+        if self._is_gone and is_own and task.uncancel() == 0:
+            raise ClientGoneError from None
+
+    def listen(self) -> None:
+        """Begin to listen."""
         self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.is_gone = True
-        self._task.cancel()
-
-    async def stop(self) -> None:
-        listener = self._listener
-        if listener is None or listener.done():
-            return
-        listener.cancel()
-        # Not `await listener`: a cancellation of this task would be swallowed with the listener's own.
-        await asyncio.wait([listener])
+        self._is_gone = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _too_large(limit: int) -> BodyError:

@@ -16,15 +16,17 @@ def path_of(operation_id: str) -> str | None:
 
     Clients and proxies take out empty, ``.`` and ``..`` segments (RFC 3986, 5.2.4), also the encoded ones.
     """
-    if any(segment in ("", ".", "..") for segment in operation_id.split("/")):
-        return None
-    return PREFIX + quote(operation_id, safe="/-._~")
+    return PREFIX + quote(operation_id, safe="/-._~") if _has_path(operation_id) else None
 
 
 def id_of(path: str) -> str | None:
     """The id in a decoded path that begins with `PREFIX`; ``None`` if it has none."""
     operation_id = path[len(PREFIX) :]
-    return operation_id if operation_id and path_of(operation_id) is not None else None
+    return operation_id if _has_path(operation_id) else None
+
+
+def _has_path(operation_id: str) -> bool:
+    return not any(segment in ("", ".", "..") for segment in operation_id.split("/"))
 
 
 class Forms:
