@@ -53,6 +53,8 @@ class AuthorizationServer:
         self.codes: dict[str, dict[str, str]] = {}
         self.refresh_tokens: dict[str, tuple[str, bool]] = {}
         self.revoked: list[str] = []
+        self.client_key: dict[str, Any] = {}
+        self.assertions: set[str] = set()
         self.devices: dict[str, dict[str, Any]] = {}
         self.device_interval: float = 0.01
         self.rotate()
@@ -141,10 +143,24 @@ class AuthorizationServer:
 
     def _client(self, request: Any, form: dict[str, str]) -> str | None:
         id, secret = form.get("client_id"), form.get("client_secret")
+        if "client_assertion" in form:
+            return self._asserted(form)
         scheme, _, pair = request.headers.get("Authorization", "").partition(" ")
         if scheme == "Basic":
             id, secret = map(unquote, base64.b64decode(pair).decode().split(":"))
         return id if id in self.clients and self.clients[id] == secret else None
+
+    def _asserted(self, form: dict[str, str]) -> str | None:
+        try:
+            claims = jwt.decode(
+                form["client_assertion"], jwt.PyJWK(self.client_key), audience=self.issuer, leeway=5
+            )
+        except jwt.PyJWTError:
+            return None
+        is_own = claims["sub"] == claims["iss"] == form["client_id"] == "signer"
+        fresh = claims["exp"] - claims["iat"] <= 60 and claims["jti"] not in self.assertions
+        self.assertions.add(claims["jti"])
+        return "signer" if is_own and fresh else None
 
     def _answer(self, client: str, *, refresh: bool = True, **claims: Any) -> Any:
         answer = {

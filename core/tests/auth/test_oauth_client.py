@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -198,6 +199,22 @@ async def test_the_secret_is_sent_as_the_server_or_the_configuration_wants(serve
     assert server.forms[-1]["client_secret"] == "s:e/c ret"
 
 
+async def test_a_client_may_prove_itself_by_its_key(server: Any, tmp_path: Path) -> None:
+    private, server.client_key = server.key_pair("client")
+    signer = {"client_id": "signer", "private_key": json.dumps(private), "grant": "client_credentials"}
+    one = client(server, tmp_path, **signer, client_auth="private_key_jwt")
+    first = await one.token()
+    one.refused(first.access_token)
+    assert (await one.token()).access_token != first.access_token
+    assert "client_secret" not in server.forms[-1]
+    assert private["d"] not in repr(one)
+    other, _ = server.key_pair("client")
+    with pytest.raises(OAuthError, match="invalid_client"):
+        await client(server, tmp_path, **{**signer, "private_key": json.dumps(other)}).token()
+    with pytest.raises(ConfigError, match="needs a private_key"):
+        OAuthOptions(client_id="c", issuer="https://id.example", client_auth="private_key_jwt")
+
+
 async def test_a_wrong_secret_is_the_servers_word_without_the_secret(server: Any, tmp_path: Path) -> None:
     machine = {"client_id": "machine", "client_secret": "wr0ng-secret", "grant": "client_credentials"}
     with pytest.raises(OAuthError, match="refused: invalid_client") as caught:
@@ -297,8 +314,6 @@ async def test_an_answer_that_is_no_token_is_an_error_in_words(
 @pytest.mark.parametrize("lasts", ["3600", "soon", None, -5, [1], pytest.param(10**400, id="huge")])
 async def test_any_word_on_expiry_is_survived(tmp_path: Path, lasts: Any) -> None:
     async def fetch(method: str, url: str, **_: Any) -> FetchResponse:
-        import json
-
         return FetchResponse(200, {}, json.dumps({"access_token": "t", "expires_in": lasts}).encode())
 
     options = OAuthOptions(

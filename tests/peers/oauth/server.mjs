@@ -17,6 +17,8 @@ const provider = new Provider(issuer, {
     { client_id: 'cli', token_endpoint_auth_method: 'none', application_type: 'native', redirect_uris: ['http://127.0.0.1/callback'],
       grant_types: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'], response_types: ['code'] },
     { client_id: 'machine', client_secret: 's:e/c ret', redirect_uris: [], response_types: [], grant_types: ['client_credentials'] },
+    { client_id: 'signer', token_endpoint_auth_method: 'private_key_jwt', token_endpoint_auth_signing_alg: 'ES256', redirect_uris: [],
+      response_types: [], grant_types: ['client_credentials'], jwks: { keys: JSON.parse(process.argv[3] ?? '[]') } },
   ],
   features: {
     devInteractions: { enabled: false }, deviceFlow: { enabled: true }, revocation: { enabled: true }, clientCredentials: { enabled: true },

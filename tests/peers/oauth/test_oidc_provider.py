@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import socket
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from operad.auth import (
     Credentials,
@@ -40,6 +43,13 @@ pytestmark = [
 ]
 
 
+KEY: dict[str, Any] = {
+    **ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()), as_dict=True),
+    "kid": "client",
+}
+PUBLIC = {name: value for name, value in KEY.items() if name != "d"}
+
+
 @pytest.fixture
 async def issuer() -> AsyncIterator[str]:
     """The server, as long as the test runs."""
@@ -49,6 +59,7 @@ async def issuer() -> AsyncIterator[str]:
         "node",
         str(HERE / "server.mjs"),
         str(port),
+        json.dumps([PUBLIC]),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -138,6 +149,12 @@ async def test_a_machine_needs_nobody_and_a_wrong_secret_is_refused(issuer: str,
     wrong = client(issuer, tmp_path, **(machine | {"client_secret": "wrong"}))
     with pytest.raises(OAuthError, match="invalid_client"):
         await wrong.token()
+
+
+async def test_a_machine_may_prove_itself_by_its_key(issuer: str, tmp_path: Path) -> None:
+    signer = {"client_id": "signer", "private_key": json.dumps(KEY), "grant": "client_credentials"}
+    token = await client(issuer, tmp_path, **signer, scopes="pets:write").token()
+    assert (await whoever(issuer, token.access_token)).id == "signer"
 
 
 @pytest.mark.browser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlencode
@@ -14,9 +15,10 @@ import attrs
 from operad.auth.fetching import Fetch, FetchResponse, require_secure, shown
 from operad.errors import CallError, ErrorCode
 
-ClientAuth = Literal["auto", "basic", "post", "none"]
+ClientAuth = Literal["auto", "basic", "post", "none", "private_key_jwt"]
 RETRIED = frozenset({429, 502, 503, 504})
 """Answers that say that the request was not worked on."""
+_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ATTEMPTS = 3
 _LONGEST_WAIT = 5.0
 
@@ -96,11 +98,20 @@ class Client:
 
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False)
+    private_key: str | None = attrs.field(default=None, repr=False)
+    """Signs assertions (RFC 7523, 2.2) instead of a secret: a JWK or a PEM as text, or the path of either."""
     auth: ClientAuth = "auto"
     """How the secret is sent (RFC 6749, 2.3.1); ``auto``: as the server's metadata say, else ``basic``."""
 
-    def authorize(self, metadata: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-        """The headers and the form fields that name the client."""
+    def authorize(self, metadata: Mapping[str, Any], url: str) -> tuple[dict[str, str], dict[str, str]]:
+        """The headers and the form fields that name the client at an endpoint."""
+        if self.private_key is not None and self.auth in ("auto", "private_key_jwt"):
+            assertion = self._assertion(self.private_key, str(metadata.get("issuer") or url))
+            return {}, {
+                "client_id": self.client_id,
+                "client_assertion_type": _ASSERTION,
+                "client_assertion": assertion,
+            }
         if self.client_secret is None or self.auth == "none":
             return {}, {"client_id": self.client_id}
         supported = metadata.get("token_endpoint_auth_methods_supported")
@@ -108,6 +119,22 @@ class Client:
         by_post = "client_secret_basic" not in listed and "client_secret_post" in listed
         if self.auth == "post" or (self.auth == "auto" and by_post):
             return {}, {"client_id": self.client_id, "client_secret": self.client_secret}
+        return self._basic()
+
+    def _assertion(self, key: str, audience: str) -> str:
+        from operad.auth.delegation import signing_key
+        from operad.auth.keys import pyjwt
+
+        jwk, now = signing_key(key), int(time.time())
+        claims = {"iss": self.client_id, "sub": self.client_id, "aud": audience, "iat": now, "exp": now + 60}
+        headers = {"kid": jwk.key_id} if jwk.key_id else None
+        signed: str = pyjwt().encode(
+            {**claims, "jti": uuid.uuid4().hex}, jwk.key, jwk.algorithm_name, headers=headers
+        )
+        return signed
+
+    def _basic(self) -> tuple[dict[str, str], dict[str, str]]:
+        assert self.client_secret is not None
         pair = f"{quote(self.client_id, safe='')}:{quote(self.client_secret, safe='')}"
         return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, {}
 
@@ -132,11 +159,12 @@ async def post_form(
         retry: whether a lost answer may be asked for again; an answer in `RETRIED` always is, twice.
     """
     require_secure(url, "endpoint of the authorization server")
-    headers, own = client.authorize(metadata)
-    headers |= {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
-    body = urlencode({**fields, **own}, doseq=True).encode()
     for attempt in range(1, _ATTEMPTS + 1):
         wait = 0.2 * 2**attempt
+        # Anew each time: an assertion counts once.
+        headers, own = client.authorize(metadata, url)
+        headers |= {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        body = urlencode({**fields, **own}, doseq=True).encode()
         try:
             response = await fetch("POST", url, headers=headers, body=body)
         except CallError:

@@ -39,6 +39,7 @@ class OAuthOptions:
     Args:
         client_id: the client, as registered with the server.
         client_secret: its secret, if it has one.
+        private_key: its key, for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one.
         grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any
             browser anywhere), or ``client_credentials`` (RFC 6749, 4.4; nobody logs in).
         issuer: the server; its metadata (RFC 8414) name the endpoints that are not named here.
@@ -47,13 +48,15 @@ class OAuthOptions:
         audience: the service that the token is for, where the server wants it (Auth0 and others).
         resource: the same by RFC 8707.
         extra: further fields of token requests.
-        client_auth: how the secret is sent: ``basic``, ``post``, ``none``; ``auto`` as the server says.
+        client_auth: how the client proves itself: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto`` by
+            its key if it has one, else as the server says.
         redirect_uri: where the browser returns to; on this machine; port 0 is any free one.
         account: which of several accounts of this user.
     """
 
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False)
+    private_key: str | None = attrs.field(default=None, repr=False)
     grant: Grant = "authorization_code"
     issuer: str | None = None
     token_url: str | None = None
@@ -71,8 +74,11 @@ class OAuthOptions:
     def __attrs_post_init__(self) -> None:
         if self.issuer is None and self.token_url is None:
             raise ConfigError("oauth: name the issuer, or the token_url")
-        if self.grant == "client_credentials" and self.client_secret is None and self.client_auth != "none":
-            raise ConfigError("oauth: client_credentials needs a client_secret")
+        has_own = self.client_secret is not None or self.private_key is not None
+        if self.grant == "client_credentials" and not has_own and self.client_auth != "none":
+            raise ConfigError("oauth: client_credentials needs a client_secret, or a private_key")
+        if self.client_auth == "private_key_jwt" and self.private_key is None:
+            raise ConfigError('oauth: client_auth "private_key_jwt" needs a private_key')
         for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
             if url is not None:
                 require_secure(url, "oauth")
@@ -106,7 +112,10 @@ class OAuthClient(Login):
         self._fetch: Fetch = fetch or default_fetch
         self._name = name
         self._client = Client(
-            client_id=options.client_id, client_secret=options.client_secret, auth=options.client_auth
+            client_id=options.client_id,
+            client_secret=options.client_secret,
+            private_key=options.private_key,
+            auth=options.client_auth,
         )
         self._token: OAuthToken | None = None
         self._refused: set[str] = set()
