@@ -84,13 +84,19 @@ class Party:
         self._handshake = handshake
         self._session = ""
 
-    async def open(self) -> None:
-        for _ in range(200):
+    async def up(self) -> None:
+        """Wait until it listens. All are waited for before the first is used: an idle connection is closed."""
+        for _ in range(300):
             try:
-                self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-                break
+                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
             except OSError:
                 await asyncio.sleep(0.1)
+            else:
+                writer.close()
+                return
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         if self._handshake:
             info = {"name": "c", "version": "1"}
             params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
@@ -140,6 +146,8 @@ async def compare(handshake: bool, mode: str, rounds: int, calls: int) -> None:
         parties["FastMCP"] = Party(str(PEERS), FASTMCP, handshake, mode)
     times: dict[str, list[float]] = {name: [] for name in parties}
     try:
+        for party in parties.values():
+            await party.up()
         for party in parties.values():
             await party.open()
             for _ in range(20):
