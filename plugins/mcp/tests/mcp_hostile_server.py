@@ -52,6 +52,7 @@ TOOLS = [
         for name in ["raw", "raws", "listings", "environment", "echo", "crash", "hang", "huge", "huge_id_last"]
     ),
     *(tool(name) for name in ["error", "pid", "slow", "count"]),
+    tool("strict", inputSchema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
     tool("read_only", annotations={"readOnlyHint": True}),
     tool("die_once", annotations={"readOnlyHint": True}),
     tool("with space", annotations={"idempotentHint": True}),
