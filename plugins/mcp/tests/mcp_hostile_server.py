@@ -53,6 +53,7 @@ TOOLS = [
     ),
     *(tool(name) for name in ["error", "pid", "slow", "count"]),
     tool("strict", inputSchema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
+    tool("cancelled_tasks"),
     tool("read_only", annotations={"readOnlyHint": True}),
     tool("die_once", annotations={"readOnlyHint": True}),
     tool("with space", annotations={"idempotentHint": True}),
@@ -111,8 +112,26 @@ def write_raw(text: str, request_id: Any) -> None:
     sys.stdout.buffer.flush()
 
 
+def task(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """A task that is done when it was asked for twice."""
+    CALLS[method] = CALLS.get(method, 0) + 1
+    if method == "tasks/result":
+        return {"content": [], "structuredContent": "done"}
+    done = CALLS["tasks/get"] >= 2 and "endless_task" not in MODES if method == "tasks/get" else False
+    status = "cancelled" if method == "tasks/cancel" else "completed" if done else "working"
+    return {"taskId": params["taskId"], "status": status, "pollInterval": 50}
+
+
+def begin(request_id: Any, params: dict[str, Any]) -> None:
+    if "task" in params:
+        send({"id": request_id, "result": {"task": {"taskId": "t1", "status": "working", "pollInterval": 50}}})
+    else:
+        call(request_id, params)
+
+
 FACTS: dict[str, Any] = {
     "pid": lambda _: [os.getpid(), *(child.pid for child in CHILDREN)],
+    "cancelled_tasks": lambda _: CALLS.get("tasks/cancel", 0),
     "environment": lambda arguments: {key: os.environ.get(key) for key in arguments["names"]},
 }
 
@@ -178,9 +197,11 @@ def handle(message: dict[str, Any]) -> None:
     elif method == "tools/list":
         send({"id": request_id, "result": listing(message.get("params") or {})})
     elif method == "tools/call":
-        call(request_id, message["params"])
+        begin(request_id, message["params"])
     elif method == "ping":
         send({"id": request_id, "result": {}})
+    elif str(method).startswith("tasks/"):
+        send({"id": request_id, "result": task(str(method), message["params"])})
 
 
 def main() -> None:

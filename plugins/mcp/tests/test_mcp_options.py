@@ -299,6 +299,22 @@ async def test_an_address_that_a_server_wants_visited_is_in_the_error() -> None:
         assert "https://id.example/login" in error.message
 
 
+# --- tasks -------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_runs_as_a_task_is_called_like_any_other() -> None:
+    async with hostile() as registry:
+        assert (await registry.execute("h.task_only", timeout=10)).data == "done"
+        assert (await registry.execute("h.cancelled_tasks")).data == 0
+
+
+async def test_a_call_that_is_cancelled_cancels_its_task() -> None:
+    async with hostile("endless_task") as registry:
+        error = await fails(registry.execute("h.task_only", timeout=0.3))
+        assert error.code == ErrorCode.TIMEOUT
+        assert (await registry.execute("h.cancelled_tasks")).data == 1
+
+
 # --- programs ----------------------------------------------------------------------------------------------
 
 

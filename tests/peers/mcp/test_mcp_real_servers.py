@@ -90,9 +90,7 @@ async def peer(tmp_path: Path, command: str, *arguments: str, **options: Any) ->
         )
         found = Peer(registry, log)
         listed = [message["result"]["tools"] for message in found.said() if "tools" in message.get("result", {})]
-        offered = {
-            tool["name"] for tool in listed[0] if tool.get("execution", {}).get("taskSupport") != "required"
-        }
+        offered = {tool["name"] for tool in listed[0]}
         assert set(found.tools) == offered
         yield found
 

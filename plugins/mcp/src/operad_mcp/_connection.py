@@ -215,15 +215,19 @@ class Connection:
                 yield event
             raise lost
         finally:
-            if self._watchers.remove(uri, queue) and not live.closed.is_set() and not self._closing:
-                await self._unsubscribe(live, uri)
+            if self._watchers.remove(uri, queue) and not live.closed.is_set():
+                await self.farewell("resources/unsubscribe", {"uri": uri})
 
-    async def _unsubscribe(self, live: Live, uri: str) -> None:
+    async def farewell(self, method: str, params: Json) -> None:
+        """Tell the server that something is over, if it is still there; whether it hears that does not matter."""
+        live = self._current
+        if live is None or live.closed.is_set() or self._closing:
+            return
         try:
             async with asyncio.timeout(2):
-                await self._exchange(live, "resources/unsubscribe", {"uri": uri})
-        except Exception as error:  # noqa: BLE001  # the subscription is over either way
-            self.logger.debug("unsubscribing from %s failed: %s", uri, error)
+                await self._exchange(live, method, params)
+        except Exception as error:  # noqa: BLE001  # it is over either way
+            self.logger.debug("%s failed: %s", method, error)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -358,6 +362,11 @@ class Connection:
             for owner in late:
                 owner.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the server speaks the stateless protocol, as far as is known."""
+        return self._current is not None and self._current.modern
 
     @property
     def instructions(self) -> str | None:
