@@ -40,6 +40,7 @@ from operad.wire import json_safe
 if TYPE_CHECKING:
     from operad import protocol
     from operad.calls.reports import Reports, printable
+    from operad.calls.settings import CallSettings
     from operad.config.file import Configuration
     from operad.config.options import check_options, client_tls
     from operad.config.reading import load_configuration
@@ -61,6 +62,7 @@ __all__ = [
     "Admission",
     "CallClient",
     "CallError",
+    "CallSettings",
     "Capabilities",
     "ConfigError",
     "Configuration",
@@ -121,6 +123,7 @@ _LATER = {
     "load_configuration": "config.reading",
     "tell_manager": "service",
     "until_stopped": "service",
+    "CallSettings": "calls.settings",
     "Reports": "calls.reports",
     "printable": "calls.reports",
     "CallClient": "context",

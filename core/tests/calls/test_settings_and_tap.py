@@ -185,10 +185,10 @@ async def test_what_a_link_could_not_register_again_is_not_counted_as_served():
 
 async def test_a_map_can_be_opened_again_in_another_loop():
     transport = InProcessTransport()
-    calls, handler = PendingRequestMap(transport), CallHandler(registry_of("echo"), transport)
+    calls = PendingRequestMap(transport)
 
     async def once():
-        async with handler, calls:
+        async with CallHandler(registry_of("echo"), transport), calls:
             assert (await calls.call("t.echo", {"a": 1}, retry="unsent")).data == {"a": 1}
 
     await once()
@@ -213,3 +213,18 @@ async def test_nothing_but_a_call_error_comes_out_of_a_call():
             with pytest.raises(CallError) as caught:
                 await calls.call("t.op", **times)
             assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def test_the_table_calls_of_a_configuration_is_the_settings(tmp_path):
+    """What is unknown or of the wrong kind in it is an error that names it."""
+    from operad import ConfigError
+
+    path = tmp_path / "operad.toml"
+    path.write_text("[calls]\nmax_concurrent = 7\nlease = 2.5\n")
+    async with OperationRegistry.from_config(path) as registry:
+        settings = registry.configured("calls", CallSettings)
+        assert (settings.max_concurrent, settings.per_peer, settings.lease) == (7, 3, 2.5)
+    for wrong in ("max_concurent = 7", "lease = 0", 'credit = "many"'):
+        path.write_text(f"[calls]\n{wrong}\n")
+        with pytest.raises(ConfigError, match="calls"):  # when it is read, or at the latest when it is asked for
+            OperationRegistry.from_config(path).configured("calls", CallSettings)

@@ -16,7 +16,7 @@ import attrs
 
 from operad import CallHandler, ConfigError, OperationRegistry
 from operad.auth import Authenticator, HostRules, JWTOptions, TokenRecord, authenticator_from
-from operad.plugin import LinkDownError, Server, check_options, tell_manager, until_stopped
+from operad.plugin import CallSettings, LinkDownError, Server, check_options, tell_manager, until_stopped
 from operad_cli import render
 from operad_cli.composition import Composition, Mounted
 from operad_cli.listening import Address, listen, parse_address, serving, url_of
@@ -232,7 +232,13 @@ class FrontDoor:
     async def _open_transport(self, stack: AsyncExitStack) -> None:
         plan = self._plan
         transport, url = transport_of(self._registry, plan.transport)
-        handler = CallHandler(self._registry, transport, identity=plan.identity, mask_errors=plan.mask_errors)
+        handler = CallHandler(
+            self._registry,
+            transport,
+            identity=plan.identity,
+            mask_errors=plan.mask_errors,
+            settings=self._registry.configured("calls", CallSettings),
+        )
         await _connected(handler, self._stopped)
         stack.push_async_exit(handler)
         render.error_console().print(f"serving {handler.serving} operations on {without_password(url)}")
