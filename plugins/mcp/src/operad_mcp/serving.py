@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from operad import ConfigError, OperationRegistry, OperationSpec
+from operad import ConfigError, OperationSpec
 from operad_mcp._serving.options import MCPServeConfig
 
 if TYPE_CHECKING:
+    from operad import OperationRegistry
     from operad.auth import AnyAuthenticator, Authenticator
     from operad.plugin import ASGIApplication
     from operad_mcp._serving.sdk import Served
