@@ -13,6 +13,7 @@ from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, Oper
 from operad.plugin import SharedDefinitions, may_list, to_json
 from operad_openapi._serving.forms import path_of
 from operad_openapi._serving.options import OpenAPIServerConfig
+from operad_openapi._serving.plain import plain
 from operad_openapi._serving.problems import PROBLEM_TYPE
 from operad_openapi._serving.queries import query_form
 
@@ -146,7 +147,7 @@ class _Writer:
     def components(self) -> Json:
         """What the path items refer to."""
         components: Json = {
-            "schemas": self._shared.definitions,
+            "schemas": {name: plain(schema) for name, schema in self._shared.definitions.items()},
             "headers": _COMPONENT_HEADERS,
             "responses": {
                 "Problem": _problem_response("The call failed.", {"$ref": COMPONENTS + _PROBLEM_NAME}),
@@ -158,7 +159,7 @@ class _Writer:
 
     def path_item(self, spec: OperationSpec) -> Json:
         """POST for every operation; GET, too, where the input is flat."""
-        input_schema = spec.input_schema.bundled(self._shared)
+        input_schema = plain(spec.input_schema.bundled(self._shared))
         shared = self._operation(spec)
         post: Json = {**shared, "operationId": spec.id, "x-operad": self._mark(spec)}
         post["requestBody"] = {
@@ -185,13 +186,13 @@ class _Writer:
         return operation
 
     def _responses(self, spec: OperationSpec) -> Json:
-        output = spec.output_schema.bundled(self._shared)
+        output = plain(spec.output_schema.bundled(self._shared))
         if spec.type is OperationType.SUBSCRIPTION:
             content: Json = {"text/event-stream": {"schema": _event(output)}}
         else:
             # The envelope form is not declared: clients that ask for all that is would get it.
             content = {"application/json": {"schema": output}}
-            if output is True or output == {}:
+            if output == {}:
                 content["*/*"] = {}  # what an operation answers that says nothing of it may be no JSON at all
         responses: Json = {"200": {"description": "The answer.", "headers": _RESPONSE_HEADERS, "content": content}}
         for status, definitions in _by_status(spec.error_schemas).items():
@@ -215,8 +216,8 @@ class _Writer:
 
     def _error(self, definition: ErrorDefinition) -> Json:
         mark: Json = {"code": definition.code, "description": definition.description}
-        schema = definition.schema.bundled(self._shared)
-        if schema is not True and schema != {}:
+        schema = plain(definition.schema.bundled(self._shared))
+        if schema != {}:
             mark["schema"] = schema
         if definition.http_status is not None:
             mark["httpStatus"] = definition.http_status

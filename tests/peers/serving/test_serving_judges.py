@@ -1,0 +1,166 @@
+"""What nobody here wrote judges what is served: schemathesis, openapi-spec-validator, a generated client, slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from operad import OperationRegistry, load_plugins
+from operad.auth import StaticTokens
+from operad_openapi import to_openapi
+
+HERE = Path(__file__).parent
+UV = [found] if (found := os.environ.get("UV") or shutil.which("uv")) else ["python3", "-m", "uv"]
+ROOT = HERE.parents[2]
+
+
+def helper(path: Path) -> Any:
+    """A module by its path, which pytest's import mode does not make importable."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+front_door = helper(ROOT / "plugins" / "openapi" / "tests" / "front_door.py")
+
+
+async def in_environment(package: str, *command: str, cwd: Path = HERE) -> tuple[int, str]:
+    """Run a program of a package in an environment of its own. Skips where the package cannot be had."""
+    arguments = [*UV, "tool", "run", "--from", package, *command]
+    process = await asyncio.create_subprocess_exec(
+        *arguments, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    if b"Failed to fetch" in out:
+        pytest.skip(f"{package} cannot be fetched")
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+@pytest.fixture
+async def app() -> Any:
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        for each in front_door.everything():
+            registry.register(each)
+        registry.register(front_door.SLASHED, front_door.who)
+        yield to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))
+
+
+@pytest.mark.long
+async def test_schemathesis_finds_nothing_with_all_checks(app: Any, tmp_path: Path) -> None:
+    async with front_door.served(app) as base:
+        # Left out by name: operations that fail on purpose, and one whose answer is a picture in any case.
+        code, said = await in_environment(
+            "schemathesis==4.32.5", "schemathesis", "run", f"{base}/openapi.json",
+            "-H", "Authorization: Bearer root-token-123456", "-c", "all", "-m", "all",
+            "--phases", "examples,coverage,fuzzing,stateful", "-n", "20", "--continue-on-failure",
+            "--exclude-path-regex", "crash|upstream|breaks|buy", cwd=tmp_path,
+        )  # fmt: skip
+    assert code == 0, said
+
+
+@pytest.mark.long
+async def test_the_document_is_valid_and_a_generated_client_calls_and_type_checks(
+    app: Any, tmp_path: Path
+) -> None:
+    async with front_door.served(app) as base:
+        async with aiohttp.ClientSession() as session, session.get(f"{base}/openapi.json") as response:
+            document = await response.json()
+        (tmp_path / "openapi.json").write_text(json.dumps(document))
+        code, said = await in_environment(
+            "openapi-spec-validator==0.9.0", "openapi-spec-validator", "openapi.json", cwd=tmp_path
+        )
+        assert code == 0, said
+        code, said = await in_environment(
+            "openapi-python-client", "openapi-python-client", "generate", "--path", "openapi.json",
+            "--output-path", "client", "--meta", "none", cwd=tmp_path,
+        )  # fmt: skip
+        assert code == 0, said
+        script = (
+            "from client import Client\n"
+            "from client.api.shop import shop_add\n"
+            "from client.models.shop_add_body import ShopAddBody\n"
+            f"answer = shop_add.sync(client=Client(base_url={base!r}), body=ShopAddBody(a=40))\n"
+            "print(answer)\n"
+        )
+        (tmp_path / "use.py").write_text(script)
+        python = [
+            *UV,
+            "run",
+            "--no-project",
+            "--with",
+            "httpx,attrs,python-dateutil,mypy,types-python-dateutil",
+        ]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*python, "python", "use.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() == "42", done.stderr
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*python, "mypy", "use.py", "client"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # client.py is the generator's own, the same for every document.
+        found = [line for line in done.stdout.splitlines() if ": error:" in line]
+        assert [line for line in found if not line.startswith("client/client.py:")] == []
+
+
+@pytest.mark.long
+async def test_slow_clients_leave_the_others_their_time(app: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 25_000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    slow = 10_000 if wanted >= 21_000 else 800
+    async with front_door.served(app) as base, aiohttp.ClientSession() as session:
+        host, port = base.removeprefix("http://").split(":")
+
+        async def p99() -> float:
+            times = []
+            for _ in range(300):
+                started = time.perf_counter()
+                async with session.get(f"{base}/operations/shop.add?a=1") as response:
+                    assert response.status == 200
+                times.append(time.perf_counter() - started)
+            return statistics.quantiles(times, n=100)[98]
+
+        await p99()
+        idle = await p99()
+        writers = []
+        try:
+            for _ in range(slow):
+                _, writer = await asyncio.open_connection(host, int(port))
+                # A request that is never complete.
+                writer.write(
+                    b"POST /operations/shop.add HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
+                )
+                writers.append(writer)
+            busy = await p99()
+        finally:
+            for writer in writers:
+                writer.close()
+    print(
+        f"{slow} slow clients: p99 {idle * 1000:.2f} ms idle, {busy * 1000:.2f} ms beside them ({os.cpu_count()} CPUs)"
+    )
