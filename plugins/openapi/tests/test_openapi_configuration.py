@@ -360,3 +360,17 @@ async def test_a_file_in_a_form_that_is_one_key_is_a_file(call, wrap):
     for value in (b"1,2", {"text": "1,2"}):
         sent = await call({"requestBody": body}, {"body": {"f": value}}, method="post", more=more)
         assert "\r\n1,2\r\n" in sent["body"]
+
+
+async def test_media_types_can_be_preferred_by_operation(serve, operations, api):
+    async def handler(request):
+        return web.json_response(request.content_type)
+
+    schema = {"schema": {"type": "object", "properties": {"a": TEXT}}}
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    operation = {"requestBody": {"content": dict.fromkeys(kinds, schema)}}
+    paths = {f"post /{name}": {"operationId": name, **operation} for name in ("one", "two", "three")}
+    table = {"tw*": [kinds[1]], "POST /three": [kinds[2]]}
+    found = operations(api(paths), await serve(handler), media_types=table)
+    sent = [(await found[name].handler({"a": "x"}, None)).data for name in ("one", "two", "three")]
+    assert sent == list(kinds)

@@ -287,8 +287,9 @@ class HTTPOptions:
         ),
     )
     """Names -> ``query``, ``mutation`` or ``subscription``, where the document does not tell."""
-    media_types: list[str] = attrs.field(factory=list)
-    """Media types of request bodies to prefer where an operation offers several."""
+    media_types: list[str] | dict[str, list[str]] = attrs.field(factory=list)
+    """Media types of request bodies to prefer where an operation offers several; or a table of them by globs of
+    ``operationId`` or ``POST /path``, the first that fits counts."""
     extras: list[Extra] = attrs.field(factory=list)
     """What an input may add that the document forgot: ``extra_query``, ``extra_body``, ``extra_headers``."""
     pagination: dict[str, Pagination] = attrs.field(factory=dict, converter=_pagination)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -157,7 +158,7 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
     body = body_of(document, raw, swagger_body)
     if body is None and "body" in config.extras and raw.method not in ("GET", "HEAD"):
         body = Body({"application/json": {"schema": {"type": "object"}}}, required=False)
-    body_plan = None if body is None else plan_body(body, view, config.media_types, config.upload_root)
+    body_plan = None if body is None else plan_body(body, view, _media_types(config, raw), config.upload_root)
     server = _server(document, raw, config)
     home = home_origins(document, config, trusted=config.trusted)
     is_home = isinstance(server, Server) and not home.isdisjoint({origin_of(server.url), server.declared_origin})
@@ -211,6 +212,17 @@ def _server(document: Document, raw: RawOperation, config: HTTPServiceConfig) ->
         return error
     except ValueError as error:
         return NotUsableError(f"servers: {error}")
+
+
+def _media_types(config: HTTPServiceConfig, raw: RawOperation) -> list[str]:
+    """The media types that the operation prefers."""
+    if isinstance(config.media_types, list):
+        return config.media_types
+    names = (str(raw.node.get("operationId", "")), f"{raw.method} {raw.path}")
+    fitting = (
+        types for glob, types in config.media_types.items() if any(fnmatchcase(name, glob) for name in names)
+    )
+    return next(fitting, [])
 
 
 def _configured(config: HTTPServiceConfig) -> Configured:
