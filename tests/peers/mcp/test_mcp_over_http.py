@@ -18,9 +18,9 @@ HERE = Path(__file__).parent
 NODE = HERE / "node_modules/node/bin/node"
 SDK = HERE / "node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server"
 EVERYTHING = HERE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-FASTMCP = HERE / ".venv-fastmcp/bin/python"
+FASTMCP = HERE / ".venv/bin/python"
 needs_npm = pytest.mark.skipif(not SDK.exists(), reason="npm install in tests/peers/mcp")
-needs_fastmcp = pytest.mark.skipif(not FASTMCP.exists(), reason="tests/peers/mcp/requirements-fastmcp.txt")
+needs_fastmcp = pytest.mark.skipif(not FASTMCP.exists(), reason="make tests/peers/mcp/.venv with requirements.txt")
 
 
 class Served:
