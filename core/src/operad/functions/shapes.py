@@ -22,6 +22,7 @@ from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_m
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
 """What msgspec leaves out, because it also takes times without an offset; a format says what to send."""
+_SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
 
@@ -50,6 +51,8 @@ class Shapes:
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
             return {**self.part(core, at), **keywords(extras, at)}
+        if isinstance(hint, type) and hint in _SCALARS:
+            return {"type": _SCALARS[hint]}
         hint = bare(hint)
         if get_origin(hint) is Annotated:  # an alias of an annotated hint
             return self.part(hint, at)

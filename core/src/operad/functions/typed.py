@@ -66,12 +66,13 @@ def typed_operation(
     result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
     handler: Callable[..., Any]
     inferred, to_json = UNKNOWN, result.to_json
-    names = list(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
+    names = list(parameters)
     make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
     if raw := _is_raw(names, hints):
         to_json = _unchanged
     else:
-        arguments = _Arguments.of(function, hints, where, conversions, infer=input_schema is None)
+        arguments = _Arguments.of(parameters, hints, where, conversions, infer=input_schema is None)
         inferred = arguments.schema() if input_schema is None else UNKNOWN
         make = arguments.maker()
     if raw and "context" in names:
@@ -115,9 +116,7 @@ def typed_operation(
         handler,
         blocking,
         function,
-        signature=result.signature(
-            function, hints, conversions, raw=_is_raw(list(inspect.signature(function).parameters), hints)
-        ),
+        signature=result.signature(function, hints, conversions, raw=raw),
         method=None if owner is None else Method(owner, descriptor, rebind),
     )
 
@@ -233,7 +232,7 @@ class _Arguments:
     @classmethod
     def of(
         cls,
-        function: Callable[..., Any],
+        parameters: Mapping[str, inspect.Parameter],
         hints: Mapping[str, Any],
         where: str,
         conversions: Conversions,
@@ -242,7 +241,7 @@ class _Arguments:
     ) -> _Arguments:
         """Those of a function. Raises `RegistrationError` for what cannot be one."""
         made = cls(Shapes(conversions.types, closed=True))
-        for parameter in inspect.signature(function).parameters.values():
+        for parameter in parameters.values():
             hint = hints.get(parameter.name, Any)
             at = f'{where}, parameter "{parameter.name}"'
             if bare(hint) is OperationContext or (parameter.name == "context" and hint is Any):
