@@ -468,7 +468,7 @@ async def test_a_connection_remembers_no_call_that_has_ended():
         async with PendingRequestMap(WebSocketTransport(hub.url)) as calls:
             assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
             assert (await error_of(calls.call("bank.none"))).code == ErrorCode.OPERATION_NOT_FOUND
-            assert (await error_of(calls.call("bank.wait", timeout=0.05))).code == ErrorCode.TIMEOUT
+            assert (await error_of(calls.call("bank.wait", timeout=0.4))).code == ErrorCode.TIMEOUT
             assert len((await calls.call("bank.count")).data) == 10_000
             async with calls.subscribe("bank.count") as items:
                 async for _ in items:
