@@ -55,28 +55,34 @@ class Answers:
         if served.granted is None:
             await link.send(served.reply_to, event)
             return
-        data = await self._encoded(served, event)
+        if served.operation_id in self._large:
+            data = await self._written(event)
+        else:
+            data = protocol.encode(event)
+            if len(data) > LARGE:
+                self._remember_large(served.operation_id)
         total = served.sent_bytes + len(data)
         if total > served.granted and not await self._room(served, total):
             async with self._alone:
                 await link.send(served.reply_to, event)
             return
         served.sent_bytes = total
-        await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
+        if served.total is None:
+            await link.send(served.reply_to, protocol.Encoded(event, data))
+        else:
+            await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
 
-    async def _encoded(self, served: Served, event: Event) -> bytes:
-        """The JSON of an answer. Large ones are written one in each turn of the loop, small ones between them."""
-        if served.operation_id in self._large:
-            async with self._writing:
-                data = protocol.encode(event)
-                await asyncio.sleep(0)
-                return data
-        data = protocol.encode(event)
-        if len(data) > LARGE:
-            self._large[served.operation_id] = None
-            if len(self._large) > _MAX_LARGE:
-                del self._large[next(iter(self._large))]
-        return data
+    async def _written(self, event: Event) -> bytes:
+        """The JSON of a large answer: one is written in each turn of the loop, and small ones between them."""
+        async with self._writing:
+            data = protocol.encode(event)
+            await asyncio.sleep(0)
+            return data
+
+    def _remember_large(self, operation_id: str) -> None:
+        self._large[operation_id] = None
+        if len(self._large) > _MAX_LARGE:
+            del self._large[next(iter(self._large))]
 
     async def _room(self, served: Served, total: int) -> bool:
         """Wait until so many bytes may be sent; false: the peer answers no question. Raises `CallError`."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.flow import Arrivals, Departures
-from operad.calls.requests import LARGE, Pending, Said, lost, overloaded
+from operad.calls.requests import Pending, Said, lost, overloaded
 from operad.calls.settings import CallSettings
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -107,16 +107,8 @@ class PendingRequests:
         """The ``call.requested`` of a call."""
         return said.event(request_id, None if self._routes else link.inbox, now)
 
-    async def sized(self, event: Event, pending: Pending) -> Event:
-        """The request, encoded where bytes count; a large one waits for its turn.
-
-        Raises:
-            CallError: ``SERIALIZATION_ERROR``.
-        """
-        made = protocol.encoded(event)
-        data = made.data
-        if data is None or len(data) <= LARGE:
-            return made
+    async def large(self, event: Event, data: bytes, pending: Pending) -> Event:
+        """A large request, when its turn has come; it says its size."""
         await self.departures.enter(pending, len(data))
         return protocol.with_sent_bytes(event, data, len(data))
 

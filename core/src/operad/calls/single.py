@@ -8,10 +8,10 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.pending import PendingRequests
-from operad.calls.requests import Pending, Said, retrieve, set_error, timed_out, told
+from operad.calls.requests import LARGE, Pending, Said, retrieve, set_error, timed_out, told
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
-from operad.transports import Event, TransportError
+from operad.transports import TransportError
 
 _PATIENCE = 2.0
 """Seconds after which a large request counts as arrived although no handler has said that it has it."""
@@ -70,8 +70,13 @@ class SingleCalls:
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
-                event = await self._counted(event, pending)
-                if pending.outgoing:
+                # What may be answered unasked.
+                pending.granted = event["payload"]["creditBytes"] = requests.arrivals.unasked(len(requests.table))
+                data = protocol.encode(event)
+                if len(data) <= LARGE:
+                    event = protocol.Encoded(event, data)
+                else:
+                    event = await requests.large(event, data, pending)
                     patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
             target = await link.send(f"op:{operation_id}", event)
             del event  # 10,000 calls that wait need not keep their requests
@@ -95,12 +100,6 @@ class SingleCalls:
                 patience.cancel()
             if requests.drop(pending):
                 requests.abort(pending)
-
-    async def _counted(self, event: Event, pending: Single) -> Event:
-        """The request with what may be answered unasked, when its own bytes may go."""
-        requests = self._requests
-        pending.granted = event["payload"]["creditBytes"] = requests.arrivals.unasked(len(requests.table))
-        return await requests.sized(event, pending)
 
     def on_event(self, pending: Single, type_: str, payload: dict[str, Any]) -> None:
         """What comes in for a call."""

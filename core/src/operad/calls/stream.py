@@ -11,7 +11,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.pending import PendingRequests
-from operad.calls.requests import Pending, Said, lost, timed_out, told, wake
+from operad.calls.requests import LARGE, Pending, Said, lost, timed_out, told, wake
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import Link, TransportError
@@ -144,7 +144,11 @@ class Streams:
         try:
             async with asyncio.timeout(None if limit == math.inf else max(0.0, limit / 1000 - now)):
                 if requests.counts_bytes:
-                    event = await requests.sized(event, stream)
+                    data = protocol.encode(event)
+                    if len(data) > LARGE:
+                        event = await requests.large(event, data, stream)
+                    else:
+                        event = protocol.Encoded(event, data)
                 return await link.send(f"op:{said.operation_id}", event)
         except TransportError as error:
             requests.drop(stream)
