@@ -120,6 +120,18 @@ async def failure(registry: OperationRegistry, id: str, input: Any = None) -> Ca
     return caught.value
 
 
+async def test_a_client_that_resumes_resumes_the_stream_behind_the_stream(
+    origin: OperationRegistry, copy: OperationRegistry
+) -> None:
+    async def resumed(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield context.metadata.get("lastEventId")
+
+    origin.register(OperationSpec(namespace="x", name="events", type="subscription"), resumed, replace=True)
+    for event_id in ("e-7", None):
+        context = OperationContext(metadata={"lastEventId": event_id} if event_id else {})
+        assert [envelope.data async for envelope in copy.subscribe("far.x.events", {}, context)] == [event_id]
+
+
 async def until_failure(envelopes: AsyncIterator[Any]) -> tuple[list[Any], CallError]:
     """The data of a stream, and the error that ends it."""
     got = []

@@ -214,7 +214,7 @@ class DocumentOperation:
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
         """Send the request and yield an envelope per item of the stream. Raises `CallError`."""
         config = self.source.config
-        last_event_id, wait_ms = "", _DEFAULT_RECONNECT_MS
+        last_event_id, wait_ms = _resumed_at(context), _DEFAULT_RECONNECT_MS
         is_text = self._is_text()
         failures = 0
         while True:
@@ -387,6 +387,14 @@ class DocumentOperation:
             return credentials
 
         return authorize
+
+
+def _resumed_at(context: OperationContext | None) -> str:
+    """The last event that the client has for whom a server subscribes; a nested subscription is another one."""
+    if context is None or context.parent_request_id is not None:
+        return ""
+    event_id = context.metadata.get("lastEventId")
+    return event_id if isinstance(event_id, str) and event_id.isascii() and event_id.isprintable() else ""
 
 
 async def _maybe_await(value: Any) -> Any:
