@@ -461,3 +461,21 @@ async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> Non
         assert [spec.id for spec in registry.specs()] == ["a.where", "b.where"]
         with pytest.raises(ConfigError, match='operad.toml has no source "c"'):
             await registry.load_configured(["c"])
+
+
+async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_path: Path) -> None:
+    path = files_in(tmp_path, operad="[registry.limits]\nmax_schema_nodes = 2\n")
+    async with OperationRegistry.from_config(path, plugins=plugins_of()) as registry:
+        deep = {"type": "object", "properties": {name: {"type": "integer"} for name in "abcdef"}}
+
+        async def f(input: Any, context: Any) -> Any:
+            return None
+
+        registry.register(OperationSpec(namespace="t", name="f", input_schema=deep), f)
+        spec = registry.get_spec("t.f")
+        assert spec is not None
+        assert any("max_schema_nodes = 2" in warning for warning in spec.input_schema.warnings)
+    for text, said in [("max_schema_node = 2", "max_schema_nodes"), ("max_schema_nodes = 0", "max_schema_nodes")]:
+        path = files_in(tmp_path, operad=f"[registry.limits]\n{text}\n")
+        with pytest.raises(ConfigError, match=said):
+            OperationRegistry.from_config(path, plugins=plugins_of())

@@ -11,6 +11,7 @@ import attrs
 from operad.config.structuring import structure
 from operad.config.variables import expand_variables
 from operad.errors import ConfigError
+from operad.schemas.limits import Limits
 from operad.words import did_you_mean
 
 T = TypeVar("T")
@@ -41,6 +42,8 @@ class RegistryOptions:
     """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How many plain functions run at once, each in a thread."""
+    limits: Limits | None = None
+    """The table ``[registry.limits]``: the bounds of all schemas, by the names that errors say."""
 
 
 @attrs.frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from functools import lru_cache
@@ -88,7 +89,7 @@ def config_converter() -> Converter:
     converter.register_structure_hook_func(_is_list, lambda value, hint: _list(converter, value, hint))
     converter.register_structure_hook_factory(_is_mapping, lambda hint: _mapping(converter, hint))
     converter.register_structure_hook_factory(_is_union, lambda hint: _union(converter, hint))
-    converter.register_structure_hook_factory(attrs.has, lambda cls: _object(converter, cls))
+    converter.register_structure_hook_factory(_is_record, lambda cls: _object(converter, cls))
     return converter
 
 
@@ -167,9 +168,16 @@ def _mapping(converter: Converter, hint: Any) -> Structure:
     return take
 
 
+def _is_record(hint: Any) -> bool:
+    return attrs.has(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
 def _object(converter: Converter, cls: type[Any]) -> Structure:
     make: Any = make_dict_structure_fn(cls, converter)  # published without a complete type
-    known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
+    if attrs.has(cls):
+        known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
+    else:
+        known = {field.name for field in dataclasses.fields(cls)}
 
     def take(value: Any, _: Any) -> Any:
         if isinstance(value, cls):
@@ -206,7 +214,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
                     _is_mapping(member) and isinstance(value, Mapping)
                 ):
                     raise
-        tables = [m for m in members if attrs.has(get_origin(m) or m)]
+        tables = [m for m in members if _is_record(get_origin(m) or m)]
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
             # One member can be meant: its complaint says more than that none fits.
             raise errors[0]

@@ -59,7 +59,7 @@ class Entry:
         pipeline: ResultPipeline,
         operation: Operation[..., Any] | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec = pipeline.within(spec)
         self.handler = handler
         self.blocking = blocking
         self.owner = owner

@@ -18,6 +18,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
+from operad.schemas.limits import Limits
 from operad.schemas.records import SchemaError
 
 logger = logging.getLogger("operad")
@@ -48,6 +49,18 @@ class ResultPipeline:
     on_mismatch: OnMismatch = attrs.field(
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
+    limits: Limits | None = None
+    """The bounds of schemas; ``None``: those that each came with."""
+
+    def within(self, spec: OperationSpec) -> OperationSpec:
+        """The spec, its schemas bounded by `limits`."""
+        if self.limits is None:
+            return spec
+        return attrs.evolve(
+            spec,
+            input_schema=spec.input_schema.limited(self.limits),
+            output_schema=spec.output_schema.limited(self.limits),
+        )
 
     def normalize_of(self, operation_id: str) -> Normalize:
         """How the data of an operation are normalised: the longest pattern that fits its id decides."""

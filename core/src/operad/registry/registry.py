@@ -35,6 +35,7 @@ from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
+    from operad.schemas.limits import Limits
     from operad.sources import Login
 
 __all__ = ["OperationRegistry", "SourceFailure"]
@@ -45,17 +46,17 @@ T = TypeVar("T")
 class OperationRegistry(TypedCalls, Browsable):
     """Operations of all kinds under one roof.
 
-    Use it as an async context manager: leaving it closes what its sources opened. A registry belongs to one
-    event loop. What plugins contribute is asked for once, when it is made.
+    An async context manager: leaving it closes what its sources opened. It belongs to one event loop, and asks for
+    what plugins contribute once, when it is made.
 
     Args:
         plugins: what `load_plugins` found; without it the registry knows local operations only.
-        normalize: ``"cast"`` makes results fit the output schema where that loses nothing; ``"keep"`` only
-            converts and fills in declared defaults, it drops and invents nothing; ``"off"`` does neither. Or a
-            mapping of patterns of ids to these words; the longest pattern that fits decides.
-        on_mismatch: what happens when a result does not match the output schema: ``"warn"`` logs it,
-            ``"raise"`` makes the call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
+        normalize: ``"cast"`` makes results fit the output schema where that loses nothing; ``"keep"`` drops and
+            invents nothing; ``"off"`` does not. Or these by patterns of ids; the longest that fits decides.
+        on_mismatch: for a result off its output schema: ``"warn"`` logs it, ``"raise"`` makes the call fail with
+            ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
+        limits: the bounds of all schemas; default: those that each came with.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class OperationRegistry(TypedCalls, Browsable):
         normalize: NormalizeRule = "cast",
         on_mismatch: OnMismatch = "warn",
         max_threads: int = 32,
+        limits: Limits | None = None,
     ) -> None:
         self.plugins = plugins = Plugins() if plugins is None else plugins
-        self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch)
+        self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits)
         self._catalogue = Catalogue(
             plugins.implementations("operad_operation_added"), plugins.implementations("operad_operation_removed")
         )
@@ -100,7 +102,7 @@ class OperationRegistry(TypedCalls, Browsable):
     ) -> Self:
         """The registry that a configuration file describes; entering it loads the sources, all at once.
 
-        A source that cannot be loaded is logged and kept in `failures`; the others load.
+        A source that cannot be loaded is logged and kept in `failures`; the others load. Raises `ConfigError`.
 
         Args:
             path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder that holds the former.
@@ -108,9 +110,6 @@ class OperationRegistry(TypedCalls, Browsable):
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
             sources: the names of those to load on entering, others by `load_configured`; default: all.
-
-        Raises:
-            ConfigError: the file cannot be used.
         """
         from operad.config.file import PluginOptions, RegistryOptions
         from operad.config.reading import load_configuration
@@ -121,7 +120,7 @@ class OperationRegistry(TypedCalls, Browsable):
             chosen = configuration.table("plugins", PluginOptions)
             plugins = load_plugins(chosen.only, chosen.disable, chosen.strict)
         options = configuration.table("registry", RegistryOptions)
-        registry = cls(plugins, **attrs.asdict(options))
+        registry = cls(plugins, **attrs.asdict(options, recurse=False))
         registry._configuration = configuration
         registry._to_load = (configuration.sources if sources is None else sources, strict)
         return registry
