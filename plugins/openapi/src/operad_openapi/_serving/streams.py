@@ -75,6 +75,8 @@ class EventStream:
                 await self._begin(envelope)
                 self.count += 1
                 await self._write(self._event(envelope))
+                # A handler that never waits would keep the loop: nobody would notice that the client has left.
+                await asyncio.sleep(0)
         finally:
             guard.cancel()
             await asyncio.wait([guard])
