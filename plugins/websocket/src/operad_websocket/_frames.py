@@ -16,6 +16,8 @@ from operad.plugin import Event, ProtocolError
 
 Payload = dict[str, msgspec.Raw]
 
+_NOBODY = msgspec.Raw(b"null")
+
 
 class Frame(msgspec.Struct):
     """An event whose values are text still; what is no part of an event is left out."""
@@ -23,7 +25,7 @@ class Frame(msgspec.Struct):
     type: str
     payload: Payload
     id: msgspec.Raw = msgspec.Raw(b'""')
-    to: msgspec.Raw = msgspec.Raw(b"null")
+    to: msgspec.Raw = _NOBODY
 
 
 _frames = msgspec.json.Decoder(Frame)
@@ -61,7 +63,7 @@ def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 def string(raw: msgspec.Raw | None) -> str | None:
     """The text of a value, if it is a string."""
-    if raw is None:
+    if raw is None or raw is _NOBODY:  # as in most frames: no exception for each of them
         return None
     try:
         return _strings.decode(raw)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 from operad import Identity
@@ -37,7 +38,7 @@ def delivery_of(event: Event) -> Delivery:
         return _FROM_HUB
     identity = payload.get("identity")
     if identity is None:
-        return Delivery(reply_to)
+        return _of_peer(reply_to) if type(reply_to) is str and len(reply_to) <= _LONGEST else Delivery(reply_to)
     try:
         return Delivery(reply_to, Identity.from_wire(identity))
     except ValueError:
@@ -45,6 +46,14 @@ def delivery_of(event: Event) -> Delivery:
 
 
 _FROM_HUB = Delivery()
+_LONGEST = 64
+"""Characters of an address that a hub makes; one that a peer made up may be any value."""
+
+
+@lru_cache(maxsize=4_096)
+def _of_peer(inbox: str) -> Delivery:
+    """What a peer without an identity sent: one frozen object for each peer, not for each event."""
+    return Delivery(inbox)
 
 
 class Registration:

@@ -26,6 +26,7 @@ class Peer:
     """
 
     __slots__ = (
+        "account",
         "address",
         "calls",
         "deliver",
@@ -55,6 +56,8 @@ class Peer:
         self.trusted = trusted
         self.is_slow = is_slow
         self.address = address
+        self.account = f"address {address}" if identity is None else f"identity {identity.id}"
+        """On whose account its connections and calls go: its identity's, or its address's if it has none."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
         self.raw_inbox = raw(self.inbox)
         self.raw_identity: msgspec.Raw | None = None if identity is None else raw(identity.to_wire())
@@ -75,20 +78,16 @@ class Peer:
         return None if self.identity is None else self.identity.id
 
     @property
-    def account(self) -> str:
-        """On whose account its connections and calls go: its identity's, or its address's if it has none."""
-        return f"address {self.address}" if self.identity is None else f"identity {self.identity.id}"
-
-    @property
     def name(self) -> str:
         """For logs."""
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
         """Remember a request that has ended."""
-        self.ended[request_id] = over
-        if len(self.ended) > _REMEMBERED:
-            del self.ended[next(iter(self.ended))]
+        ended = self.ended
+        ended[request_id] = over
+        if len(ended) > _REMEMBERED:
+            del ended[next(iter(ended))]
 
 
 class Route:

@@ -149,12 +149,13 @@ class Switch:
                 peer, _error(request_id, CallError(ErrorCode.UNAVAILABLE, "the hub is closing", details))
             )
             return
-        if self._under_way.get(route.account, 0) >= self.limits.calls:
+        under_way = self._under_way.get(route.account, 0)
+        if under_way >= self.limits.calls:
             message = f"{self.limits.calls} requests of this peer are under way already"
             details = {"limit": "calls", "value": self.limits.calls}
             self._deliver(peer, _error(request_id, CallError(ErrorCode.OVERLOADED, message, details)))
             return
-        self._under_way[route.account] = self._under_way.get(route.account, 0) + 1
+        self._under_way[route.account] = under_way + 1
         peer.calls[request_id] = route
         self._stamp(peer, payload)
         if topic is not None:
@@ -244,7 +245,7 @@ class Switch:
         if type_ == protocol.RESPONDED:
             self._pass_response(route, peer, payload)
             return
-        _readdress(route, payload)
+        _readdress(route, peer, payload)
         self._deliver(route.caller, write(type_, payload))
         if type_ == protocol.COMPLETED and not route.has_credit:
             # A peer that knows only the original events takes an abort for the end.
@@ -260,7 +261,7 @@ class Switch:
                 message = "the items of the stream were not taken in time"
                 self._fail(route, CallError(ErrorCode.SLOW_CONSUMER, message))
                 return
-        _readdress(route, payload)
+        _readdress(route, handler, payload)
         try:
             caller.deliver(write(protocol.RESPONDED, payload))
         except PayloadTooLargeError as error:
@@ -360,9 +361,10 @@ class Switch:
             self._deliver(peer, _error(request_id, CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)))
 
 
-def _readdress(route: Route, payload: Payload) -> None:
+def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
     """An answer, as its caller knows the request."""
-    payload["requestId"] = raw(route.caller_id)
+    if route.handlers[handler] != route.caller_id:
+        payload["requestId"] = raw(route.caller_id)
     payload.pop("replyTo", None)
 
 
