@@ -14,6 +14,7 @@ import attrs
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
+from operad.naming import attributes_of, input_of, operation_name
 from operad.operations import OperationSpec
 from operad.subscriptions import Subscription
 
@@ -353,10 +354,10 @@ class BoundNamespace:
     def __getattr__(self, name: str) -> BoundOperation:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self[name]
+        return self[operation_name(self._env._registry, self._namespace, name) if "_" in name else name]
 
     def __dir__(self) -> list[str]:
-        return [spec.name for spec in self._env._registry.specs() if spec.namespace == self._namespace]
+        return list(attributes_of(self._env._registry, self._namespace))
 
 
 @attrs.frozen(eq=False)
@@ -374,7 +375,8 @@ class BoundOperation:
         Args:
             input: the input.
             timeout: seconds; the call in which this one is nested may end it sooner.
-            fields: the fields of the input, instead of ``input``.
+            fields: the fields of the input, instead of ``input``; what is no keyword in Python as `keyword_names`
+                has it: ``from_`` for ``from``.
         """
         env = self._env
         return await env._registry.execute(
@@ -395,4 +397,4 @@ class BoundOperation:
             raise CallError(
                 ErrorCode.VALIDATION_ERROR, f'"{self.id}" got both an input and keywords; give one of them'
             )
-        return fields
+        return input_of(self._env._registry, self.id, fields)

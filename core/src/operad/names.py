@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import keyword
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _HASH = 8
@@ -39,3 +40,55 @@ def safe_names(wanted: Mapping[str, str], *, limit: int = 50) -> dict[str, str]:
 def _safe(text: str) -> str:
     name = _UNSAFE.sub("_", text)
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+OWN_KEYWORDS = frozenset({"self", "timeout"})
+"""What a method of an operation has besides the operation's fields."""
+
+
+def attribute_names(names: Iterable[str]) -> dict[str, str]:
+    """The attributes that stand for names of operations, such as ``pulls_create`` for ``pulls/create``.
+
+    A name that can be an attribute is one; others are made of what remains. Where that is taken it ends in a hash,
+    so that no attribute passes from one operation to another when operations come and go.
+
+    Returns:
+        The names by attribute.
+    """
+    return _identifiers(names, lambda name: not name.startswith("_"), "")
+
+
+def keyword_names(fields: Iterable[str]) -> dict[str, str]:
+    """The keyword arguments that stand for the fields of an input; as `attribute_names`.
+
+    A field that can be no keyword, such as ``from`` or ``X-Api-Key``, has one that ends in ``_``: ``from_``,
+    ``X_Api_Key_``. So has ``timeout``, which is the call's own.
+
+    Returns:
+        The fields by keyword.
+    """
+    return _identifiers(fields, lambda name: not name.startswith("__") and name not in OWN_KEYWORDS, "_")
+
+
+def _identifiers(names: Iterable[str], may_be: Callable[[str], bool], end: str) -> dict[str, str]:
+    known = dict.fromkeys(names)
+    found = {name: name for name in known if _is_identifier(name) and may_be(name)}
+    made = {name: _identifier(name, end) for name in known if name not in found}
+    counts = Counter(made.values())
+    for name, identifier in made.items():
+        if counts[identifier] > 1 or identifier in found:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+            identifier = f"{identifier.rstrip('_')}_{digest}{end}"
+        found[identifier] = name
+    return found
+
+
+def _is_identifier(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _identifier(name: str, end: str) -> str:
+    words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+    if not words[:1].isalpha():
+        words = f"n{words}"
+    return f"{words}{end}" if end or not keyword.iskeyword(words) else f"{words}_"

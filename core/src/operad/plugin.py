@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from operad.config.options import check_options, client_tls
     from operad.config.reading import load_configuration
     from operad.context import CallClient
-    from operad.names import safe_names
+    from operad.names import attribute_names, keyword_names, safe_names
+    from operad.naming import definition_name, object_members
     from operad.observers import trace_context
     from operad.protocol import ProtocolError, decode, encode, from_json, to_json
     from operad.registry.first_results import ResultStore
@@ -95,18 +96,22 @@ __all__ = [
     "Transport",
     "TransportError",
     "TransportFactory",
+    "attribute_names",
     "check_options",
     "client_tls",
     "decode",
+    "definition_name",
     "did_you_mean",
     "encode",
     "from_json",
     "hookimpl",
     "json_safe",
+    "keyword_names",
     "lazy_schema",
     "load_configuration",
     "mask_error",
     "may_list",
+    "object_members",
     "printable",
     "protocol",
     "retry_after",
@@ -143,6 +148,10 @@ _LATER = {
     "from_json": "protocol",
     "retry_after": "retries",
     "safe_names": "names",
+    "attribute_names": "names",
+    "keyword_names": "names",
+    "definition_name": "naming",
+    "object_members": "naming",
     "to_json": "protocol",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -10,7 +10,8 @@ import attrs
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.operations import Operation, Pages, Signature
+from operad.operations import Operation, OperationSpec, Pages, Signature
+from operad.registry.clients import Client
 from operad.registry.paging import items_of, pages_of
 from operad.subscriptions import Subscription
 
@@ -46,6 +47,22 @@ class TypedCalls:
     def pages(self, operation_id: str) -> Pages | None:
         """How to go on in a listing, if its source knows; for `paginate`."""
         raise NotImplementedError
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """The spec of an operation, or ``None``."""
+        raise NotImplementedError
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """All specs, sorted by id."""
+        raise NotImplementedError
+
+    def client(self, namespace: str) -> Any:
+        """The operations of a namespace as methods that answer data: ``await client.getPetById(petId=1)``.
+
+        It is a `Client`; what its methods take and answer, ``operad stubs`` writes down for type checkers. With a
+        context: ``registry.bound(context=…).client(namespace)``.
+        """
+        return Client(self, namespace)
 
     def paginate(
         self,
@@ -153,6 +170,14 @@ class BoundCalls(TypedCalls):
     def pages(self, operation_id: str) -> Pages | None:
         """As the registry's."""
         return self._target.pages(operation_id)
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """As the registry's."""
+        return self._target.get_spec(operation_id)
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """As the registry's."""
+        return self._target.specs()
 
     async def execute(
         self,

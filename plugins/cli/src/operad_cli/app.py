@@ -29,6 +29,7 @@ from operad_cli.options import (
 )
 from operad_cli.serve import mcp_config, serve
 from operad_cli.setting_up import doctor, init
+from operad_cli.stubs import stubs
 
 T = TypeVar("T")
 
@@ -165,7 +166,7 @@ cli.add_command(login)
 cli.add_command(logout)
 cli.add_command(serve)
 cli.add_command(mcp_config)
-for command in (call, subscribe, trace, completion, init, doctor):
+for command in (call, subscribe, trace, completion, init, doctor, stubs):
     cli.add_command(command)
 
 

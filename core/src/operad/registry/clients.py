@@ -1,0 +1,81 @@
+"""A namespace of a registry as an object with a method for each operation, which answers its data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Protocol
+
+from operad.envelopes import ResponseEnvelope
+from operad.naming import attributes_of, input_of, operation_name
+from operad.operations import OperationSpec, OperationType
+from operad.subscriptions import Subscription
+
+
+class Calls(Protocol):
+    """What a client needs of a registry."""
+
+    async def execute(
+        self, operation_id: str, input: Any = None, *, timeout: float | None = None
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation."""
+
+    def subscribe(self, operation_id: str, input: Any = None, *, timeout: float | None = None) -> Subscription:
+        """Subscribe to an operation."""
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """The spec of an operation, or ``None``."""
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """All specs."""
+
+
+class Client:
+    """The operations of one namespace: ``await client.getPetById(petId=1)`` answers data, not an envelope.
+
+    A name that Python has no attribute for is written with ``_``: ``client.pulls_create`` is ``pulls/create``, and
+    so is ``client["pulls/create"]``. A subscription answers an asynchronous generator of data. What a method takes
+    is the operation's input, as keywords or as one object, and ``timeout`` in seconds.
+    """
+
+    __slots__ = ("_calls", "_namespace")
+
+    def __init__(self, calls: Calls, namespace: str) -> None:
+        self._calls = calls
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[operation_name(self._calls, self._namespace, name)]
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        calls, operation_id = self._calls, f"{self._namespace}.{name}"
+        spec = calls.get_spec(operation_id)
+        is_stream = spec is not None and spec.type is OperationType.SUBSCRIPTION
+
+        def method(input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Any:
+            if fields and input is not None:
+                raise TypeError(f'"{operation_id}" got both an input and keywords; give one of them')
+            given = input_of(calls, operation_id, fields) if fields else input
+            answer = _items if is_stream else _data
+            return answer(calls, operation_id, given, timeout)
+
+        method.__name__ = method.__qualname__ = name
+        method.__doc__ = None if spec is None else spec.description or spec.title
+        return method
+
+    def __dir__(self) -> Sequence[str]:
+        return list(attributes_of(self._calls, self._namespace))
+
+    def __repr__(self) -> str:
+        return f"<client of {self._namespace}>"
+
+
+async def _data(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> Any:
+    return (await calls.execute(operation_id, input, timeout=timeout)).data
+
+
+async def _items(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> AsyncGenerator[Any, None]:
+    async with calls.subscribe(operation_id, input, timeout=timeout) as envelopes:
+        async for envelope in envelopes:
+            yield envelope.data

@@ -1,0 +1,181 @@
+"""The modules of a typed package: one for each namespace, and the one that puts them together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from operad import OperationSpec, OperationType
+from operad.plugin import SharedDefinitions, attribute_names, keyword_names, object_members
+from operad_cli._stub_types import WORDS, Types, class_name, docstring, without
+
+MARK = "# Written by `operad stubs`; what is changed here is lost when it runs again.\n"
+_IMPORTS = """\
+from collections.abc import AsyncGenerator
+from typing import Any, Literal, Never, NotRequired, TypeAlias, TypedDict
+
+from operad import ResponseEnvelope, Subscription
+"""
+_RUNTIME = '''\
+"""The operations of this configuration, for type checkers and editors; what runs is operad's."""
+
+from operad import OperationContext as Context
+from operad import OperationEnv as Env
+from operad import OperationRegistry as Registry
+
+__all__ = ["Context", "Env", "Registry"]
+'''
+_TIMEOUT = "timeout: float | None = ..."
+_OWN = frozenset({"ResponseEnvelope", "Subscription"})
+_HOMES = {"AsyncGenerator": "collections.abc", "ResponseEnvelope": "operad", "Subscription": "operad"}
+
+
+def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
+    """The files of a package for operations, by name."""
+    spaces: dict[str, list[OperationSpec]] = {}
+    for spec in specs:
+        spaces.setdefault(spec.namespace, []).append(spec)
+    modules = attribute_names(spaces)
+    files = {f"{module}.pyi": _module(module, spaces[space]) for module, space in modules.items()}
+    return {"__init__.py": MARK + _RUNTIME, "__init__.pyi": _face(modules), "py.typed": "", **files}
+
+
+@attrs.frozen
+class _Method:
+    attribute: str
+    name: str
+    parameters: str
+    """With ``self`` and ``timeout``."""
+    answer: str
+    about: str
+    is_stream: bool
+    deprecated: bool
+
+
+def _module(module: str, specs: Sequence[OperationSpec]) -> str:
+    shared = SharedDefinitions()
+    client = class_name(module)
+    attributes = attribute_names(spec.name for spec in specs)
+    types = Types(shared.definitions, {*attributes, *_OWN, client, f"{client}Env", "self"})
+    by_name = {spec.name: spec for spec in specs}
+    methods = [_method(attribute, by_name[name], types, shared) for attribute, name in sorted(attributes.items())]
+    hidden = (WORDS | _OWN) & attributes.keys()
+    clients = [_client(client, methods, hidden), *_env(f"{client}Env", methods, hidden)]
+    aliases = "".join(f"from {_home(word)} import {word} as _{word}\n" for word in sorted(hidden))
+    return "\n".join([MARK + _IMPORTS + aliases, *types.blocks, *clients])
+
+
+def _home(word: str) -> str:
+    return _HOMES.get(word, "typing" if word[0].isupper() else "builtins")
+
+
+def _method(attribute: str, spec: OperationSpec, types: Types, shared: SharedDefinitions) -> _Method:
+    hint = class_name(attribute)
+    parameters, lines = _parameters(spec.input_schema.bundled(shared), hint, types, shared.definitions)
+    answer = types.of(spec.output_schema.bundled(shared), f"{hint}Result")
+    title, text = spec.title or spec.name, spec.description.strip()
+    about = f"{title}\n\n{text}" if text and not text.startswith(title) else text or title
+    if lines:
+        about += "\n\nArgs:\n" + "\n".join(lines)
+    is_stream = spec.type is OperationType.SUBSCRIPTION
+    return _Method(attribute, spec.name, parameters, answer, docstring(about, " " * 8), is_stream, spec.deprecated)
+
+
+def _parameters(schema: Any, hint: str, types: Types, definitions: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """What a method takes, and what its documentation says of it."""
+    properties, required = object_members(schema, definitions, branches=True)
+    if not properties and isinstance(schema, Mapping) and schema.get("additionalProperties") is False:
+        return f"self, *, {_TIMEOUT}", []
+    if not properties and types.of(schema, hint) in ("Any", "dict[str, Any]"):
+        return f"self, input: Any = ..., /, *, {_TIMEOUT}, **fields: Any", []
+    if not properties:
+        return f"self, input: {types.of(schema, f'{hint}Input')}, /, *, {_TIMEOUT}", []
+    made = {
+        word: (types.of(properties[name], hint + class_name(name)), name in required, properties[name])
+        for word, name in keyword_names(properties).items()
+    }
+    ordered = sorted(made.items(), key=lambda item: not item[1][1])
+    words = [f"{word}: {type}{'' if needed else ' = ...'}" for word, (type, needed, _) in ordered]
+    extra = schema.get("additionalProperties", False) if isinstance(schema, Mapping) else False
+    rest = [] if extra is False else [f"**{_free('fields', made)}: Any"]
+    lines = [f"    {word}: {_first_line(field)}" for word, (_, _, field) in ordered if _first_line(field)]
+    return ", ".join(["self", "*", *words, _TIMEOUT, *rest]), lines
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    return name if name not in taken else _free(f"{name}_", taken)
+
+
+def _first_line(field: Any) -> str:
+    text = field.get("description") if isinstance(field, Mapping) else None
+    return re.split(r"(?<=[.!?])\s|\n\s*\n", text.strip())[0].replace("\n", " ") if isinstance(text, str) else ""
+
+
+def _client(name: str, methods: Sequence[_Method], hidden: frozenset[str] | set[str]) -> str:
+    parts = [f"class {name}:\n"]
+    for one in methods:
+        kind, answer = (
+            ("def", f"AsyncGenerator[{one.answer}, None]") if one.is_stream else ("async def", one.answer)
+        )
+        parts.append(_signature(kind, one, answer, hidden))
+    return "".join(parts)
+
+
+def _env(name: str, methods: Sequence[_Method], hidden: frozenset[str] | set[str]) -> list[str]:
+    parts, streams = [f"class {name}:\n"], []
+    for one in methods:
+        if one.is_stream:
+            stream = f"_{class_name(one.attribute)}Stream"
+            call = attrs.evolve(one, attribute="__call__")
+            again = attrs.evolve(one, attribute="subscribe")
+            streams.append(
+                f"class {stream}:\n"
+                + _signature("async def", call, f"ResponseEnvelope[{one.answer}]", ())
+                + _signature("def", again, "Subscription", ())
+            )
+            parts.append(f"    @property\n    def {one.attribute}(self) -> {stream}: ...\n")
+        else:
+            parts.append(_signature("async def", one, f"ResponseEnvelope[{one.answer}]", hidden))
+    return [*streams, "".join(parts)]
+
+
+def _signature(kind: str, one: _Method, answer: str, hidden: Iterable[str]) -> str:
+    head = f"    {kind} {one.attribute}(%s) -> %s:"
+    parameters = without(one.parameters, hidden) if hidden else one.parameters
+    answer = without(answer, hidden) if hidden else answer
+    return f"{head % (parameters, answer)}\n{one.about}" if one.about else f"{head % (parameters, answer)} ...\n"
+
+
+def _face(modules: Mapping[str, str]) -> str:
+    """``__init__.pyi``: registry, context and env, with what the namespaces hold."""
+    imports = "".join(f"from . import {module} as _{module}\n" for module in sorted(modules))
+    clients = "".join(
+        "    @overload\n"
+        f"    def client(self, namespace: Literal[{space!r}]) -> _{module}.{class_name(module)}: ...\n"
+        for module, space in sorted(modules.items())
+    )
+    spaces = "".join(
+        f"    @property\n    def {module}(self) -> _{module}.{class_name(module)}Env: ...\n"
+        for module, space in sorted(modules.items())
+        if module == space
+    )
+    return f"""{MARK}from typing import Any, Literal, overload
+
+from operad import OperationContext, OperationEnv, OperationRegistry
+
+{imports}
+class Env(OperationEnv):
+{spaces or "    pass"}
+class Context(OperationContext):
+    @property
+    def env(self) -> Env: ...
+    @property
+    def env_as_caller(self) -> Env: ...
+
+class Registry(OperationRegistry):
+{clients}    @overload
+    def client(self, namespace: str) -> Any: ...
+"""
