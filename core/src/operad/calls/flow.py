@@ -42,7 +42,10 @@ class Arrivals:
 
         All of them together then come to some 2 windows with 1,000 requests, and 3 with 10,000.
         """
-        return min(most, max(LEAST, self._size // 2 // (waiting + 1)))
+        share = self._size // 2 // (waiting + 1)
+        if share >= most:
+            return most
+        return share if share > LEAST else min(most, LEAST)
 
     def ask(self, pending: Pending) -> bool:
         """Grant what a request wants, now or in its turn; answers whether its handler has been told just now."""

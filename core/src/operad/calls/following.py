@@ -50,7 +50,8 @@ class Following:
         self._stores = stores
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._registrations: dict[str, list[Registration]] = {}
+        self.registered: dict[str, list[Registration]] = {}
+        """What is registered, by operation; always this one object."""
         self._registering: set[str] = set()
         self._refused: set[str] = set()
         """Operations whose address the transport has refused since it was registered."""
@@ -66,7 +67,7 @@ class Following:
 
     def __contains__(self, operation_id: str) -> bool:
         return (
-            operation_id in self._registrations
+            operation_id in self.registered
             or operation_id in self._registering
             or operation_id in self._listing.shared
         )
@@ -74,7 +75,7 @@ class Following:
     @property
     def serving(self) -> int:
         """How many operations of the registry are served."""
-        return len(self._registrations.keys() - self._listing.own.keys() - self._refused)
+        return len(self.registered.keys() - self._listing.own.keys() - self._refused)
 
     async def start(self, link: Link) -> None:
         """Register everything, and follow the registry from now on. Raises `TransportError`."""
@@ -102,7 +103,7 @@ class Following:
 
     async def forget(self, link: Link) -> None:
         """Nothing is registered any more; those who follow this handler are told."""
-        self._registrations.clear()
+        self.registered.clear()
         self._refused.clear()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -119,14 +120,14 @@ class Following:
             wanted = served | self._listing.own.keys()
             gone = {  # or declared otherwise than before, so that its addresses are others
                 operation_id
-                for operation_id, made in self._registrations.items()
+                for operation_id, made in self.registered.items()
                 if operation_id not in wanted or len(made) != len(self._addresses(operation_id))
             }
             for operation_id in gone:
                 self._refused.discard(operation_id)
-                for registration in self._registrations.pop(operation_id):
+                for registration in self.registered.pop(operation_id):
                     await registration.unregister()
-            missing = sorted(wanted - self._registrations.keys())
+            missing = sorted(wanted - self.registered.keys())
             for start in range(0, len(missing), _AT_ONCE):
                 await self._register(link, missing[start : start + _AT_ONCE])
             if not self._announced:
@@ -179,7 +180,7 @@ class Following:
         topics = [item.get("topic") for item in refused if isinstance(item, dict)] if refused else []
         self._refused = {
             topic.removeprefix("op:") for topic in topics if isinstance(topic, str)
-        } & self._registrations.keys()
+        } & self.registered.keys()
 
     # --- registering -----------------------------------------------------------------------------
 
@@ -204,7 +205,7 @@ class Following:
             for registration in made:
                 await registration.unregister()
             raise
-        self._registrations[operation_id] = made
+        self.registered[operation_id] = made
 
     def _addresses(self, operation_id: str) -> tuple[str, ...]:
         """Where requests for an operation come in."""

@@ -86,6 +86,7 @@ class CallHandler:
         """The id by which this handler is known in discovery."""
         listing = Listing(registry, self._is_served, self.instance)
         self._following = Following(registry, listing, self._is_served, stores=capabilities.stores)
+        self._registered = self._following.registered
         self._answers = Answers()
         self._served = ServedRequests(
             capabilities, self._settings, refuse=self._refuse, ended=self._ended, notice=self._notice
@@ -205,7 +206,7 @@ class CallHandler:
         """Why a request is not even begun."""
         if self._drained:
             return not_begun(served.operation_id, "the handler is shutting down")
-        if served.operation_id not in self._following:
+        if served.operation_id not in self._registered and served.operation_id not in self._following:
             return operation_not_found(served.operation_id)
         return None
 

@@ -50,6 +50,7 @@ class PendingRequests:
     def __init__(self, transport: Transport, settings: CallSettings) -> None:
         self.transport = transport
         self.settings = settings
+        self._max_pending = settings.max_pending
         self.kinds = EnvelopeKinds()
         self.table: dict[str, Pending] = {}
         self.orphans: dict[str, float] = {}
@@ -74,7 +75,7 @@ class PendingRequests:
         # Where peers are not authenticated, an id that nobody can guess is what protects an answer.
         self._guessable = capabilities.same_process or capabilities.authenticates_peer
         # A transport that knows who has a request needs no word of where answers go.
-        self._routes = capabilities.detects_peer_loss and not capabilities.same_process
+        self.routes = capabilities.detects_peer_loss and not capabilities.same_process
 
     def start(self) -> None:
         """Belong to the running event loop."""
@@ -94,8 +95,8 @@ class PendingRequests:
     def admit(self) -> Link:
         """The link, for one more request. Raises `CallError`."""
         link = self.link or self.open_link()
-        if len(self.table) >= self.settings.max_pending:
-            limit = self.settings.max_pending
+        if len(self.table) >= self._max_pending:
+            limit = self._max_pending
             raise overloaded(f"{limit} calls are under way already", "max_pending", limit)
         return link
 
@@ -105,7 +106,7 @@ class PendingRequests:
 
     def event(self, said: Said, request_id: str, link: Link, now: float) -> Event:
         """The ``call.requested`` of a call."""
-        return said.event(request_id, None if self._routes else link.inbox, now)
+        return said.event(request_id, None if self.routes else link.inbox, now)
 
     async def large(self, event: Event, data: bytes, pending: Pending) -> Event:
         """A large request, when its turn has come; it says its size."""
@@ -121,10 +122,10 @@ class PendingRequests:
     def end(self, pending: Pending) -> None:
         """Nothing more is expected for a request."""
         del self.table[pending.request_id]
-        if self.counts_bytes:
+        if pending.wants or pending.reserved:  # only who has asked for room holds any, or waits for it
             self.arrivals.ended(pending)
-            if pending.outgoing:
-                self.departures.leave(pending)
+        if pending.outgoing:
+            self.departures.leave(pending)
 
     def drop(self, pending: Pending) -> bool:
         """As `end`, where it may have ended; answers whether it had not."""

@@ -119,6 +119,7 @@ class ServedRequests:
         self.recent: dict[tuple[str, str], float] = {}
         """Requests that have ended, until when (epoch ms) they are remembered."""
         self.settings = settings
+        self._most, self._most_per_peer = settings.max_concurrent, settings.per_peer
         self.live = not capabilities.redelivers
         self.announces = not capabilities.detects_peer_loss
         self.period = min(_NOTICE_AFTER if self.announces else _TICK, settings.lease / 4)
@@ -200,10 +201,10 @@ class ServedRequests:
             return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
         if (error := refusal(served)) is not None:
             return error
-        if len(self.active) >= settings.max_concurrent:
+        if len(self.active) >= self._most:
             limit = settings.max_concurrent
             return overloaded(f"{limit} requests are under way already", "max_concurrent", limit)
-        if self._bounds_peers and self._owned.get(served.owner, 0) >= settings.per_peer:
+        if self._bounds_peers and self._owned.get(served.owner, 0) >= self._most_per_peer:
             limit = settings.per_peer
             message = f"{limit} requests of this caller are under way already"
             return overloaded(message, "max_concurrent_per_peer", limit)
@@ -217,7 +218,13 @@ class ServedRequests:
         """Set when a request has to be over here. A duration needs no common clock, but a live link."""
         timeout, deadline, now = payload.get("timeoutMs"), payload.get("deadline"), time.time() * 1000
         if self.live and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
-            late = 0.0 if self._same_process else self._lateness.of(served.key[0], payload, now, self.period)
+            if self._same_process:
+                served.deadline = now + timeout
+                if timeout > 0:
+                    return None
+                late = 0.0
+            else:
+                late = self._lateness.of(served.key[0], payload, now, self.period)
             served.deadline = now + timeout - late
             if late and served.deadline <= now:
                 return not_begun(served.operation_id, f"came {late / 1000:.1f} s late, after its deadline")

@@ -25,7 +25,12 @@ class Single(Pending):
     def __init__(
         self, operation_id: str, request_id: str, future: asyncio.Future[ResponseEnvelope[Any]], limit: float
     ) -> None:
-        super().__init__(operation_id, request_id)
+        # All of `Pending` in one go: each remote call makes one of these.
+        self.operation_id = operation_id
+        self.request_id = request_id
+        self.target = None
+        self.stored = False
+        self.outgoing = self.granted = self.reserved = self.wants = 0
         self.future = future
         self.limit = limit
         self.sender: asyncio.Task[Any] | None = None
@@ -62,7 +67,7 @@ class SingleCalls:
         if seconds <= 0:
             raise timed_out(operation_id, limit)
         request_id = requests.new_id()
-        event = requests.event(said, request_id, link, now)
+        event = said.event(request_id, None if requests.routes else link.inbox, now)
         pending = Single(operation_id, request_id, loop.create_future(), limit)
         timer = loop.call_at(loop.time() + seconds, pending.expire, context=requests.context)
         patience: asyncio.TimerHandle | None = None
@@ -98,7 +103,8 @@ class SingleCalls:
             timer.cancel()
             if patience is not None:
                 patience.cancel()
-            if requests.drop(pending):
+            # Answered, as nearly always, it is neither there nor on its way.
+            if (pending.outgoing or request_id in requests.table) and requests.drop(pending):
                 requests.abort(pending)
 
     def on_event(self, pending: Single, type_: str, payload: dict[str, Any]) -> None:

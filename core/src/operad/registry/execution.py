@@ -106,7 +106,7 @@ class Execution:
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         deadline, key = context.deadline, context.idempotency_key
-        if deadline is not None:
+        if deadline is not None and (deadline.__class__ is not float or deadline != deadline):
             deadline = checked_number(deadline, "deadline", "epoch ms")
         if key is not None:
             _check_key(key)
