@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -109,6 +114,103 @@ def test_the_configuration_may_stand_before_the_command(run: Run) -> None:
     assert run("list")[0] == 1
     assert "text.head" in run("-c", "other.toml", "list")[1]
     assert "text.head" in run("list", "-c", "other.toml")[1]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_profile_may_stand_before_or_after_the_command(run: Run, place: str) -> None:
+    Path("operad.toml").write_text('[profiles.local.sources.local]\ntype = "scanner"\npath = "ops"\n')
+    assert "the configuration has no [sources]" in run("list")[1]
+    chosen = ("--profile", "local")
+    command = (*chosen, "list") if place == "before" else ("list", *chosen)
+    assert "text.head" in run(*command)[1]
+    entry = json.loads(run("mcp-config", *chosen)[1])["mcpServers"]["operad"]
+    assert entry["args"][-2:] == ["--profile", "local"]
+    assert "there is no profile 'lokal'" in run("list", "--profile", "lokal")[2]
+
+
+ASKING = """
+import enum
+from operad import operation
+
+class Color(enum.Enum):
+    red = "red"
+    blue = "blue"
+
+@operation(namespace="ask", type="query")
+async def paint(color: Color, times: int) -> str:
+    return color.value * times
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_prompt_shows_the_choices_and_asks_again_and_ends_at_ctrl_c(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ops" / "ask.py").write_text(ASKING)
+    with Terminal("call", "ask.paint", "--data") as terminal:
+        terminal.read_until("color (blue, red): ")
+        terminal.type("green\n")
+        terminal.read_until("expected one of 'blue', 'red', got 'green'")
+        terminal.read_until("color (blue, red): ")
+        terminal.type("red\n")
+        terminal.read_until("times (integer): ")
+        terminal.type("2\n")
+        terminal.read_until("redred")
+        assert terminal.ended() == 0
+    with Terminal("call", "ask.paint", "color=red") as terminal:
+        terminal.read_until("times (integer): ")
+        time.sleep(0.5)  # a signal before readline waits is seen at the next key only
+        terminal.type("\x03")
+        assert terminal.ended() == 130
+
+
+def test_ctrl_c_while_the_command_starts_is_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "operad_cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "operad_cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert run("list") == (130, "", "")
+
+
+class Terminal:
+    """The `operad` command at a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        import pty
+
+        self._seen = ""
+        self._pid, self._side = pty.fork()
+        if self._pid == 0:
+            os.execv(sys.executable, [sys.executable, "-m", "operad_cli.main", *arguments])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._side)  # hangs up, which ends what still runs
+
+    def type(self, text: str) -> None:
+        os.write(self._side, text.encode())
+
+    def read_until(self, text: str) -> None:
+        while text not in self._seen:
+            readable, _, _ = select.select([self._side], [], [], 20)
+            assert readable, self._seen
+            self._seen += os.read(self._side, 4096).decode()
+        self._seen = self._seen.partition(text)[2]
+
+    def ended(self) -> int:
+        # What it still says has to be read, else it would wait for room.
+        while select.select([self._side], [], [], 20)[0]:
+            try:
+                if not os.read(self._side, 4096):
+                    break
+            except OSError:  # the other side is closed
+                break
+        else:
+            os.kill(self._pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 # --- only what is needed -----------------------------------------------------------------------------

@@ -20,11 +20,13 @@ from operad_cli.login import login, logout
 from operad_cli.new_plugin import new_plugin
 from operad_cli.opening import open_registry
 from operad_cli.options import (
+    chosen_profile,
     config_option,
     debug_option,
     find_configuration,
     load_plugins_quietly,
     output_options,
+    profile_option,
     quiet_plugins,
 )
 from operad_cli.serve import mcp_config, serve
@@ -55,6 +57,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(importlib.metadata.version("operad"), prog_name="operad")
 @click.option("-c", "--config", type=click.Path(path_type=Path), help="The configuration, for every command.")
+@profile_option
 def cli(config: Path | None) -> None:
     """Operations of all kinds, called one way.
 
@@ -81,7 +84,7 @@ def plugins(config: Path | None, as_json: bool) -> int:
         records = load_plugins_quietly().records
     else:
         with quiet_plugins():
-            records = OperationRegistry.from_config(path, sources=()).plugins.records
+            records = OperationRegistry.from_config(path, profile=chosen_profile(), sources=()).plugins.records
     if as_json:
         render.print_json([render.plugin_to_json(record) for record in records])
     else:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
-from operad_cli.options import load_plugins_quietly, quiet_plugins
+from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
 
 Status = Literal["ok", "warning", "error"]
 _SINCE = 1_730_000_000
@@ -44,7 +44,7 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
         return [*checks, Check("warning", "configuration", "there is none here or in a folder above", mend)]
     try:
         with quiet_plugins():
-            registry = OperationRegistry.from_config(path, sources=())
+            registry = OperationRegistry.from_config(path, profile=chosen_profile(), sources=())
     except OperadError as error:
         return [*checks, Check("error", "configuration", str(error), f"mend it in {path}")]
     checks += _plugins(registry.plugins)

@@ -221,7 +221,7 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
 
             show.step("4", "Nest calls: demo.offer, a local function, asks the API and the MCP server")
             await _call(show, registry, "demo.offer", {"max_price": 11.5, "timezone": "Asia/Tokyo"})
-            show.end()
+            show.end(keep=keep)
             if keep:
                 await _keep(registry, url)
     return 0
@@ -274,7 +274,7 @@ class _Show:
 
     def step(self, number: str, text: str) -> None:
         if self._json is None:
-            render.console().print(f"\n[bold]{number}. {escape(text)}[/]\n", soft_wrap=True)
+            render.console().print(f"\n[bold]{number}. {escape(text)}[/]\n")
 
     def specs(self, specs: list[OperationSpec]) -> None:
         if self._json is None:
@@ -293,12 +293,11 @@ class _Show:
             )
         render.print_envelope(envelope, as_json=False)
 
-    def end(self) -> None:
+    def end(self, *, keep: bool) -> None:
         if self._json is not None:
             render.print_json(self._json)
         else:
             render.console().print(
-                "\nThat was one registry, one way to call, one kind of answer. `operad demo --keep` leaves the "
-                "API up to play with.",
-                soft_wrap=True,
+                "\nThat was one registry, one way to call, one kind of answer."
+                + ("" if keep else " `operad demo --keep` leaves the API up to play with.")
             )

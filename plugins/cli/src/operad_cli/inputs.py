@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from operad import Schema, from_schema
+
+_CHOICES = 12
+"""Up to so many choices a prompt shows all of them."""
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -88,11 +95,50 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
     """Ask whoever sits at the terminal for what the input lacks."""
     for name, shape in missing(values, schema):
         words = shape.get("description") or shape.get("title") or "" if isinstance(shape, dict) else ""
-        kind = "/".join(sorted(_types(shape))) or "value"
         if words:
             click.echo(f"{name}: {words}", err=True)
-        text = click.prompt(f"{name} ({kind})", err=True)
-        values[name] = _converted(text, shape, schema)
+        with _interruptible():
+            values[name] = click.prompt(
+                f"{name} ({_kind(shape, schema)})", err=True, value_proc=partial(_answer, shape=shape, root=schema)
+            )
+
+
+def _answer(text: str, *, shape: Any, root: Schema) -> Any:
+    """What was typed, converted. Raises `click.UsageError`, upon which it is asked for again."""
+    value = _converted(text, shape, root)
+    problems = _rooted(shape, root).errors(value)
+    if problems:
+        raise click.UsageError("; ".join(problem.message.removesuffix(" at $") for problem in problems))
+    return value
+
+
+def _kind(shape: Any, root: Schema) -> str:
+    """What a prompt asks for: the choices where there are few, else the types."""
+    if isinstance(shape, dict) and isinstance(reference := shape.get("$ref"), str):
+        found: Any = root.bundled()
+        for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
+            found = found.get(step) if isinstance(found, dict) else None
+        shape = found if isinstance(found, dict) else shape
+    choices = shape.get("enum") if isinstance(shape, dict) else None
+    if isinstance(choices, list) and 0 < len(choices) <= _CHOICES:
+        return ", ".join(choice if isinstance(choice, str) else json.dumps(choice) for choice in choices)
+    return "/".join(sorted(_types(shape))) or "value"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends a prompt at once: asyncio's own handler would wait for the task, which waits for the prompt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except click.Abort:
+        click.echo(err=True)  # the shell's own prompt starts on a line of its own
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
@@ -116,10 +162,7 @@ def _json(key: str, text: str) -> Any:
 def _converted(text: str, schema: Any, root: Schema) -> Any:
     if not isinstance(schema, dict):
         return text
-    bundle = root.bundled()
-    shared = bundle if isinstance(bundle, dict) else {}
-    whole = {**{k: v for k, v in shared.items() if k in ("$defs", "definitions", "$schema")}, **schema}
-    declared = from_schema(whole)
+    declared = _rooted(schema, root)
     if declared.is_valid(text):
         return text
     converted = declared.cast(text)
@@ -133,3 +176,12 @@ def _converted(text: str, schema: Any, root: Schema) -> Any:
     if _types(schema) == {"array"} and isinstance(schema.get("items"), dict):
         return _converted(text, schema["items"], root)
     return text
+
+
+def _rooted(schema: Any, root: Schema) -> Schema:
+    """A property's schema with the definitions that it may refer to."""
+    bundle = root.bundled()
+    shared = bundle if isinstance(bundle, dict) else {}
+    if not isinstance(schema, dict):
+        return from_schema(schema)
+    return from_schema({**{k: v for k, v in shared.items() if k in ("$defs", "definitions", "$schema")}, **schema})

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from operad import ConfigError, OperationRegistry
-from operad_cli.options import config_option, debug_option, find_configuration, quiet_plugins
+from operad_cli.options import chosen_profile, config_option, debug_option, find_configuration, quiet_plugins
 
 account_option = click.option(
     "--account", metavar="NAME", help="Which of several accounts. Default: the source's."
@@ -22,7 +22,7 @@ def _registry(config: Path | None) -> OperationRegistry:
     if path is None:
         raise ConfigError("there is no operad.toml here or in a folder above; name one: --config PATH")
     with quiet_plugins():
-        return OperationRegistry.from_config(path)
+        return OperationRegistry.from_config(path, profile=chosen_profile())
 
 
 @click.command()

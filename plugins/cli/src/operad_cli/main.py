@@ -22,7 +22,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in arguments
     _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)))
     ended_by = _end_as_by_interrupt()
-    code = _run(arguments, debug)
+    try:
+        code = _run(arguments, debug)
+    except KeyboardInterrupt:  # while the command's modules were still being imported
+        code = 130
     sys.exit(128 + ended_by[0] if ended_by else code)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from operad import OperationRegistry
 from operad_cli import cache
-from operad_cli.options import quiet_plugins, require_configuration
+from operad_cli.options import chosen_profile, quiet_plugins, require_configuration
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
@@ -26,7 +26,7 @@ async def open_registry(config: Path | None, operation_id: str | None = None) ->
     """
     path = require_configuration(config)
     with quiet_plugins():
-        registry = OperationRegistry.from_config(path, sources=())
+        registry = OperationRegistry.from_config(path, profile=chosen_profile(), sources=())
     configuration = registry.configuration
     assert configuration is not None
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))

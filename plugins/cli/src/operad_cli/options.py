@@ -74,11 +74,37 @@ def _config(context: click.Context, _: click.Parameter, value: Path | None) -> P
     return value or context.find_root().params.get("config")
 
 
-config_option = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    callback=_config,
-    help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
-    "Default: $OPERAD_CONFIG, else the nearest one, from this folder upwards.",
+_PROFILE = "operad.profile"
+"""The key of the chosen profile in `click.Context.meta`, which a command shares with the group before it."""
+
+
+def chosen_profile() -> str | None:
+    """The profile that the command line names; ``None``: what ``OPERAD_PROFILE`` says counts."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_PROFILE)
+
+
+def _keep_profile(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_PROFILE] = value
+
+
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    expose_value=False,
+    callback=_keep_profile,
+    help="The table [profiles.NAME] to lay over the configuration. Default: $OPERAD_PROFILE.",
 )
+
+
+def config_option(command: Command) -> Command:
+    """``--config`` and ``--profile``."""
+    return click.option(
+        "-c",
+        "--config",
+        type=click.Path(path_type=Path),
+        callback=_config,
+        help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
+        "Default: $OPERAD_CONFIG, else the nearest one, from this folder upwards.",
+    )(profile_option(command))

@@ -134,7 +134,7 @@ def print_specs(
         return
     out = console()
     if not specs:
-        out.print(nothing)
+        out.print(nothing, markup=False)  # it may name a table such as [sources]
         return
     table = Table(box=None, pad_edge=False, header_style="bold", expand=out.is_terminal)
     # Ids and types are never cut, not even where the terminal is narrow: they are what one copies.

@@ -15,6 +15,7 @@ from operad_cli.adhoc import AdHocSources, adhoc_options
 from operad_cli.listening import address_option
 from operad_cli.mcp_config import HOSTS, stdio_entry, url_entry
 from operad_cli.options import (
+    chosen_profile,
     config_option,
     debug_option,
     load_plugins_quietly,
@@ -84,7 +85,7 @@ def _registry_to_serve(sources: AdHocSources, config: Path | None) -> tuple[Oper
         return OperationRegistry(load_plugins_quietly()), Path.cwd()
     path = require_configuration(config)
     with quiet_plugins():
-        registry = OperationRegistry.from_config(path)
+        registry = OperationRegistry.from_config(path, profile=chosen_profile())
     return registry, path if path.is_dir() else path.parent
 
 
@@ -118,5 +119,7 @@ def mcp_config(
     arguments = sources.arguments()
     if not sources or config is not None:
         arguments += ["--config", str(require_configuration(config).absolute())]
+        if (profile := chosen_profile()) is not None:
+            arguments += ["--profile", profile]
     render.print_json(stdio_entry(host, name, arguments))
     return 0

@@ -83,9 +83,13 @@ def _jwt(jwks: str | None, issuer: str | None, audience: str | None) -> JWTOptio
 
 def _table(config: Path | None) -> tuple[HubConfig, Path]:
     """The table ``[hub]``, and where its relative paths start from."""
-    if config is None and not Path(CONFIG_FILE).is_file():
+    # The group of the `operad` command takes both for every command; a plugin cannot import how.
+    context = click.get_current_context()
+    config = config or context.find_root().params.get("config")
+    profile = context.meta.get("operad.profile")
+    if config is None and profile is None and not Path(CONFIG_FILE).is_file():
         return HubConfig(), Path.cwd()
-    configuration = load_configuration(config or CONFIG_FILE)
+    configuration = load_configuration(config or CONFIG_FILE, profile)
     return configuration.table("hub", HubConfig), configuration.base_dir
 
 
