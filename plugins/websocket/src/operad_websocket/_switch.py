@@ -175,17 +175,19 @@ class Switch:
     def _on_bad_request(self, peer: Peer, frame: Frame, request_id: str | None, operation_id: str | None) -> None:
         if not _is_id(request_id):
             reason = f"requestId: expected a string of 1 to {protocol.MAX_ID_LENGTH} characters"
-            self._desk.object_to(
-                peer, ErrorCode.VALIDATION_ERROR, f"a call.requested without a usable id; {reason}"
-            )
+            message = f"a call.requested without a usable id; {reason}"
+            self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, message, frame.id)
             return
         if operation_id is None:
             why = "operationId: expected a string"
         else:
             why = f"a second request with the id {printable(request_id)!r} of one that is under way"
-        self._refuse(peer, f"a request that cannot be routed: {why}")
-        if operation_id is None:  # the answer to a second one would be taken for the first one's
+        message = f"a request that cannot be routed: {why}"
+        if operation_id is None:
+            self._refuse(peer, message)
             self._deliver(peer, _error(request_id, CallError(ErrorCode.VALIDATION_ERROR, why)))
+        else:  # a call.error for a second one would be taken for the first one's
+            self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, message, frame.id)
 
     def _put_to_one(self, route: Route, payload: Payload) -> None:
         topic = f"op:{route.operation_id}"
