@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import aiohttp
 import uvicorn
+from annotated_types import Le
 from yarl import URL
 
 from operad import AccessControl, CallError, Identity, OperationContext, OperationSpec, operation
@@ -130,14 +131,18 @@ async def picture() -> Any:
     return http_envelope(b"\x89PNG", content_type="image/png", headers={"x-up": "1"}, url="http://up/x")
 
 
+FEW = Annotated[int, Le(1_000)]
+"""Bounded: who reads whole answers would read for ever what counts to the largest number there is."""
+
+
 @operation(namespace="shop", type="subscription")
-async def count(n: int = 3) -> AsyncIterator[int]:
+async def count(n: FEW = 3) -> AsyncIterator[int]:
     for number in range(n):
         yield number
 
 
 @operation(namespace="shop", type="subscription")
-async def breaks(n: int = 1) -> AsyncIterator[int]:
+async def breaks(n: FEW = 1) -> AsyncIterator[int]:
     for number in range(n):
         yield number
     raise CallError("EXECUTION_ERROR", "it broke")

@@ -449,6 +449,44 @@ async def test_a_reader_that_stands_still_loses_its_stream(registry: OperationRe
         writer.close()
 
 
+async def test_a_stream_that_never_waits_leaves_others_their_turn_and_ends_when_its_client_leaves(
+    registry: OperationRegistry,
+) -> None:
+    items = 10_000
+    reached = 0
+
+    @operation(namespace="x", name="torrent", type="subscription")
+    async def torrent() -> AsyncIterator[int]:
+        nonlocal reached
+        for reached in range(1, items + 1):
+            yield reached
+
+    registry.register(torrent)
+    scope = {
+        "type": "http", "method": "POST", "path": "/operations/x.torrent", "root_path": "", "query_string": b"",
+        "headers": [],
+    }  # fmt: skip
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+    flows, left = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Any:
+        if requests:
+            return requests.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        # The connection takes everything at once, as it does where the client reads as fast or has just left.
+        flows.set()
+
+    streaming = asyncio.create_task(to_openapi(registry)(scope, receive, send))
+    await flows.wait()
+    assert reached < items
+    left.set()
+    await streaming
+    assert reached < items
+
+
 async def test_a_body_that_does_not_come_is_408(registry: OperationRegistry) -> None:
     async with front_door.served(to_openapi(registry, body_timeout=0.05)) as base:
         host, port = base.removeprefix("http://").split(":")
