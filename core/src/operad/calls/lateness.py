@@ -70,12 +70,12 @@ class Lateness:
                 self._keep(peer, (way, way, clock))
             return stood
         current, last, since = known
-        shortest = min(current, last)
+        shortest = current if current < last else last
         if clock - since > _PERIOD:
             self._keep(peer, (way, current, clock))
         elif way < current:
             self._keep(peer, (way, last, since))
-        return max(0.0, way - shortest)
+        return way - shortest if way > shortest else 0.0
 
     def _keep(self, peer: str, measured: tuple[float, float, float]) -> None:
         self._shortest[peer] = measured

@@ -76,7 +76,8 @@ class Said:
             payload["replyTo"] = reply_to
         if self.limit != math.inf:
             payload["deadline"] = math.ceil(self.limit)
-            payload["timeoutMs"] = max(0, math.ceil(self.limit - now * 1000))
+            left = math.ceil(self.limit - now * 1000)
+            payload["timeoutMs"] = left if left > 0 else 0
         if self.credit is not None:
             payload["credit"] = self.credit
         if self.identity is not None:

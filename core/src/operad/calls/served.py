@@ -75,8 +75,7 @@ class Served:
         """How many items may be sent in all; ``None``: the peer gives no credit."""
         self.granted = room if type(room) is int and room >= 0 else None
         """How many bytes may be sent in all; ``None``: the peer does not count them."""
-        self.sent = 0
-        self.sent_bytes = 0
+        self.sent = self.sent_bytes = 0
         self.heard = False
         """Whether the caller has answered the question for room."""
         self.is_large = type(size) is int and size > LARGE

@@ -50,6 +50,7 @@ class Serving:
     ) -> None:
         self._registry = registry
         self._listing = listing
+        self._own = {*listing.own, *listing.shared}
         self._verify = verify
         self._table = table
         self._answers = answers
@@ -71,7 +72,7 @@ class Serving:
             if identity is not None:
                 context.identity = identity if isinstance(identity, Identity) else await identity
             operation_id, input = served.operation_id, payload.get("input")
-            if (answer := self._listing.answer(operation_id)) is not None:
+            if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
                 event = responded(served, local_envelope(answer(input, context), operation_id))
                 if served.total is not None:
                     event["payload"]["seq"] = 0

@@ -130,7 +130,12 @@ class Switch:
     def _on_request(self, peer: Peer, frame: Frame) -> None:
         payload = frame.payload
         request_id, operation_id = string(payload.get("requestId")), string(payload.get("operationId"))
-        if not _is_id(request_id) or operation_id is None or request_id in peer.calls:
+        if (
+            not request_id
+            or len(request_id) > protocol.MAX_ID_LENGTH
+            or operation_id is None
+            or request_id in peer.calls
+        ):
             self._on_bad_request(peer, frame, request_id, operation_id)
             return
         credit = value(payload, "credit") if "credit" in payload else None
@@ -345,8 +350,9 @@ class Switch:
         del caller.calls[route.caller_id]
         caller.remember(route.caller_id, True)
         _less(self._under_way, route.account)
-        for handler in tuple(route.handlers):
-            route.forget(handler, False)
+        if route.handlers:
+            for handler in tuple(route.handlers):
+                route.forget(handler, False)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -375,6 +381,8 @@ def _expiry(payload: Payload, has_credit: bool) -> float:
     if has_credit:
         return math.inf
     timeout = value(payload, "timeoutMs")
+    if timeout.__class__ is int and 0 <= timeout < _LONGEST:  # as operad itself says it
+        return time.time() * 1000 + timeout + _LATE
     if timeout is None:
         timeout = _DEFAULT
     if not isinstance(timeout, (int, float)) or abs(timeout) >= _LONGEST:

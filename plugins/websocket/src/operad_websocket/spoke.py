@@ -121,20 +121,20 @@ class SpokeLink:
         """See `operad.transports.Link.send`; the hub's own table knows where the event goes, and its answer."""
         if to.startswith("all:"):
             event["to"] = to
-        if event["payload"].get("replyTo") == self.inbox:
-            del event["payload"]["replyTo"]
+        payload = event["payload"]
+        if payload.get("replyTo") == self.inbox:
+            del payload["replyTo"]
         data = encode(event)
-        self._note(event)
+        self._note(event["type"], payload)
         try:
             await self._write(data)
         except TransportError:
-            self._under_way.discard(event["payload"].get("requestId", ""))
+            self._under_way.discard(payload.get("requestId", ""))
             raise
         return to
 
-    def _note(self, event: Event) -> None:
+    def _note(self, type_: str, payload: dict[str, Any]) -> None:
         """Keep count of the requests under way."""
-        type_, payload = event["type"], event["payload"]
         request_id = payload.get("requestId")
         if type(request_id) is not str:
             return
@@ -219,11 +219,11 @@ class SpokeLink:
             self._on_unreadable(data, error)
             return
         type_ = event["type"]
-        if type_ in (REGISTERED, TOPICS, ERROR):
+        if not type_.startswith("link."):
+            self._note(type_, event["payload"])
+            self._on_event(event, delivery_of(event))
+        elif type_ in (REGISTERED, TOPICS, ERROR):
             self._on_answer(event)
-        elif not type_.startswith("link."):
-            self._note(event)
-            self._tell(event, delivery_of(event))
 
     def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
         """Give an event to whoever opened the link."""
@@ -237,7 +237,7 @@ class SpokeLink:
             return
         if not found.is_request:
             self._tell(found.event)
-        self._note(found.event)
+        self._note(found.event["type"], found.event["payload"])
         back = found.event
         if not found.is_request:
             payload = {"requestId": found.event["payload"]["requestId"]}
