@@ -49,8 +49,8 @@ OWN_KEYWORDS = frozenset({"self", "timeout"})
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
     """The attributes that stand for names of operations, such as ``pulls_create`` for ``pulls/create``.
 
-    A name that can be an attribute is one; others are made of what remains. Where that is taken it ends in a hash,
-    so that no attribute passes from one operation to another when operations come and go.
+    A name that can be an attribute is one; others are made of what remains, with a ``_`` somewhere. Where that
+    is taken it ends in a hash, so that no attribute passes from one operation to another as they come and go.
 
     Returns:
         The names by attribute.
@@ -90,5 +90,5 @@ def _is_identifier(name: str) -> bool:
 def _identifier(name: str, end: str) -> str:
     words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
     if not words[:1].isalpha():
-        words = f"n{words}"
-    return f"{words}{end}" if end or not keyword.iskeyword(words) else f"{words}_"
+        words = f"n_{words}"
+    return f"{words}{end}" if end or "_" in words else f"{words}_"

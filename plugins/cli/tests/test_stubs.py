@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from operad_cli.main import main
+
+PEERS = Path(__file__).parents[3] / "tests" / "peers" / "prism" / "node_modules"
+GITHUB = PEERS / "@octokit" / "openapi" / "generated" / "api.github.com.json"
 
 OPERATIONS = '''
 from operad import operation
@@ -124,3 +128,84 @@ def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(run: Run) -> No
     )
     lines = [line for line in checked.stdout.splitlines() if ": error:" in line]
     assert {line.rpartition(": error:")[0] for line in lines} == {f"wrong.py:{n}" for n in range(6, 13)}, checked
+
+
+def test_what_is_checked_runs_by_the_same_names(run: Run) -> None:
+    run("stubs", "shop_types")
+    Path("use.py").write_text(
+        "import asyncio\nfrom shop_types import Registry\n\n"
+        "async def main():\n"
+        "    async with Registry.from_config('operad.toml') as registry:\n"
+        "        shop = registry.client('shop')\n"
+        "        print(await shop.books_find(order='title', from_=1, timeout_=2.5, timeout=9.0))\n"
+        "        print([number async for number in shop.ticks(count=2)], dir(shop))\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "use.py"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        str([{"title": str({"order": "title", "from": 1, "timeout": 2.5})}]),
+        "[0, 1] ['books_find', 'chain', 'list', 'ticks']",
+    ], done.stderr
+
+
+def test_a_docstring_and_names_of_a_document_stay_words(run: Run) -> None:
+    run("stubs", "shop_types")
+    text = Path("shop_types/shop.pyi").read_text()
+    assert {type(node).__name__ for node in ast.parse(text).body} <= {
+        "Import", "ImportFrom", "ClassDef", "AnnAssign", "Assign"
+    }  # fmt: skip
+    method = next(node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == "books_find")
+    assert isinstance(method, ast.AsyncFunctionDef)
+    assert str(ast.get_docstring(method)).startswith('books/find\n\nFind """books""" \\\n')
+    assert "from_: Where to begin." in str(ast.get_docstring(method))
+    assert [one.arg for one in method.args.kwonlyargs] == ["order", "from_", "timeout_", "timeout"]
+
+
+def test_what_is_not_up_to_date_is_told(run: Run) -> None:
+    assert run("stubs", "shop_types", "--check")[0] == 1
+    assert not Path("shop_types").exists()
+    run("stubs", "shop_types")
+    assert run("stubs", "shop_types", "--check") == (0, "", "")
+    Path("shop_types/gone.pyi").write_text("")
+    code, _, err = run("stubs", "shop_types", "--check")
+    assert (code, err) == (1, "shop_types is not up to date (gone.pyi); run: operad stubs shop_types\n")
+    run("stubs", "shop_types")
+    assert not Path("shop_types/gone.pyi").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [("ops", "holds something else"), ("shop-types", "no name for a package"), ("operad.toml", "no name for a")],
+)
+def test_a_folder_that_is_no_package_of_ours_is_left_alone(run: Run, folder: str, says: str) -> None:
+    code, _, err = run("stubs", folder)
+    assert code == 1
+    assert says in err
+    assert Path("ops/shop.py").read_text() == OPERATIONS
+
+
+def test_nothing_is_written_while_a_source_fails(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write('[sources.gone]\ntype = "scanner"\npath = "nowhere"\n')
+    code, _, err = run("stubs", "shop_types")
+    assert code == 1
+    assert "Nothing is written" in err
+    assert not Path("shop_types").exists()
+
+
+@pytest.mark.long
+@pytest.mark.node
+@pytest.mark.skipif(not GITHUB.is_file(), reason="needs the document: npm install in tests/peers/prism")
+def test_a_type_checker_takes_all_of_githubs_operations(run: Run) -> None:
+    Path("operad.toml").write_text(f'[sources.github]\ntype = "openapi"\nspec = "{GITHUB}"\n')
+    assert run("stubs", "github_types")[1].startswith("github_types: 1223 operations")
+    Path("use.py").write_text(
+        "from github_types import Registry\n\nasync def main(registry: Registry) -> None:\n"
+        "    github = registry.client('github')\n"
+        "    for issue in await github.issues_list_for_repo(owner='o', repo='r', state='open'):\n"
+        "        print(issue['number'] + 1)\n"
+        "    await github.issues_list_for_repo(owner='o', repo='r', state='opne')\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "use.py", "github_types/github.pyi"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert [line.split(":")[:2] for line in checked.stdout.splitlines() if ": error:" in line] == [["use.py", "7"]]

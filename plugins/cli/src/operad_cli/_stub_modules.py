@@ -157,18 +157,28 @@ def _face(modules: Mapping[str, str]) -> str:
         f"    def client(self, namespace: Literal[{space!r}]) -> _{module}.{class_name(module)}: ...\n"
         for module, space in sorted(modules.items())
     )
+    if clients:
+        clients += "    @overload\n    def client(self, namespace: str) -> Any: ..."
     spaces = "".join(
         f"    @property\n    def {module}(self) -> _{module}.{class_name(module)}Env: ...\n"
         for module, space in sorted(modules.items())
-        if module == space
+        if module == space and space != "namespace"
     )
+    others = "".join(
+        "    @overload\n"
+        f"    def namespace(self, namespace: Literal[{space!r}]) -> _{module}.{class_name(module)}Env: ...\n"
+        for module, space in sorted(modules.items())
+        if module != space or space == "namespace"
+    )
+    if others:
+        others += "    @overload\n    def namespace(self, namespace: str) -> Any: ...\n"
     return f"""{MARK}from typing import Any, Literal, overload
 
 from operad import OperationContext, OperationEnv, OperationRegistry
 
 {imports}
 class Env(OperationEnv):
-{spaces or "    pass"}
+{spaces + others or "    pass"}
 class Context(OperationContext):
     @property
     def env(self) -> Env: ...
@@ -176,6 +186,5 @@ class Context(OperationContext):
     def env_as_caller(self) -> Env: ...
 
 class Registry(OperationRegistry):
-{clients}    @overload
-    def client(self, namespace: str) -> Any: ...
+{clients or "    pass"}
 """

@@ -40,11 +40,14 @@ def stubs(folder: Path, check: bool, config: Path | None) -> int:
         if check:
             return _compare(folder, files)
         _write(folder, files)
-        spaces = len(files) - 3
-        click.echo(f"{folder}: {len(specs)} operations in {spaces} namespace{'' if spaces == 1 else 's'}")
+        click.echo(f"{folder}: {_count(len(specs), 'operation')} in {_count(len(files) - 3, 'namespace')}")
         return 0
 
     return asyncio.run(command())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _check_folder(folder: Path) -> None:

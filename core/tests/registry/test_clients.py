@@ -1,0 +1,104 @@
+"""Clients: a namespace as an object, and the names that Python code has for operations and fields."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from operad import CallError, OperationContext, OperationRegistry, operation
+from operad.names import attribute_names, keyword_names
+
+PARTS = {"part": {"properties": {"if": {"type": "integer"}}}}
+
+
+@operation(
+    namespace="shop",
+    name="books/find",
+    type="query",
+    input_schema={
+        "type": "object",
+        "properties": {"from": {"type": "integer"}, "to_": {"type": "integer"}, "timeout": {"type": "integer"}},
+        "anyOf": [{"$ref": "#/$defs/part"}, True],
+        "$defs": PARTS,
+    },
+)
+async def find(input: Any) -> Any:
+    return input
+
+
+@operation(namespace="shop")
+async def ticks(count: int) -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+
+
+@operation(namespace="shop")
+async def nested(context: OperationContext) -> Any:
+    return (await context.env.shop.books_find(from_=1, if_=2)).data
+
+
+@pytest.fixture
+def registry() -> OperationRegistry:
+    registry = OperationRegistry()
+    for each in (find, ticks, nested):
+        registry.register(each)
+    return registry
+
+
+async def test_a_client_answers_data_by_the_names_that_python_has(registry: OperationRegistry) -> None:
+    shop = registry.client("shop")
+    assert dir(shop) == ["books_find", "nested", "ticks"]
+    assert await shop.books_find(from_=1, to_=2, timeout_=3, if_=4, timeout=5.0) == {
+        "from": 1,
+        "to_": 2,
+        "timeout": 3,
+        "if": 4,
+    }
+    assert await shop["books/find"]({"from": 1}) == {"from": 1}
+    assert [item async for item in shop.ticks(count=2)] == [0, 1]
+    with pytest.raises(TypeError, match="both an input and keywords"):
+        shop.books_find({"from": 1}, to_=1)
+    with pytest.raises(CallError, match=r"shop\.nothing"):
+        await shop.nothing()
+
+
+async def test_a_handlers_env_has_the_names_of_a_client(registry: OperationRegistry) -> None:
+    assert await registry.client("shop").nested() == {"from": 1, "if": 2}
+
+
+async def test_views_and_bound_calls_have_clients_and_a_client_follows_its_registry(
+    registry: OperationRegistry,
+) -> None:
+    shown = registry.view(prefix="x").client("x")
+    assert await shown.shop_books_find(to_=1) == {"to_": 1}
+    bound = registry.bound(timeout=5.0).client("shop")
+    assert await bound.books_find(from_=1) == {"from": 1}
+    registry.unregister("shop.books/find")
+    assert dir(bound) == ["nested", "ticks"]
+    with pytest.raises(CallError, match=r"shop\.books_find"):
+        await bound.books_find()
+
+
+def test_no_name_passes_from_one_operation_to_another() -> None:
+    assert attribute_names(["a/b"]) == {"a_b": "a/b"}
+    both = attribute_names(["a/b", "a-b"])
+    assert sorted(both.values()) == ["a-b", "a/b"]
+    assert "a_b" not in both
+    assert attribute_names(["a/b", "a_b"])["a_b"] == "a_b"
+    made = attribute_names(["class", "1", "ä", "_x", "None"])
+    assert all(name.isidentifier() and "_" in name and not name.startswith("_") for name in made)
+
+
+def test_a_keyword_for_a_field_is_the_field_or_ends_in_an_underscore() -> None:
+    assert keyword_names(["from", "X-Api-Key", "a_", "timeout", "self", "__x", "plain"]) == {
+        "a_": "a_",
+        "plain": "plain",
+        "from_": "from",
+        "X_Api_Key_": "X-Api-Key",
+        "timeout_": "timeout",
+        "self_": "self",
+        "x_": "__x",
+    }
+    assert set(keyword_names(["a b", "a-b"]).values()) == {"a b", "a-b"}
