@@ -47,8 +47,11 @@ def cli_page() -> str:
 def _commands(names: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield names, command
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from _commands((*names, name), command.commands[name])
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _commands((*names, name), found)
 
 
 # --- configuration -----------------------------------------------------------------------------------

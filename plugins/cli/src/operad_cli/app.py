@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
-from collections.abc import Coroutine
+import os
+from collections.abc import Coroutine, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,36 +15,43 @@ import click
 
 from operad import OperationRegistry
 from operad_cli import render
-from operad_cli.calling import call, subscribe, trace
-from operad_cli.completion import complete_id, completion
-from operad_cli.login import login, logout
-from operad_cli.new_plugin import new_plugin
+from operad_cli.completion import complete_id
+from operad_cli.lazygroup import LazyGroup
 from operad_cli.opening import open_registry
 from operad_cli.options import (
     chosen_profile,
     config_option,
-    debug_option,
     find_configuration,
     load_plugins_quietly,
     output_options,
     profile_option,
     quiet_plugins,
 )
-from operad_cli.serve import mcp_config, serve
-from operad_cli.setting_up import doctor, init
-from operad_cli.stubs import stubs
 
 T = TypeVar("T")
 
 
-def application() -> click.Group:
-    """The command line, with what plugins add to it."""
+def application(arguments: Sequence[str] = ()) -> click.Group:
+    """The command line; with what plugins add, unless ``arguments`` name a command that is there without them."""
+    if cli.knows(_command_of(arguments)):
+        return cli
     for add_commands in load_plugins_quietly().implementations("operad_commands"):
         try:
             add_commands(cli=cli)
         except Exception as error:  # noqa: BLE001  # one plugin's mistake must not take the command line away
             logging.getLogger("operad").warning("%r could not add its commands: %s", add_commands, error)
     return cli
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """The word that names the command; a shell that completes gives the words in its environment."""
+    words = iter(arguments or os.environ.get("COMP_WORDS", "").split()[1:-1])
+    for word in words:
+        if word in ("-c", "--config", "--profile"):
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -54,7 +62,25 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 # --- commands ------------------------------------------------------------------------------------------
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.group(
+    cls=LazyGroup,
+    later={
+        "call": "operad_cli.calling:call",
+        "completion": "operad_cli.completion:completion",
+        "doctor": "operad_cli.setting_up:doctor",
+        "init": "operad_cli.setting_up:init",
+        "login": "operad_cli.login:login",
+        "logout": "operad_cli.login:logout",
+        "mcp-config": "operad_cli.serve:mcp_config",
+        "new-plugin": "operad_cli.new_plugin:new_plugin",
+        "serve": "operad_cli.serve:serve",
+        "stubs": "operad_cli.stubs:stubs",
+        "subscribe": "operad_cli.calling:subscribe",
+        "trace": "operad_cli.calling:trace",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
 @click.version_option(importlib.metadata.version("operad"), prog_name="operad")
 @click.option("-c", "--config", type=click.Path(path_type=Path), help="The configuration, for every command.")
 @profile_option
@@ -162,15 +188,6 @@ def demo(keep: bool, as_json: bool) -> int:
     from operad_cli.demo import run_demo
 
     return run(run_demo(keep=keep, as_json=as_json))
-
-
-cli.add_command(debug_option(new_plugin))
-cli.add_command(login)
-cli.add_command(logout)
-cli.add_command(serve)
-cli.add_command(mcp_config)
-for command in (call, subscribe, trace, completion, init, doctor, stubs):
-    cli.add_command(command)
 
 
 def _nothing(registry: OperationRegistry, pattern: str) -> str:

@@ -78,7 +78,7 @@ def _run(arguments: list[str], debug: bool) -> int:
 
     as_json = "--json" in arguments
     try:
-        result = application().main(arguments, prog_name="operad", standalone_mode=False)
+        result = application(arguments).main(arguments, prog_name="operad", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:

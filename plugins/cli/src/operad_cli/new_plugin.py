@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from operad import ConfigError
+from operad_cli.options import debug_option
 
 TEMPLATE = Path(__file__).with_name("template")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -55,6 +56,7 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
 
 
 @click.command("new-plugin")
+@debug_option
 @click.argument("name")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to write it. Default: operad-NAME.")
 @click.option("--description", help="One line about it.")

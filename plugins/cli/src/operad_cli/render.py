@@ -11,7 +11,6 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -231,6 +230,8 @@ def print_changes(changes: Sequence[Any]) -> None:
         out.print(f"[yellow]{change.action}[/] {escape(change.path)}: {escape(before)} -> {escape(after)}")
 
 
-def _syntax(value: Any) -> Syntax:
+def _syntax(value: Any) -> Any:
+    from rich.syntax import Syntax  # pygments comes with it, and a pipe or --data needs no colours
+
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
     return Syntax(text, "json", theme="ansi_dark", background_color="default", word_wrap=True)

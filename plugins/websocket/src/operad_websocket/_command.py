@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
-from operad.auth import JWTOptions
-from operad.plugin import ConfigError, load_configuration, tell_manager, until_stopped
-from operad_websocket._served import ServedHub
-from operad_websocket.config import HubConfig
+# What a hub is made of is imported when one is run: the command line lists this command with every other.
+if TYPE_CHECKING:
+    from operad.auth import JWTOptions
+    from operad_websocket.config import HubConfig
 
 CONFIG_FILE = "operad.toml"
 
@@ -55,6 +54,8 @@ def hub(
     It routes calls between the processes that connect to it, until Ctrl-C; what is under way then is finished, and
     a second Ctrl-C ends it at once. Without tokens it listens on this machine only.
     """
+    import attrs
+
     table, base_dir = _table(config)
     flags: dict[str, Any] = {
         "listen": listen,
@@ -78,11 +79,16 @@ def _jwt(jwks: str | None, issuer: str | None, audience: str | None) -> JWTOptio
         return None
     if issuer is None or audience is None:
         raise click.UsageError("--jwks needs --issuer and --audience: a token for anybody else would count, too")
+    from operad.auth import JWTOptions
+
     return JWTOptions(issuer=issuer, audience=audience, jwks=jwks)
 
 
 def _table(config: Path | None) -> tuple[HubConfig, Path]:
     """The table ``[hub]``, and where its relative paths start from."""
+    from operad.plugin import load_configuration
+    from operad_websocket.config import HubConfig
+
     # The group of the `operad` command takes both for every command; a plugin cannot import how.
     context = click.get_current_context()
     config = config or context.find_root().params.get("config")
@@ -94,6 +100,9 @@ def _table(config: Path | None) -> tuple[HubConfig, Path]:
 
 
 async def _run(config: HubConfig, base_dir: Path) -> int:
+    from operad.plugin import ConfigError, tell_manager, until_stopped
+    from operad_websocket._served import ServedHub
+
     offered = ServedHub(config, base_dir)
     with until_stopped() as stopped:
         try:
