@@ -25,14 +25,22 @@ _known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKe
 def attributes_of(registry: Listed, namespace: str) -> dict[str, str]:
     """The names of a namespace's operations by attribute, made once for each state of the registry."""
     specs = registry.specs()
-    known, tables = _known.get(registry, (None, {}))
-    if known is not specs:
-        tables = {}
-        _known[registry] = (specs, tables)
+    tables = _tables(registry, specs)
     table = tables.get(namespace)
     if table is None:
         tables[namespace] = table = attribute_names(spec.name for spec in specs if spec.namespace == namespace)
     return table
+
+
+def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
+    try:
+        known, tables = _known.get(registry, (None, {}))
+        if known is not specs:
+            tables = {}
+            _known[registry] = (specs, tables)
+    except TypeError:  # an application's own registry need be neither hashable nor weakly referenced
+        return {}
+    return tables
 
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, operation
+from operad import CallError, OperationContext, OperationRegistry, build_env, operation
 from operad.names import attribute_names, keyword_names
 
 PARTS = {"part": {"properties": {"if": {"type": "integer"}}}}
@@ -79,6 +79,20 @@ async def test_views_and_bound_calls_have_clients_and_a_client_follows_its_regis
     assert dir(bound) == ["nested", "ticks"]
     with pytest.raises(CallError, match=r"shop\.books_find"):
         await bound.books_find()
+
+
+def test_an_env_takes_a_registry_that_is_not_hashable() -> None:
+    class Listing:
+        __hash__ = None  # type: ignore[assignment]
+        __slots__ = ()
+
+        def specs(self) -> list[Any]:
+            return [find.spec]
+
+    listing: Any = Listing()
+    env = build_env(listing, OperationContext())
+    assert dir(env.shop) == ["books_find"]
+    assert env.shop.books_find.id == "shop.books/find"
 
 
 def test_no_name_passes_from_one_operation_to_another() -> None:
