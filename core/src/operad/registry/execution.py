@@ -134,8 +134,10 @@ class Execution:
                 input = {}
             if entry.adapt is not None:
                 input = entry.adapt(input)
-            if entry.guarded:
-                entry.admit(input, call)
+            if entry.guarded:  # `Entry.admit`, without a step more for what everybody may call
+                validator = entry.validator
+                if not entry.is_open or validator is None or not validator(input):
+                    entry.admit(input, call)
             deadline = call.deadline
             chain = entry.call_chain
             if chain is not None:

@@ -306,7 +306,7 @@ class OperationRegistry(TypedCalls, Browsable):
         """
         execution = self._execution
         call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
-        if isinstance(operation_id, Operation):
+        if operation_id.__class__ is not str and isinstance(operation_id, Operation):
             operation_id = operation_id.id
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
