@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib.abc import SourceLoader
 from pathlib import Path
 from types import ModuleType
@@ -94,6 +92,8 @@ def scan_operations(
 
 def _private_package(folder: Path) -> str:
     """A fresh package whose submodules are the files of ``folder``."""
+    import hashlib  # OpenSSL, which an application that only finds this plugin need not load
+
     name = _PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     for loaded in [n for n in sys.modules if n == name or n.startswith(name + ".")]:
         del sys.modules[loaded]
@@ -165,6 +165,8 @@ def _check_keys(spec: Mapping[str, Any]) -> None:
     for key in spec:
         if key not in known:
             # snake_case, as a Python author may write it, is near to what is meant
+            from difflib import get_close_matches  # of bad files alone
+
             near = get_close_matches(str(key).replace("_", "").lower(), [name.lower() for name in known], 1)
             meant = [name for name in known if name.lower() in near]
             hint = f'; did you mean "{meant[0]}"?' if meant else f"; known are {', '.join(known)}"
