@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -16,6 +17,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from operad import OperationRegistry, load_plugins
 from operad.auth import StaticTokens
@@ -90,6 +93,43 @@ async def test_schemathesis_finds_nothing_at_the_bounds_of_what_is_declared(app:
 async def test_schemathesis_finds_nothing_with_all_checks_and_phases(app: Any, tmp_path: Path) -> None:
     async with front_door.served(app) as base:
         await judged(base, "--phases", "examples,coverage,fuzzing,stateful", "-n", "300", cwd=tmp_path)
+
+
+PET = {"id": 1, "name": "Rex", "photoUrls": [], "status": "available"}
+ANSWERS: list[tuple[str, Any]] = [
+    (r"GET /pet/findBy.*", [PET]),
+    (r"POST /pet/.*/uploadImage", {"code": 200, "type": "", "message": ""}),
+    (r"(DELETE|PUT) /(pet|user|store/order)/.*|GET /user/logout", None),
+    (r"(GET|POST|PUT) /pet(/.*)?", PET),
+    (r"GET /store/inventory", {"available": 1}),
+    (r"(GET|POST) /store/order(/.*)?", {"id": 1, "petId": 1, "quantity": 1, "status": "placed"}),
+    (r"GET /user/login", "logged in"),
+    (r"(GET|POST) /user(/.*)?", {"id": 1, "username": "rex"}),
+]
+"""What a pet store says to each request, by method and path; ``None`` is an empty answer."""
+
+
+async def store(request: web.Request) -> web.Response:
+    """The pet store, which has the same pet for everybody."""
+    asked = f"{request.method} {request.raw_path.partition('?')[0]}"
+    for pattern, answer in ANSWERS:
+        if re.fullmatch(pattern, asked):
+            return web.Response() if answer is None else web.json_response(answer)
+    raise web.HTTPNotImplemented(text=asked)
+
+
+@pytest.mark.long
+async def test_schemathesis_finds_nothing_in_another_api_that_is_passed_on(tmp_path: Path) -> None:
+    folder = os.environ.get("OPERAD_DOCUMENTS")
+    if not folder:
+        pytest.skip("OPERAD_DOCUMENTS names no folder with other people's documents")
+    upstream = web.Application()
+    upstream.router.add_route("*", r"/{path:[\s\S]*}", store)
+    async with TestServer(upstream) as server, OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        document = f"{folder}/specs/petstore3.json"
+        await registry.load("openapi", namespace="up", spec=document, base_url=str(server.make_url("/")))
+        async with front_door.served(to_openapi(registry)) as base:
+            await judged(base, "--phases", "examples,coverage,fuzzing,stateful", "-n", "100", cwd=tmp_path)
 
 
 @pytest.mark.long
