@@ -102,6 +102,20 @@ async def test_a_cancelled_sender_does_not_end_those_that_wait_for_the_same_sock
         await until(lambda: len(heard) == 8)
 
 
+async def test_an_event_of_a_peers_own_may_name_any_value_as_its_reply_address(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is shared between the events of one peer is looked up by that name."""
+    async with Hub(port=0) as hub, Participant.open(WebSocketTransport(hub.url)) as listener:
+        await listener.link.register("all:x")
+        async with Participant.open(WebSocketTransport(hub.url)) as peer:
+            odd = [["a list"], {"an": "object"}, 7, "y" * 1_000_000, "inbox:1"]
+            for value in odd:
+                await peer.send("all:x", "news", replyTo=value)
+        assert [payload["replyTo"] for payload in await listener.wait_for("news", len(odd))] == odd
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer() -> None:
     """The hub passes on what it does not look into; who gets it says so."""
     async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
