@@ -255,6 +255,7 @@ async def collect(subscription):
         ([0, 1, 1, 0, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
         ([0, 2], ("call.completed", {"count": 3}), [0, ErrorCode.DATA_LOSS]),
         ([0, 1], ("call.completed", {"count": 3}), [0, 1, ErrorCode.DATA_LOSS]),
+        ([], ("call.completed", {"count": 3}), [ErrorCode.DATA_LOSS]),
         ([0], ("call.aborted", {}), [0]),
         ([0], ("call.error", {"code": "X", "message": ""}), [0, "X"]),
         ([0], ("call.error", {}), [0, ErrorCode.UNKNOWN_ERROR]),

@@ -184,7 +184,7 @@ class Streams:
             return
         if type_ == protocol.COMPLETED:
             count = payload.get("count")
-            is_short = type(count) is int and count > stream.next_seq > 0
+            is_short = type(count) is int and count > stream.next_seq and not stream.unnumbered
             stream.finish(_data_loss(stream, count) if is_short else True)
         elif type_ == protocol.ABORTED:  # how a peer that knows only the original events ends a stream
             stream.finish(True)
