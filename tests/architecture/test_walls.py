@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -114,6 +115,16 @@ FOREIGN = {
 """Private names of others that have no public way: each use says so where it stands."""
 
 
+_IGNORE = re.compile(r"# (?:type: ignore(?:\[[^]]*\])?|noqa(?:: [A-Z0-9, ]+)?|pragma: no cover)(?P<reason>.*)$")
+
+
+def unexplained(path: Path) -> list[str]:
+    """Ignores of a checker with no reason beside them."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = ((number, _IGNORE.search(line)) for number, line in enumerate(lines, 1))
+    return [f"{path.name}:{number}" for number, match in found if match and not match["reason"].strip(" #-")]
+
+
 # --- the walls ---------------------------------------------------------------------------------------
 
 
@@ -157,6 +168,12 @@ def test_plugins_import_what_is_public_and_nothing_else(source: Path) -> None:
         if node.module not in PUBLIC
     }
     assert found == set()
+
+
+@pytest.mark.parametrize("folder", [source.parent for source in SOURCES], ids=NAMES)
+def test_each_ignore_of_a_checker_carries_its_reason(folder: Path) -> None:
+    files = [path for part in ("src", "tests") for path in (folder / part).rglob("*.py")]
+    assert [breach for path in files for breach in unexplained(path)] == []
 
 
 def test_the_drawing_is_made_from_the_same_table() -> None:
@@ -204,3 +221,10 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 )
 def test_a_planted_reach_into_another_module_is_found(tmp_path: Path, text: str) -> None:
     assert list(private(_planted(tmp_path, a=text, b="")["operad.a"]))
+
+
+def test_a_planted_ignore_without_a_reason_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "planted.py"
+    bare, checker = "ignore[x]", "no" + "qa: E501"
+    file.write_text(f"a = 1  # type: {bare}\nb = 2  # type: {bare}  # why\nc = 3  # {checker}\n")
+    assert unexplained(file) == ["planted.py:1", "planted.py:3"]

@@ -412,7 +412,7 @@ HINTS = st.recursive(
     LEAF_HINTS,
     lambda inner: st.one_of(
         inner.map(lambda hint: list[hint]),  # type: ignore[valid-type]  # made at run time
-        inner.map(lambda hint: dict[str, hint]),  # type: ignore[valid-type]
+        inner.map(lambda hint: dict[str, hint]),  # type: ignore[valid-type]  # a hint made at run time
         inner.map(lambda hint: hint | None),
     ),
     max_leaves=3,

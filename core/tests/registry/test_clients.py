@@ -83,7 +83,7 @@ async def test_views_and_bound_calls_have_clients_and_a_client_follows_its_regis
 
 def test_an_env_takes_a_registry_that_is_not_hashable() -> None:
     class Listing:
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None  # type: ignore[assignment]  # how Python marks an unhashable class
         __slots__ = ()
 
         def specs(self) -> list[Any]:

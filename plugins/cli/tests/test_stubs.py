@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,14 +53,6 @@ async def ticks(count: int) -> AsyncIterator[int]:
 '''
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = [*root.handlers], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture

@@ -222,7 +222,7 @@ def test_more_tools_than_a_request_takes_are_refused_with_a_way_out() -> None:
     assert len(tools(made, max_tools=129)) == 129
     assert len(tools(made, "anthropic")) == 129
     with pytest.raises(ConfigError, match="expected one of"):
-        tools(made, "cohere")  # type: ignore[arg-type]
+        tools(made, "cohere")  # type: ignore[arg-type]  # a dialect that there is not
 
 
 def test_a_name_means_the_same_operation_whatever_is_included_and_whoever_asks() -> None:

@@ -104,7 +104,7 @@ async def test_10000_calls_and_2000_that_are_cancelled() -> None:
                 await asyncio.sleep(0)
                 task.cancel()
             for n, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
-                assert isinstance(result, asyncio.CancelledError) or result.data == {"n": n}  # type: ignore[union-attr]
+                assert isinstance(result, asyncio.CancelledError) or result.data == {"n": n}  # type: ignore[union-attr]  # gather answers BaseException
 
         await steady(calls, 200)
 
@@ -126,7 +126,7 @@ async def test_200_changes_of_a_large_tool(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(client, "_REST", 0.0)
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        options = {**PROGRAM, "args": [*PROGRAM["args"], "growing"]}  # type: ignore[misc]
+        options = {**PROGRAM, "args": [*PROGRAM["args"], "growing"]}  # type: ignore[misc]  # the values of PROGRAM are objects
         await registry.load("mcp", namespace="h", **options)
 
         async def change(_: int) -> None:

@@ -130,7 +130,7 @@ async def guarded() -> AsyncIterator[tuple[str, Accounts]]:
 
     app = server.streamable_http_app(stateless_http=True)
     listener = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="on"))
-    listener.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
+    listener.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]  # uvicorn would take the test's signals
     serving = asyncio.create_task(listener.serve())
     async with asyncio.timeout(20):
         while not listener.started:
@@ -227,7 +227,7 @@ async def test_a_changed_client_is_another_client(home: Path) -> None:
             accounts.clients[name] = OAuthClientInformationFull(
                 client_id=name,
                 redirect_uris=[redirect],
-                token_endpoint_auth_method="none",  # type: ignore[list-item]
+                token_endpoint_auth_method="none",  # type: ignore[list-item]  # pydantic takes a str
             )
         first = configured(home, url, client_id="first", redirect_uri=redirect)
         await logged_in(first)

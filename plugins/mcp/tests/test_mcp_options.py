@@ -123,7 +123,7 @@ async def test_a_pinned_tool_that_changes_is_reported_and_refuses_its_calls(
         assert (await registry.execute("h.same", {"a": 1})).data == {"a": 1}
     async with hostile("fickle") as registry:
         await registry.execute("h.count")
-        await until(lambda: "everything" in registry.get_spec("h.echo").description)  # type: ignore[union-attr]
+        await until(lambda: "everything" in registry.get_spec("h.echo").description)  # type: ignore[union-attr]  # the spec is there
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 

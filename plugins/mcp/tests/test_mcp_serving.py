@@ -503,7 +503,7 @@ async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
 def _set_level(level: str) -> tuple[Any, Any]:
     from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
-    return SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult  # type: ignore[arg-type]
+    return SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult  # type: ignore[arg-type]  # pydantic narrows the level
 
 
 # --- changes -----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What must not be crossed: from https to http, from public to private, and the bounds of hostile documents."""
 
+import os
 import ssl
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from operad_openapi._document.document import Document
 from operad_openapi._http import resolving
 from operad_openapi.operations import build_operations
 
-PATHOLOGICAL = Path(__file__).parents[4] / "shared" / "data" / "specs" / "pathological"
+PATHOLOGICAL = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "pathological"
 GET = {"get /x": {"operationId": "x"}}
 
 

@@ -196,7 +196,7 @@ async def test_who_vouches_for_a_listing() -> None:
         for link in (spoke.link, own.link):
             served = await link.served_by(handler.instance, ["op:a.echo", "op:a.other"])  # type: ignore[attr-defined]  # these links vouch
             assert served == {"op:a.echo"}
-            assert await link.served_by("nobody", ["op:a.echo"]) == frozenset()  # type: ignore[attr-defined]
+            assert await link.served_by("nobody", ["op:a.echo"]) == frozenset()  # type: ignore[attr-defined]  # a link of this transport tells it
 
 
 # --- hubs ------------------------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ class Browsable:
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
         """The spec of an operation, or ``None``."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def specs(self) -> Sequence[OperationSpec]:
         """All specs, sorted by id."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def __getitem__(self, operation_id: str) -> OperationHandle:
         spec = self.get_spec(operation_id)

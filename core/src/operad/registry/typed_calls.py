@@ -31,7 +31,7 @@ class TypedCalls:
         timeout: float | None = None,
     ) -> ResponseEnvelope[Any]:
         """Call an operation by its id."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def subscribe(
         self,
@@ -42,19 +42,19 @@ class TypedCalls:
         timeout: float | None = None,
     ) -> Subscription:
         """Subscribe to an operation by its id."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def pages(self, operation_id: str) -> Pages | None:
         """How to go on in a listing, if its source knows; for `paginate`."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
         """The spec of an operation, or ``None``."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def specs(self) -> Sequence[OperationSpec]:
         """All specs, sorted by id."""
-        raise NotImplementedError
+        raise NotImplementedError  # of whoever mixes this in
 
     def client(self, namespace: str) -> Any:
         """The operations of a namespace as methods that answer data: ``await client.getPetById(petId=1)``.

@@ -46,11 +46,11 @@ class BrokerConformance:
 
     def url(self) -> str:
         """A server that tests share."""
-        raise NotImplementedError
+        raise NotImplementedError("override url()")
 
     def server(self) -> AbstractContextManager[ServerProcess]:
         """A server of one test, to be killed and frozen."""
-        raise NotImplementedError
+        raise NotImplementedError("override server()")
 
     def transport(self, url: str, bus: str, **options: Any) -> Transport:
         """A transport to a server. Those of one ``bus`` meet.
@@ -58,7 +58,7 @@ class BrokerConformance:
         Options are ``max_payload`` (bytes), and ``impatient`` (a bool): notice within a second that a server has
         stopped to answer.
         """
-        raise NotImplementedError
+        raise NotImplementedError("override transport()")
 
     def server_url(self, server: ServerProcess) -> str:
         """Where a server of `server` is."""
