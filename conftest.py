@@ -8,9 +8,14 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split(",") if part)
 """Parts that have to be there: a test that skips for want of one of them fails."""
+
+# How long an example takes says nothing on a machine that does other things, too.
+settings.register_profile("operad", deadline=None)
+settings.load_profile("operad")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

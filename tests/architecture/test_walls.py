@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tools import rooms
 
 ROOT = Path(__file__).parents[2]
 
 
-def _tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-rooms = _tool("rooms")
 CORE = rooms.modules(ROOT / "core" / "src")
 SOURCES = [ROOT / "core" / "src", *sorted((ROOT / "plugins").glob("*/src"))]
 NAMES = [source.parent.name for source in SOURCES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -23,23 +22,15 @@ from operad import (
 )
 from operad.auth import StaticTokens
 from operad_websocket import Hub, Limits, WebSocketTransport
+from tools import protocol
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "docs" / "protocol"
 
 
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("tools_protocol", ROOT / "tools" / "protocol.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_schemas_and_the_asyncapi_document_are_up_to_date() -> None:
-    assert tool().outdated() == [], "run tools/protocol.py"
+    assert protocol.outdated() == [], "run tools/protocol.py"
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.*.json")), ids=lambda path: path.stem)

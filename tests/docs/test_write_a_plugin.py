@@ -57,7 +57,6 @@ def test_the_commands_run_in_a_fresh_environment(
 
 
 def test_the_files_are_strictly_typed(project: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "src/operad_jsonlines"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout

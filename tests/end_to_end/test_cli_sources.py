@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import shutil
@@ -11,27 +10,18 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from operad import CallHandler, OperationRegistry, operation
 from operad_websocket import Hub, WebSocketTransport
+from tests.end_to_end.petstore_server import serve_petstore
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OPERAD = Path(sys.executable).with_name("operad")
 PETSTORE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "petstore3.json"
 EVERYTHING = ROOT / "tests/peers/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-
-
-def _serve_petstore() -> Any:
-    spec = importlib.util.spec_from_file_location("petstore_server", HERE / "petstore_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.serve_petstore()
 
 
 async def operad(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -47,7 +37,7 @@ async def operad(folder: Path, *arguments: str, code: int = 0) -> str:
 async def petstore(tmp_path: Path) -> AsyncIterator[Path]:
     if not PETSTORE.is_file():
         pytest.skip("the petstore document is not here")
-    async with _serve_petstore() as url:
+    async with serve_petstore() as url:
         (tmp_path / "operad.toml").write_text(
             f'[sources.petstore]\ntype = "openapi"\nspec = "{PETSTORE}"\nbase_url = "{url}"\n'
             'auth = { type = "apiKey", token = "secret", header_name = "api_key" }\n'

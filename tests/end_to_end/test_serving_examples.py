@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,9 @@ async def call(app: Any, path: str) -> tuple[int, bytes]:
 
 async def test_the_registry_in_a_fastapi_application_is_called_below_its_mount() -> None:
     pytest.importorskip("fastapi")
-    spec = importlib.util.spec_from_file_location("in_fastapi", EXAMPLES / "in_fastapi.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert await call(module.app, "/gate/operations/math.add?a=1&b=2") == (200, b"3")
-    assert await call(module.app, "/hello") == (200, b'"hello"')
+    app = runpy.run_path(str(EXAMPLES / "in_fastapi.py"))["app"]
+    assert await call(app, "/gate/operations/math.add?a=1&b=2") == (200, b"3")
+    assert await call(app, "/hello") == (200, b'"hello"')
 
 
 def test_the_configuration_behind_the_proxy_names_what_the_proxy_passes_on(

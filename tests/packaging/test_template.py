@@ -33,7 +33,6 @@ def test_a_new_plugin_installs_and_passes_its_own_tests(
 
 
 def test_a_new_plugin_is_strictly_typed(rendered: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
     command = [
         sys.executable,
         "-m",

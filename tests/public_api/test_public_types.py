@@ -79,7 +79,6 @@ class TestPigeons(SourceConformance):
 
 
 def test_the_types_are_what_the_documentation_says(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [
@@ -123,7 +122,6 @@ def wrong() -> set[int]:
 
 
 def test_mypy_sees_the_samples_as_they_say(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed; it comes with the dependency group lint")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(SAMPLES)]
     assert lines_with_errors(command, tmp_path) == wrong()
 

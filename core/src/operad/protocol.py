@@ -274,16 +274,10 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
     Raises:
         ProtocolError: the text is not JSON of the strict profile, or not an event.
     """
-    value = _decoded(data)[0]
+    value = _decoded(data)
     if type(value) is dict and type(value.get("type")) is str and type(value.get("payload")) is dict:
         return value
     return checked(value)
-
-
-def decode_compared(data: bytes | bytearray | memoryview | str) -> tuple[Event, bytes | None]:
-    """As `decode`; and the text, if it is what `encode_checked` makes of the event, to be passed on as it is."""
-    value, text = _decoded(data)
-    return checked(value), text
 
 
 def from_json(data: bytes | bytearray | memoryview | str) -> Any:
@@ -292,10 +286,10 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     Raises:
         ProtocolError: the text is not JSON of the strict profile.
     """
-    return _decoded(data)[0]
+    return _decoded(data)
 
 
-def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | None]:
+def _decoded(data: bytes | bytearray | memoryview | str) -> Any:
     if isinstance(data, str):
         try:
             data = data.encode()
@@ -305,8 +299,7 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | N
         value = _decoder.decode(data)
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         compact = _encoder.encode(value)
-        text = compact if compact == data else None
-        if text is None and _members(data) != _members(compact):
+        if compact != data and _members(data) != _members(compact):
             json.loads(bytes(data), object_pairs_hook=_unique)  # which takes long, and names the key
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
@@ -314,19 +307,7 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> tuple[Any, bytes | N
         raise
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ProtocolError(f"not JSON of the strict profile: {error}") from None
-    return value, text
-
-
-def decode_compact(data: bytes | str) -> Event:
-    """As `decode`, for what a writer wrote that has itself decoded it: no key can be there twice."""
-    try:
-        return checked(_decoder.decode(data))
-    except RecursionError:
-        raise ProtocolError("nested too deeply") from None
-    except ProtocolError:
-        raise
-    except ValueError as error:
-        raise ProtocolError(f"not JSON of the strict profile: {error}") from None
+    return value
 
 
 class _Glimpse(msgspec.Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import importlib.util
+import importlib
 import logging
 import random
 import sys
@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
+from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
-FEATURES = Path(__file__).with_name("mcp_feature_server.py")
 PROGRAM = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy", "shutdown_timeout": 1.0}
 MB = 1024 * 1024
 
@@ -63,12 +63,7 @@ async def steady(work: Callable[[int], Awaitable[Any]], times: int, *, allowed: 
 
 
 def memory_server() -> Any:
-    spec = importlib.util.spec_from_file_location("mcp_feature_server", FEATURES)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.server
+    return importlib.reload(mcp_feature_server).server
 
 
 async def test_300_programs_are_started_and_ended() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 import logging
 import os
 import socket
@@ -17,6 +17,7 @@ import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
 from operad_mcp import MCPProgress
+from plugins.mcp.tests import mcp_feature_server
 
 SERVER = Path(__file__).with_name("mcp_feature_server.py")
 STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}
@@ -25,12 +26,7 @@ MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 def fresh_server() -> Any:
     """The server object of the feature server, in this process; a new one, because tests change it."""
-    spec = importlib.util.spec_from_file_location("mcp_feature_server", SERVER)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.server
+    return importlib.reload(mcp_feature_server).server
 
 
 @asynccontextmanager

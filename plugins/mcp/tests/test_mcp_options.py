@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,9 +27,9 @@ from operad import (
     load_plugins,
 )  # fmt: skip
 from operad_mcp import MCPCall, MCPExtras
+from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
-FEATURES = Path(__file__).with_name("mcp_feature_server.py")
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 
@@ -45,13 +45,8 @@ async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistr
 @asynccontextmanager
 async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
     """A registry with a new server of the SDK, in this process, as namespace ``f``."""
-    spec = importlib.util.spec_from_file_location("mcp_feature_server", FEATURES)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["mcp_feature_server"] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", server=module.server, **options)
+        await registry.load("mcp", namespace="f", server=importlib.reload(mcp_feature_server).server, **options)
         yield registry
 
 

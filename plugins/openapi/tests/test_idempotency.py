@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +9,7 @@ from aiohttp import web
 
 from operad import FirstResults, OperationContext, OperationRegistry, OperationSpec
 from operad_openapi import to_openapi
-
-_spec = importlib.util.spec_from_file_location("front_door", Path(__file__).with_name("front_door.py"))
-assert _spec is not None
-assert _spec.loader is not None
-front_door = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(front_door)
+from plugins.openapi.tests import front_door
 
 
 async def test_the_key_of_a_call_is_sent_with_requests_that_change_something(

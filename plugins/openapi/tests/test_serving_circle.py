@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +12,8 @@ import pytest
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad.auth import StaticTokens
 from operad_openapi import http_envelope, to_openapi
+from plugins.openapi.tests import front_door
 
-
-def helper(name: str) -> Any:
-    """A module beside this one, which pytest's import mode does not make importable."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-front_door = helper("front_door")
 PLUGINS = load_plugins(only=["openapi"])
 
 

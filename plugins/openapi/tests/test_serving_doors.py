@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -14,19 +13,8 @@ import pytest
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad.auth import Credentials, StaticTokens
 from operad_openapi import to_openapi
+from plugins.openapi.tests import front_door
 
-
-def helper(name: str) -> Any:
-    """A module beside this one, which pytest's import mode does not make importable."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-front_door = helper("front_door")
 PLUGINS = load_plugins(only=["openapi"])
 ROOT = {"Authorization": "Bearer root-token-123456"}
 JOE = {"Authorization": "Bearer joe-token-123456"}

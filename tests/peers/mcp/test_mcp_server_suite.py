@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import socket
 import sys
@@ -14,6 +13,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+
+from tests.peers.mcp import conformance_server
 
 HERE = Path(__file__).parent
 NODE = HERE / "node_modules/node/bin/node"
@@ -26,15 +27,6 @@ pytestmark = [
 
 CHECKS = {"2025-11-25": 84, "2026-07-28": 152}
 """How many checks each revision has; a fixture that is missing makes them fewer, and none of them fail."""
-
-
-def fixtures() -> Any:
-    spec = importlib.util.spec_from_file_location("conformance_server", HERE / "conformance_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.serving()
 
 
 @asynccontextmanager
@@ -54,7 +46,7 @@ async def listening(app: Any) -> AsyncIterator[int]:
 
 async def run_suite(version: str, folder: Path, *options: str) -> list[Any]:
     """The checks of a run of the suite."""
-    async with listening(fixtures().asgi()) as port:
+    async with listening(conformance_server.serving().asgi()) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         command = [str(SUITE), "server", "--url", url, "--spec-version", version, "-o", str(folder), *options]
         output = await answer_of(*command)
@@ -109,7 +101,7 @@ async def test_the_inspector_lists_and_calls(transport: str) -> None:
         listed = await answer_of(str(inspector), "--cli", *target, "--method", "tools/list")
         called = await answer_of(str(inspector), "--cli", *target, *call)
     else:
-        async with listening(fixtures().asgi()) as port:
+        async with listening(conformance_server.serving().asgi()) as port:
             target = [f"http://127.0.0.1:{port}/mcp", "--transport", "http"]
             listed = await answer_of(str(inspector), "--cli", *target, "--method", "tools/list")
             called = await answer_of(str(inspector), "--cli", *target, *call)
@@ -154,6 +146,6 @@ async def test_the_client_of_fastmcp_lists_calls_reads_and_prompts(transport: st
     if transport == "stdio":
         said = await client(sys.executable, str(HERE / "conformance_server.py"), "stdio")
     else:
-        async with listening(fixtures().asgi()) as port:
+        async with listening(conformance_server.serving().asgi()) as port:
             said = await client(f"http://127.0.0.1:{port}/mcp")
     assert " 5 This is the content of the static text resource. This is a simple prompt for testing." in said

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from operad import OperadError
+from tests.peers.mcp import conformance_client as client
 
 HERE = Path(__file__).parent
 NODE = HERE / "node_modules/node/bin/node"
@@ -49,19 +48,9 @@ RUNS = {
 """The scenarios of the skills extension (SEP-2640) are left out: skills are not offered here."""
 
 
-def conformance_client() -> Any:
-    spec = importlib.util.spec_from_file_location("conformance_client", HERE / "conformance_client.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", list(RUNS))
 async def test_every_scenario_of_the_suite_passes(name: str, tmp_path: Path) -> None:
     arguments, count = RUNS[name]
-    client = conformance_client()
     ended: dict[str, str] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

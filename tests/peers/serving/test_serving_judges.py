@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import re
@@ -23,24 +22,12 @@ from aiohttp.test_utils import TestServer
 from operad import OperationRegistry, load_plugins
 from operad.auth import StaticTokens
 from operad_openapi import to_openapi
+from plugins.openapi.tests import front_door
 
 HERE = Path(__file__).parent
 UV = [found] if (found := os.environ.get("UV") or shutil.which("uv")) else ["python3", "-m", "uv"]
 ROOT = HERE.parents[2]
 SCHEMATHESIS = HERE / ".venv/bin/schemathesis"
-
-
-def helper(path: Path) -> Any:
-    """A module by its path, which pytest's import mode does not make importable."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-front_door = helper(ROOT / "plugins" / "openapi" / "tests" / "front_door.py")
 
 
 async def in_environment(package: str, *command: str, cwd: Path = HERE) -> tuple[int, str]:

@@ -32,8 +32,6 @@ _frames = msgspec.json.Decoder(Frame)
 _values = msgspec.json.Decoder()
 _strings = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
-write_value = _encoder.encode
-"""The JSON of a value that this process made of checked parts."""
 
 
 def read(data: bytes | str) -> Frame:

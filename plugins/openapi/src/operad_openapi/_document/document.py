@@ -110,8 +110,3 @@ def pointer_tokens(pointer: str) -> list[str]:
     if "~" in pointer:
         tokens = [token.replace("~1", "/").replace("~0", "~") for token in tokens]
     return tokens
-
-
-def escape_token(token: str) -> str:
-    """A token as it stands in a JSON pointer."""
-    return token.replace("~", "~0").replace("/", "~1")

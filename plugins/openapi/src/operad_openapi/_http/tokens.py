@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from operad import CallError, ConfigError, ErrorCode
-from operad_openapi._document.document import Json
 from operad_openapi._document.origins import is_private_host, origin_of
 from operad_openapi._http.reading import read_body
 from operad_openapi._request.request import Applier, Credentials, EncodedBody, Request
@@ -172,8 +171,3 @@ class Tokens:
         except CallError as error:
             raise CallError(ErrorCode.UNAVAILABLE, error.message, error.details) from error
         return FetchResponse(response.status, {k.lower(): v for k, v in response.headers.items()}, read)
-
-
-def schemes_of_oauth(schemes: Mapping[str, Json]) -> list[Json]:
-    """The schemes that an OAuth credential can meet."""
-    return [scheme for scheme in schemes.values() if scheme.get("type") in ("oauth2", "openIdConnect")]
