@@ -199,7 +199,7 @@ async def test_leaving_it_closes_nothing_and_what_it_does_not_know_leads_nowhere
         assert view.plugins is base.plugins
         assert view.failures == []
     await view.aclose()
-    with pytest.raises(AttributeError, match="a view of a registry has no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match="'RegistryView' object has no attribute 'nonsense'"):
         _ = view.nonsense  # type: ignore[attr-defined]  # the mistake is the subject
     assert (await base.execute("m.add", {"a": 1})).data == 2
 

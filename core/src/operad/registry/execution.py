@@ -141,7 +141,7 @@ class Execution:
             deadline = call.deadline
             chain = entry.call_chain
             if chain is not None:
-                outer = InterceptedCall.of(entry.spec, input, call)
+                outer = InterceptedCall(entry.spec, input, call)
                 return await (chain(outer) if deadline is None else until(deadline, chain, outer))
             invoke = entry.invoke
             assert invoke is not None
@@ -240,7 +240,7 @@ class Execution:
             input = entry.adapt(input)
         entry.admit(input, call)
         assert chunks is not None
-        stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall.of(entry.spec, input, call))
+        stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
         return cast("AsyncGenerator[ResponseEnvelope[Any], None]", stream)
 
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
@@ -251,7 +251,7 @@ class Execution:
             input = entry.adapt(input)
         entry.admit(input, call)
         if entry.stream_chain is not None:
-            return entry.stream_chain(InterceptedCall.of(entry.spec, input, call))
+            return entry.stream_chain(InterceptedCall(entry.spec, input, call))
         return entry.items(input, call, self._workers)
 
     # --- behind interceptors ---------------------------------------------------------------------

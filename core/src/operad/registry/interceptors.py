@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad.access import Identity
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, PluginError
@@ -28,16 +27,40 @@ if TYPE_CHECKING:
 Envelope = ResponseEnvelope[Any]
 
 
-@attrs.frozen(eq=False)
 class InterceptedCall:
-    """A call on its way to the handler. It is replaced (`evolve`), not changed."""
+    """A call on its way to the handler. It is replaced (`evolve`), not changed.
 
-    spec: OperationSpec
-    """What is called."""
-    input: Any
-    context: OperationContext
-    _admitted: tuple[Identity | None, bool, float | None] = attrs.field(repr=False)
-    """With whose identity, trust and deadline the context was when it was checked."""
+    Args:
+        spec: what is called.
+        input: what it is called with.
+        context: who calls, until when. Access and input have been checked for it as it is now.
+    """
+
+    # Written out: each intercepted call makes one, and a frozen class of attrs takes three times as long.
+    __slots__ = ("_context", "_deadline", "_identity", "_input", "_spec", "_trusted")
+
+    def __init__(self, spec: OperationSpec, input: Any, context: OperationContext) -> None:
+        self._spec, self._input, self._context = spec, input, context
+        # As they were when they were checked: a context can be changed in place.
+        self._identity, self._trusted, self._deadline = context.identity, context.trusted, context.deadline
+
+    @property
+    def spec(self) -> OperationSpec:
+        """What is called."""
+        return self._spec
+
+    @property
+    def input(self) -> Any:
+        """What it is called with."""
+        return self._input
+
+    @property
+    def context(self) -> OperationContext:
+        """Who calls, until when."""
+        return self._context
+
+    def __repr__(self) -> str:
+        return f"InterceptedCall(spec={self._spec!r}, input={self._input!r}, context={self._context!r})"
 
     def evolve(self, **changes: Any) -> InterceptedCall:
         """A copy with another ``input``, or ``context``, or fields of it: ``identity, deadline, metadata, …``.
@@ -47,23 +70,20 @@ class InterceptedCall:
         Raises:
             ValueError: ``trusted`` is among them: no interceptor opens what is guarded.
         """
-        input, context = changes.pop("input", self.input), changes.pop("context", self.context)
+        input, context = changes.pop("input", self._input), changes.pop("context", self._context)
         if "trusted" in changes:
             raise ValueError("an interceptor cannot make a call trusted")
         if changes:
             context = attrs.evolve(context, **changes)
-        return InterceptedCall(self.spec, input, context, self._admitted)
-
-    @classmethod
-    def of(cls, spec: OperationSpec, input: Any, context: OperationContext) -> InterceptedCall:
-        """A call whose access and input have been checked."""
-        return cls(spec, input, context, (context.identity, context.trusted, context.deadline))
+        made = InterceptedCall(self._spec, input, context)
+        made._identity, made._trusted, made._deadline = self._identity, self._trusted, self._deadline
+        return made
 
     @property
     def limit(self) -> float | None:
         """The deadline that an interceptor set beyond the call's own; ``None`` where it set none."""
-        deadline = self.context.deadline
-        return None if deadline is self._admitted[2] else deadline
+        deadline = self._context.deadline
+        return None if deadline is self._deadline else deadline
 
     def checked(self, changed: InterceptedCall, entry: Entry) -> InterceptedCall:
         """``changed``, which an interceptor made of this call, after access and input were checked again.
@@ -72,17 +92,19 @@ class InterceptedCall:
             CallError: they do not hold.
             RuntimeError: the spec is another one, or the trust.
         """
-        identity, trusted, _ = self._admitted
-        context = changed.context
-        if changed.spec is not self.spec or context.trusted is not trusted:
+        identity, trusted = self._identity, self._trusted
+        context = changed._context
+        if changed._spec is not self._spec or context.trusted is not trusted:
             raise RuntimeError(
                 "an interceptor changes neither which operation is called nor whether it is trusted"
             )
-        if changed.input is self.input and context.identity is identity:
+        if changed._input is self._input and context.identity is identity:
             return changed
-        input = changed.input if entry.adapt is None else entry.adapt(changed.input)
+        input = changed._input if entry.adapt is None else entry.adapt(changed._input)
         entry.admit(input, context)
-        return InterceptedCall(self.spec, input, context, (context.identity, trusted, self._admitted[2]))
+        made = InterceptedCall(self._spec, input, context)
+        made._deadline = self._deadline
+        return made
 
 
 Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -31,21 +32,6 @@ logger = logging.getLogger("operad")
 
 Rename = Mapping[str, str] | Callable[[str], str]
 """``{"old.id": "new.id"}``, or what answers the new id of an old one."""
-
-_READ_ONLY = frozenset({"load", "register", "register_handler", "register_spec", "unregister", "use"})
-_OF_THE_REGISTRY = frozenset(
-    {
-        "configuration",
-        "configured",
-        "failures",
-        "observe",
-        "plugins",
-        "source_login",
-        "sources",
-        "transport_options",
-    }
-)
-"""What a view passes on. Everything else it does itself, or not at all: nothing new leads around it."""
 
 
 class Viewed(Protocol):
@@ -149,17 +135,27 @@ class RegistryView(TypedCalls, Browsable):
         self._index: SearchIndex | None = None
         self._left_out: set[str] = set()
         self._follow(strict=True)
+        catalogue.listen(self._changed)
 
     def view(self, **options: Any) -> RegistryView:
         """A view of this view; as `OperationRegistry.view`."""
         return RegistryView(self._registry, self._catalogue, self._execution, selection_of(**options), self)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_THE_REGISTRY:
-            return getattr(self._registry, name)
-        if name in _READ_ONLY:
-            return _refuse
-        raise AttributeError(f"a view of a registry has no attribute {name!r}")
+    # What a view passes on. Everything else it does itself, or not at all: nothing new leads around it. (By name,
+    # without `__getattr__`, which makes every attribute of a class slower.)
+    configuration = property(attrgetter("_registry.configuration"))
+    configured = property(attrgetter("_registry.configured"))
+    failures = property(attrgetter("_registry.failures"))
+    observe = property(attrgetter("_registry.observe"))
+    plugins = property(attrgetter("_registry.plugins"))
+    source_login = property(attrgetter("_registry.source_login"))
+    sources = property(attrgetter("_registry.sources"))
+    transport_options = property(attrgetter("_registry.transport_options"))
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise RegistrationError("a view is read-only; change the registry that it shows")
+
+    load = register = register_handler = register_spec = unregister = use = _refuse
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,6 +169,10 @@ class RegistryView(TypedCalls, Browsable):
         """Nothing: what the registry has opened, it closes."""
 
     # --- following -------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """What is called by another name alone is called without a look at the version: so nothing is."""
+        self._direct = {}
 
     def _table(self) -> dict[str, _Shown]:
         if self._version != self._catalogue.version:
@@ -275,10 +275,9 @@ class RegistryView(TypedCalls, Browsable):
         call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
-        if self._version == self._catalogue.version and not execution.observed:
-            base = self._direct.get(operation_id)
-            if base is not None:
-                return await execution.run(base, input, call)
+        base = self._direct.get(operation_id)
+        if base is not None and not execution.observed:
+            return await execution.run(base, input, call)
         shown, called_as = self._find(operation_id)
         if execution.observed:
             base = called_as if shown is None else shown.base
@@ -365,7 +364,3 @@ def selection_of(
 
     rules = AccessRules.of(access, "view")
     return Selection(include=include, exclude=exclude, prefix=prefix, rename=rename, access=rules)
-
-
-def _refuse(*_: Any, **__: Any) -> Any:
-    raise RegistrationError("a view is read-only; change the registry that it shows")

@@ -67,8 +67,9 @@ class Portal:
             return future.result()
         except concurrent.futures.CancelledError:
             raise CallError(ErrorCode.ABORTED, "the call was cancelled") from None
-        finally:
+        except BaseException:
             future.cancel()  # nothing, if it is done
+            raise
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call a plain function in the loop's thread, and wait for what it answers."""
