@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         MCPClientConfig,
         MCPExtras,
         MCPProgress,
+        MCPTask,
         MCPTool,
     )
     from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
@@ -49,6 +50,7 @@ _MODULES = {
     "MCPResponseMeta": "envelopes",
     "MCPServeConfig": "serving",
     "MCPServing": "serving",
+    "MCPTask": "config",
     "MCPTool": "config",
     "ResourceContent": "_blocks",
     "ResourceLinkContent": "_blocks",
@@ -78,6 +80,7 @@ __all__ = [
     "MCPResponseMeta",
     "MCPServeConfig",
     "MCPServing",
+    "MCPTask",
     "MCPTool",
     "ResourceContent",
     "ResourceLinkContent",

@@ -127,8 +127,8 @@ async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[st
 def _checked(found: Any, where: str) -> MCPExtras:
     if found is None or isinstance(found, MCPExtras):
         return found or MCPExtras()
-    if not isinstance(found, Mapping) or not found.keys() <= {"headers", "meta"}:
-        raise ConfigError(f'{where}: expected MCPExtras, or a mapping with "headers" and "meta"')
+    if not isinstance(found, Mapping) or not found.keys() <= {"headers", "meta", "task"}:
+        raise ConfigError(f'{where}: expected MCPExtras, or a mapping with "headers", "meta" and "task"')
     headers, meta = found.get("headers", {}), found.get("meta", {})
     if not isinstance(headers, Mapping) or not isinstance(meta, Mapping):
         raise ConfigError(f"{where}: expected headers and meta to be mappings")

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from operad import CallError, ErrorCode, OperadError
-from operad_mcp._callbacks import Callbacks
+from operad_mcp._callbacks import Callbacks, answer_inputs
 from operad_mcp._calls import Calls, Clock, current_call, extras_of
 from operad_mcp._hints import not_started
 from operad_mcp._live import Live, ServerLogger
@@ -320,6 +320,25 @@ class Connection:
         from operad_mcp._requests import exchange
 
         return await exchange(live, self.config, self._what, method, params, progress, extras)
+
+    async def answers(self, live: Live, asked: Json, call: MCPCall) -> Json:
+        """``inputResponses`` to ``inputRequests``, by the callbacks. Raises `CallError`."""
+        token = current_call.set(call)
+        try:
+            raw = {"resultType": "input_required", **asked}
+            return await answer_inputs(live.session, raw, self.config, self._what)
+        finally:
+            current_call.reset(token)
+
+    def raise_said(self, said: Any) -> NoReturn:
+        """Raise what a server said in another way than as the answer of a request. Raises `CallError`."""
+        from mcp.shared.exceptions import MCPError
+
+        fields = said if isinstance(said, dict) else {"message": str(said)}
+        code, message = fields.get("code"), fields.get("message")
+        is_code = isinstance(code, int) and not isinstance(code, bool)
+        error = MCPError(code if is_code else 0, str(message), fields.get("data"))  # type: ignore[arg-type]  # just tested
+        raise classify(error, self._what) from error
 
     async def pages(self, method: str, key: str) -> list[Any]:
         """All items of a paged listing, up to ``max_pages`` pages; a cursor that comes again ends it."""

@@ -19,7 +19,7 @@ from mcp_types import Implementation
 from operad_mcp._callbacks import Callbacks
 from operad_mcp._exchange import http_client
 from operad_mcp._http import http_streams
-from operad_mcp._live import Live, ServerLogger
+from operad_mcp._live import TASKS, Live, ServerLogger
 from operad_mcp._memory import memory_streams
 from operad_mcp._negotiation import negotiate
 from operad_mcp._raw import RawDispatcher
@@ -70,6 +70,8 @@ async def dial(
             dispatcher=RawDispatcher(inner, closed, notified),
             client_info=Implementation(name="operad", version=_version()),
             log_level=config.log_level,
+            # A server may then answer any call of a tool with a task.
+            extensions={TASKS: {}},
             **callbacks.for_session(),
         )
     )

@@ -53,12 +53,7 @@ class Maker:
             name: of the operation, for those who are told of it.
             safe: whether it may be sent again.
         """
-        call = MCPCall(
-            server=self.connection.name,
-            operation_id=f"{self.namespace}.{self.prefix}{name}",
-            request_id=context.request_id,
-            identity=context.identity,
-        )
+        call = self.call(context, name)
         return await self.connection.request(
             method,
             params,
@@ -68,6 +63,15 @@ class Maker:
             progress=self._progress(call, context),
             call=call,
             extras=context.metadata,
+        )
+
+    def call(self, context: OperationContext, name: str) -> MCPCall:
+        """A call, as callbacks learn of it."""
+        return MCPCall(
+            server=self.connection.name,
+            operation_id=f"{self.namespace}.{self.prefix}{name}",
+            request_id=context.request_id,
+            identity=context.identity,
         )
 
     def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 MODERN = "2026-07-28"
 """The first revision of the stateless protocol."""
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension of it by which a server may answer a call with a task."""
 
 
 class ServerLogger(logging.LoggerAdapter[logging.Logger]):

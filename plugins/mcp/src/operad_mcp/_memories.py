@@ -26,12 +26,7 @@ class Memory:
     """
 
     def __init__(self, config: MCPClientConfig) -> None:
-        auth = config.auth
-        identity = [
-            config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,
-            sorted(config.headers.items()), None if auth is None else [auth.type, auth.token, auth.client_id],
-        ]  # fmt: skip
-        digest = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
+        digest = hashlib.sha256(msgspec.json.encode(_identity(config))).hexdigest()[:32]
         self.path = cache_folder() / "mcp" / f"{digest}.json"
 
     def read(self) -> tuple[Json, Json] | None:
@@ -48,13 +43,32 @@ class Memory:
         """Remember what a server offers. That this does not succeed costs a start the next time."""
         try:
             content = msgspec.json.encode({"capabilities": capabilities, "listed": listed})
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            number, name = tempfile.mkstemp(dir=self.path.parent)
-            with os.fdopen(number, "wb") as file:
-                file.write(content)
-            os.replace(name, self.path)
-        except (OSError, ValueError, OverflowError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             logger.debug("what a server offers is not remembered: %s", error)
+        else:
+            replace_file(self.path, content)
+
+
+def _identity(config: MCPClientConfig) -> list[Any]:
+    """Where a server is, and all that it is given; it holds secrets, and is for hashing alone."""
+    auth = config.auth
+    return [
+        config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,
+        sorted(config.headers.items()),
+        None if auth is None else [auth.type, auth.token, auth.client_id, auth.account],
+    ]  # fmt: skip
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file that only this user can read, whole or not at all. That it cannot be is not worth an error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        number, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except OSError as error:
+        logger.warning("%s cannot be written: %s", path, error)
 
 
 def cache_folder() -> Path:

@@ -11,7 +11,7 @@ from operad import OperationContext, OperationType, ResponseEnvelope, Schema, fr
 from operad_mcp._answers import tool_envelope
 from operad_mcp._items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of
 from operad_mcp._schemas import object_schema
-from operad_mcp._tasks import run_task
+from operad_mcp._tasks import Tasks
 from operad_mcp._wrapped import inner_schema, own_name, unwrapped
 from operad_mcp.config import MCPArgument, MCPTool
 
@@ -24,6 +24,7 @@ class Tools:
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
         self._config = maker.config
+        self._tasks = Tasks(maker)
 
     def make(self, tool: Json) -> AnyOperation | None:
         """The operation of a tool, or ``None`` if it is hidden.
@@ -35,9 +36,6 @@ class Tools:
         override = self._config.overrides.get(name, _AS_IT_IS)
         if override.hide:
             return None
-        is_task = nested(tool, "execution", "taskSupport") == "required"
-        if is_task and self._maker.connection.modern:
-            raise ValueError("it runs as a task only, which the stateless protocol has as an extension")
         inner = inner_schema(tool)
         output = tool.get("outputSchema") if inner is None else inner
         output_schema = from_schema(output) if isinstance(output, (dict, bool)) else None
@@ -55,7 +53,7 @@ class Tools:
                 arguments,
                 is_safe=kind is OperationType.QUERY,
                 wraps=inner is not None,
-                is_task=is_task,
+                support=text_of(nested(tool, "execution", "taskSupport")),
             ),
             type=kind,
             idempotent=idempotent,
@@ -84,16 +82,13 @@ class Tools:
         *,
         is_safe: bool,
         wraps: bool,
-        is_task: bool,
+        support: str | None,
     ) -> Callable[..., Any]:
-        maker, text_schema = self._maker, output_schema if self._config.parse_json_text else None
+        text_schema = output_schema if self._config.parse_json_text else None
 
         async def call_tool(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             params = {"name": name, "arguments": arguments.given(input)}
-            if is_task:
-                raw, live = await run_task(maker, params, context, name=safe(offered))
-            else:
-                raw, live = await maker.ask("tools/call", params, context, name=safe(offered), safe=is_safe)
+            raw, live = await self._tasks.call(params, context, name=safe(offered), safe=is_safe, support=support)
             return tool_envelope(unwrapped(raw) if wraps else raw, live, text_schema)
 
         return call_tool

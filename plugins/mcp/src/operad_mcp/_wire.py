@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from mcp_types import Request
 from pydantic import TypeAdapter
@@ -13,6 +13,13 @@ ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _AnyRequest = Request[dict[str, Any], str]
 
 
+class _TaskRequest(Request[dict[str, Any], str]):
+    """A request on a task, which HTTP names in a header for those that route by it."""
+
+    name_param: ClassVar[str | None] = "taskId"
+
+
 def request_of(method: str, params: dict[str, Any]) -> Request[Any, Any]:
     """A request of any method; the session stamps it like its own."""
-    return _AnyRequest(method=method, params=params)
+    made = _TaskRequest if method.startswith("tasks/") and "taskId" in params else _AnyRequest
+    return made(method=method, params=params)

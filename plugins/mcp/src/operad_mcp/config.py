@@ -47,6 +47,19 @@ class MCPCall:
 
 
 @attrs.frozen(kw_only=True)
+class MCPTask:
+    """A call that became a task of its server."""
+
+    call: MCPCall
+    task_id: str = attrs.field(repr=False)
+    """Whoever knows it may ask for the result: ``OperationContext(metadata={"mcp": {"task": task_id}})``."""
+    status: str
+    """``working``, ``input_required``, ``completed``, ``failed`` or ``cancelled``."""
+    message: str | None = None
+    """What the server says of it."""
+
+
+@attrs.frozen(kw_only=True)
 class MCPExtras:
     """What goes with one call besides its arguments."""
 
@@ -263,6 +276,11 @@ class MCPClientConfig:
     """URIs (or ``{uri, name}``) that the server may work in, or a function that answers them."""
     on_call: Callable[[MCPCall], Any] | None = None
     """Called before each call; answers (or awaits) its `MCPExtras`, or ``None``."""
+    on_task: Callable[[MCPTask], Any] | None = None
+    """Called when a call becomes a task, and when the server says something new of it."""
+    keep_tasks: bool = False
+    """Leave a task running whose call is cancelled or runs out of time; else it is cancelled. The task of a call
+    that has an idempotency key is always left running: the same call again asks for its result."""
     on_progress: Callable[[MCPProgress], Any] | None = None
     """Called with the progress of calls; asked of servers only if given."""
     on_log: Callable[[Json], Any] | None = None
