@@ -19,8 +19,9 @@ from operad.auth.grants import LoginRequired, OAuthError, OAuthToken
 from operad.auth.hosts import HostRules, is_loopback
 from operad.auth.jwts import JWTAuthenticator, JWTOptions
 from operad.auth.loopback import LoopbackListener
-from operad.auth.oauth import OAuthClient, OAuthOptions
+from operad.auth.oauth import OAuthClient
 from operad.auth.options import authenticator_from
+from operad.auth.server import OAuthOptions
 from operad.auth.store import TokenKey, TokenStore
 from operad.auth.tokens import StaticTokens, TokenRecord
 from operad.sources import Login

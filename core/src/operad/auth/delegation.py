@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from operad.access import Identity
 from operad.auth.credentials import MAX_TOKEN, strings_of
 from operad.auth.fetching import Fetch
-from operad.auth.jwts import TokenRefused, checked_algorithms, granted, verified_claims
+from operad.auth.jwts import Checks, TokenRefused, checked_algorithms, granted, verified_claims
 from operad.auth.keys import KeySet, KeySource, pyjwt
 from operad.errors import CallError, ConfigError, ErrorCode
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LIFETIME = 60
 """The longest life of a delegation, in seconds."""
 _TYPES = (None, "jwt", "delegation+jwt")
+_REQUIRED = ("iss", "sub", "aud", "iat", "exp", "jti")
 
 
 class JWTDelegation:
@@ -58,8 +59,8 @@ class JWTDelegation:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys = {issuer: KeySet(source, fetch=fetch) for issuer, source in _per_issuer(keys, issuers).items()}
-        self._algorithms = checked_algorithms(algorithms)
-        self._leeway, self._capacity, self._clock = leeway, capacity, clock
+        self._checks = Checks(checked_algorithms(algorithms), _TYPES, _REQUIRED, leeway)
+        self._capacity, self._clock = capacity, clock
         self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 
     async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
@@ -88,16 +89,7 @@ class JWTDelegation:
         issuer = _issuer_of(token)
         if not isinstance(issuer, str) or issuer not in self._keys:
             raise TokenRefused("nobody here believes its issuer")
-        claims = await verified_claims(
-            token,
-            self._keys[issuer],
-            algorithms=self._algorithms,
-            types=_TYPES,
-            leeway=self._leeway,
-            issuer=issuer,
-            audience=[str(operation_id)],
-            required=("iss", "sub", "aud", "iat", "exp", "jti"),
-        )
+        claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
         if claims["aud"] not in (operation_id, [operation_id]):
             raise TokenRefused("it is for more than this operation")
         times = (claims["exp"], claims["iat"])
@@ -120,7 +112,7 @@ class JWTDelegation:
             self._seen = {kept: entry for kept, entry in self._seen.items() if entry[0] > now}
             if len(self._seen) >= self._capacity:
                 raise CallError(ErrorCode.OVERLOADED, f"{self._capacity} delegations are remembered already")
-        self._seen[key] = (claims["exp"] + self._leeway, *request)
+        self._seen[key] = (claims["exp"] + self._checks.leeway, *request)
 
 
 class DelegationSigner:

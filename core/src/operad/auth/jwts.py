@@ -26,6 +26,18 @@ _TYPES = (None, "jwt", "at+jwt", "application/jwt", "application/at+jwt")
 _KNOWN_ALGORITHMS = (*ALGORITHMS, "HS256", "HS384", "HS512")
 
 
+@attrs.frozen
+class Checks:
+    """What is asked of each token, whoever issued it."""
+
+    algorithms: tuple[str, ...]
+    types: tuple[str | None, ...]
+    """The values of ``typ`` that count, in lower case."""
+    required: tuple[str, ...]
+    """The claims that must be there."""
+    leeway: float
+
+
 class TokenRefused(Exception):
     """A token that does not count; the message says why in words and never quotes it."""
 
@@ -101,8 +113,9 @@ class JWTAuthenticator:
         self._audience = [audience] if isinstance(audience, str) else list(audience)
         if not issuer or not self._audience or not all(self._audience):
             raise ConfigError("jwt: issuer and audience have to be given; a token for another service would count")
-        self._algorithms = checked_algorithms(algorithms)
-        self._leeway, self._id_claim, self._id_prefix = leeway, id_claim, id_prefix
+        required = ("exp", "iss", "aud", id_claim)
+        self._checks = Checks(checked_algorithms(algorithms), _TYPES, required, leeway)
+        self._id_claim, self._id_prefix = id_claim, id_prefix
         self._scope_claims, self._resources_claim = tuple(scope_claims), resources_claim
         self._keys = KeySet(jwks, issuer=issuer, fetch=fetch, max_age=max_age, cooldown=cooldown)
 
@@ -119,17 +132,9 @@ class JWTAuthenticator:
         if token is None or token.count(".") != 2:
             return None
         try:
-            claims = await verified_claims(
-                token,
-                self._keys,
-                algorithms=self._algorithms,
-                types=_TYPES,
-                leeway=self._leeway,
-                issuer=self._issuer,
-                audience=self._audience,
-                required=("exp", "iss", "aud", self._id_claim),
+            return self._identity(
+                await verified_claims(token, self._keys, self._issuer, self._audience, self._checks)
             )
-            return self._identity(claims)
         except TokenRefused as refused:
             logger.info("a token from %r is refused: %s", credentials.peer, refused)
             return None
@@ -176,15 +181,7 @@ def unverified_header(token: str) -> dict[str, Any]:
 
 
 async def verified_claims(
-    token: str,
-    keys: KeySet,
-    *,
-    algorithms: Sequence[str],
-    types: Sequence[str | None],
-    leeway: float,
-    issuer: str,
-    audience: Sequence[str],
-    required: Sequence[str],
+    token: str, keys: KeySet, issuer: str, audience: Sequence[str], checks: Checks
 ) -> dict[str, Any]:
     """The claims of a compact JWS by one of ``keys``, all of them checked.
 
@@ -194,9 +191,9 @@ async def verified_claims(
     """
     header = unverified_header(token)
     algorithm, kind = header.get("alg"), header.get("typ")
-    if not isinstance(algorithm, str) or algorithm not in algorithms:
+    if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
         raise TokenRefused("its algorithm is not accepted")
-    if (kind.lower() if isinstance(kind, str) else kind) not in types:
+    if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
         raise TokenRefused("its typ says that it is for something else")
     candidates = await keys.find(header.get("kid"), algorithm)
     if not candidates:
@@ -204,7 +201,7 @@ async def verified_claims(
     refusal: TokenRefused | None = None
     for key in candidates:
         try:
-            return _decode(token, key, algorithm, leeway, issuer, audience, required)
+            return _decode(token, key, algorithm, issuer, audience, checks)
         except TokenRefused as refused:
             refusal = refused if refusal is None or refused.args != (_BAD_SIGNATURE,) else refusal
     assert refusal is not None
@@ -212,13 +209,7 @@ async def verified_claims(
 
 
 def _decode(
-    token: str,
-    key: PyJWK,
-    algorithm: str,
-    leeway: float,
-    issuer: str,
-    audience: Sequence[str],
-    required: Sequence[str],
+    token: str, key: PyJWK, algorithm: str, issuer: str, audience: Sequence[str], checks: Checks
 ) -> dict[str, Any]:
     try:
         claims: dict[str, Any] = pyjwt().decode(
@@ -227,8 +218,8 @@ def _decode(
             algorithms=[algorithm],
             issuer=issuer,
             audience=list(audience),
-            leeway=leeway,
-            options={"require": list(required)},
+            leeway=checks.leeway,
+            options={"require": list(checks.required)},
         )
     except Exception as error:  # noqa: BLE001  # hostile bytes; PyJWT's messages may quote them
         raise TokenRefused(_reason(error)) from None

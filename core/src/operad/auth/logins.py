@@ -8,40 +8,14 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from operad.auth.fetching import FetchResponse
 from operad.auth.grants import OAuthError, refusal
 from operad.auth.loopback import LoopbackListener
+from operad.auth.server import AuthorizationServer, Fields
 from operad.errors import CallError, ErrorCode
 from operad.sources import OpenURL, Tell
-
-
-class Flow(Protocol):
-    """What the flows need of an `OAuthClient`."""
-
-    options: Any
-
-    async def metadata(self) -> Mapping[str, Any]:
-        """What the server says of itself."""
-        ...
-
-    async def endpoint(self, name: str, configured: str | None) -> str:
-        """One of its endpoints."""
-        ...
-
-    def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
-        """The fields of a request that say what is asked for."""
-        ...
-
-    async def ask(self, url: str, fields: Mapping[str, str | list[str]]) -> dict[str, Any]:
-        """The answer of the token endpoint."""
-        ...
-
-    async def post(self, url: str, fields: Mapping[str, str | list[str]]) -> FetchResponse:
-        """The answer of another endpoint."""
-        ...
 
 
 def pkce() -> tuple[str, str]:
@@ -52,12 +26,11 @@ def pkce() -> tuple[str, str]:
 
 
 async def authorization_code(
-    client: Flow, *, tell: Tell, open_url: OpenURL | None, timeout: float
+    server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
 ) -> dict[str, Any]:
     """The answer of the token endpoint after a person agreed in a browser on this machine."""
-    options = client.options
-    token_url = await client.endpoint("token_endpoint", options.token_url)
-    address = await client.endpoint("authorization_endpoint", options.authorization_url)
+    options = server.options
+    address = await server.endpoint("authorization_endpoint", options.authorization_url)
     verifier, challenge = pkce()
     state = secrets.token_urlsafe(24)
     async with LoopbackListener(state, options.redirect_uri) as listener:
@@ -68,7 +41,7 @@ async def authorization_code(
             "state": state,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
-            **client.fields(),
+            **server.fields(),
         }
         url = _with_query(address, query)
         tell(f"Log in at: {url}")
@@ -79,9 +52,9 @@ async def authorization_code(
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
         redirect_uri = listener.redirect_uri
-    code = _code_of(answer, address, options.issuer, await client.metadata())
+    code = _code_of(answer, address, options.issuer, await server.metadata())
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
-    return await client.ask(token_url, {**client.fields(scope=False), **fields, "code_verifier": verifier})
+    return await server.token({**server.fields(scope=False), **fields, "code_verifier": verifier})
 
 
 def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
@@ -99,12 +72,13 @@ def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: 
     return answer["code"]
 
 
-async def device_code(client: Flow, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> dict[str, Any]:
+async def device_code(
+    server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
+) -> dict[str, Any]:
     """The answer of the token endpoint after a person entered a code in some browser (RFC 8628)."""
-    options = client.options
-    token_url = await client.endpoint("token_endpoint", options.token_url)
-    url = await client.endpoint("device_authorization_endpoint", options.device_url)
-    response = await client.post(url, client.fields())
+    options = server.options
+    url = await server.endpoint("device_authorization_endpoint", options.device_url)
+    response = await server.post(url, server.fields())
     answer = response.json()
     code = answer.get("device_code") if isinstance(answer, dict) else None
     if not 200 <= response.status < 300 or not isinstance(code, str):
@@ -117,17 +91,15 @@ async def device_code(client: Flow, *, tell: Tell, open_url: OpenURL | None, tim
         await _open(open_url, target, tell)
     lasts = min(timeout, _seconds(answer.get("expires_in"), timeout))
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": code}
-    return await _poll(client, token_url, fields, _seconds(answer.get("interval"), 5.0), lasts)
+    return await _poll(server, fields, _seconds(answer.get("interval"), 5.0), lasts)
 
 
-async def _poll(
-    client: Flow, url: str, fields: Mapping[str, str | list[str]], interval: float, lasts: float
-) -> dict[str, Any]:
+async def _poll(server: AuthorizationServer, fields: Fields, interval: float, lasts: float) -> dict[str, Any]:
     until = time.monotonic() + lasts
     while time.monotonic() + interval < until:
         await asyncio.sleep(interval)
         try:
-            return await client.ask(url, fields)
+            return await server.token(fields)
         except OAuthError as error:
             if error.error == "slow_down":
                 interval += 5.0
