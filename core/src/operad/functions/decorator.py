@@ -77,10 +77,9 @@ def operation(
     """
 
     def decorate(function: Callable[P, R]) -> Operation[P, R]:
-        from operad.functions.typed import typed_operation  # msgspec comes with it: only for who decorates
+        from operad.functions.typed import Given, typed_operation  # msgspec comes with it: only for who decorates
 
-        made: Operation[P, R] = typed_operation(
-            function,
+        given = Given(
             namespace=namespace,
             name=name,
             type=type,
@@ -91,6 +90,6 @@ def operation(
             conversions=conversions,
             spec=spec,
         )
-        return made
+        return typed_operation(function, given)
 
     return decorate if function is None else decorate(function)

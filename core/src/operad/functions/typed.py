@@ -27,97 +27,75 @@ from operad.subscriptions import close
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_PLAIN_ITERATORS = (collections.abc.Iterator, collections.abc.Generator)
 _ITERATORS = (
     collections.abc.AsyncIterator,
     collections.abc.AsyncGenerator,
     collections.abc.AsyncIterable,
-    collections.abc.Iterator,
-    collections.abc.Generator,
+    *_PLAIN_ITERATORS,
 )
 _STREAMS = (*_ITERATORS, collections.abc.Iterable)
 _NO_HINT: Any = object()
 
 
-def typed_operation(
-    function: Callable[P, R],
-    *,
-    namespace: str,
-    name: str | None,
-    type: OperationType | str | None,
-    input_schema: Schema | Mapping[str, Any] | bool | None,
-    output_schema: Schema | Mapping[str, Any] | bool | None,
-    description: str | None,
-    blocking: bool | None,
-    conversions: Conversions | None,
-    spec: dict[str, Any],
-) -> Operation[P, R]:
-    """The operation of a function; see `operad.functions.decorator.operation`."""
+@attrs.frozen(kw_only=True)
+class Given:
+    """What the decorator was given beside the function; see `operad.functions.decorator.operation`."""
+
+    namespace: str
+    name: str | None
+    type: OperationType | str | None
+    input_schema: Schema | Mapping[str, Any] | bool | None
+    output_schema: Schema | Mapping[str, Any] | bool | None
+    description: str | None
+    blocking: bool | None
+    conversions: Conversions | None
+    spec: Mapping[str, Any]
+
+
+def typed_operation(function: Callable[P, R], given: Given) -> Operation[P, R]:
+    """The operation of a function. Raises `RegistrationError`."""
     descriptor: Any = function
     if isinstance(function, (staticmethod, classmethod)):
         function = function.__func__
-    name = name or _name(function)
-    where = f'operation "{namespace}.{name}"'
-    conversions = conversions or _standard()
+    name = given.name or _name(function)
+    where = f'operation "{given.namespace}.{name}"'
+    conversions = given.conversions or _standard()
     hints = _hints(function, where)
-    streams = _streams(function, hints)
+    yields = _streams(function, hints)
+    type = given.type
     if type is None:
-        type = OperationType.SUBSCRIPTION if streams else OperationType.MUTATION
-    streams = streams or type == OperationType.SUBSCRIPTION
-    result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
-    handler: Callable[..., Any]
-    inferred, to_json = UNKNOWN, result.to_json
+        type = OperationType.SUBSCRIPTION if yields else OperationType.MUTATION
+    streams = yields or type == OperationType.SUBSCRIPTION
+    result = _Result.of(
+        hints.get("return", _NO_HINT), streams, where, conversions, infer=given.output_schema is None
+    )
     parameters = inspect.signature(function).parameters
-    names = list(parameters)
-    make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
-    if raw := _is_raw(names, hints):
-        to_json = _unchanged
-    else:
-        arguments = _Arguments.of(parameters, hints, where, conversions, infer=input_schema is None)
-        inferred = arguments.schema() if input_schema is None else UNKNOWN
-        make = arguments.maker()
-    if raw and "context" in names:
-        handler = function
-    else:
-        iterates = _kind(function, inspect.isgeneratorfunction) or (
-            get_origin(bare(hints.get("return"))) in (collections.abc.Iterator, collections.abc.Generator)
-        )
-        handler = _handler(function, make, to_json, streams=streams, iterates=iterates)
-        # Messages name the owner of an operation by its handler.
-        handler.__qualname__ = getattr(function, "__qualname__", name)
-        handler.__module__ = getattr(function, "__module__", "?")
-    _check_schemas(where, input_schema=input_schema, output_schema=output_schema)
-    made = OperationSpec(
-        namespace=namespace,
+    raw, infer = _is_raw(list(parameters), hints), given.input_schema is None
+    arguments = None if raw else _Arguments.of(parameters, hints, where, conversions, infer=infer)
+    inferred = UNKNOWN if arguments is None or not infer else arguments.schema()
+    _check_schemas(where, input_schema=given.input_schema, output_schema=given.output_schema)
+    spec = OperationSpec(
+        namespace=given.namespace,
         name=name,
         type=type,
-        input_schema=inferred if input_schema is None else input_schema,
-        output_schema=result.schema if output_schema is None else output_schema,
-        description=_words(function) if description is None else description,
-        **spec,
+        input_schema=inferred if infer else given.input_schema,
+        output_schema=result.schema if given.output_schema is None else given.output_schema,
+        description=_words(function) if given.description is None else given.description,
+        **given.spec,
     )
-
-    def rebind(bound: Callable[..., Any]) -> Operation[..., Any]:
-        return typed_operation(
-            bound,
-            namespace=namespace,
-            name=name,
-            type=type,
-            input_schema=input_schema,
-            output_schema=output_schema,
-            description=made.description,  # looked up anew it would ask the class, which asks here
-            blocking=blocking,
-            conversions=conversions,
-            spec=spec,
-        )
-
     owner = _class_of(descriptor)
+    # Its description is looked up once: anew it would ask the class, which asks here.
+    again = attrs.evolve(given, name=name, type=type, description=spec.description, conversions=conversions)
     return Operation(
-        made,
-        handler,
-        blocking,
+        spec,
+        function
+        if raw and "context" in parameters
+        else _handler(function, name, hints, arguments, result.to_json, streams=streams),
+        given.blocking,
         function,
         signature=result.signature(function, hints, conversions, raw=raw),
-        method=None if owner is None else Method(owner, descriptor, rebind),
+        method=None if owner is None else Method(owner, descriptor, lambda bound: typed_operation(bound, again)),
     )
 
 
@@ -376,26 +354,41 @@ def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _handler(
     function: Callable[..., Any],
-    make: Callable[[Any, OperationContext], dict[str, Any]],
+    name: str,
+    hints: Mapping[str, Any],
+    arguments: _Arguments | None,
     to_json: Callable[[Any], Any],
     *,
     streams: bool,
-    iterates: bool,
 ) -> Callable[..., Any]:
-    """The ``(input, context)`` handler around a typed function, of the function's own kind."""
+    """The ``(input, context)`` handler around a function, of the function's own kind.
+
+    Without ``arguments`` the function takes the input as it is, and answers JSON.
+    """
+    make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
+    if arguments is None:
+        to_json = _unchanged
+    else:
+        make = arguments.maker()
+    handle: Callable[..., Any]
     if streams:
-        return _stream_handler(function, make, to_json, iterates)
-    if _kind(function, inspect.iscoroutinefunction):
+        answers = get_origin(bare(hints.get("return")))
+        iterates = _kind(function, inspect.isgeneratorfunction) or answers in _PLAIN_ITERATORS
+        handle = _stream_handler(function, make, to_json, iterates)
+    elif _kind(function, inspect.iscoroutinefunction):
 
         async def handle(input: Any, context: OperationContext) -> Any:
             return to_json(await function(**make(input, context)))
 
-        return handle
+    else:
 
-    def handle_plain(input: Any, context: OperationContext) -> Any:
-        return to_json(function(**make(input, context)))
+        def handle(input: Any, context: OperationContext) -> Any:
+            return to_json(function(**make(input, context)))
 
-    return handle_plain
+    # Messages name the owner of an operation by its handler.
+    handle.__qualname__ = getattr(function, "__qualname__", name)
+    handle.__module__ = getattr(function, "__module__", "?")
+    return handle
 
 
 def _stream_handler(
