@@ -19,6 +19,13 @@ SOURCES = [ROOT / "core" / "src", *sorted((ROOT / "plugins").glob("*/src"))]
 NAMES = [source.parent.name for source in SOURCES]
 PUBLIC = {"operad", "operad.plugin", "operad.testing", "operad.auth", "operad.sync"}
 """What a plugin may import of the core."""
+SKELETON = ROOT / "plugins" / "cli" / "src" / "operad_cli" / "template" / "skeleton"
+AUTHORS = {
+    **{source.parent.name: sorted(source.rglob("*.py")) for source in SOURCES[1:]},
+    "template": sorted(SKELETON.rglob("*.py.jinja")),
+    "grpc": [path for part in ("src", "tests") for path in (ROOT / "examples/operad-grpc" / part).rglob("*.py")],
+}
+"""The files of ours that stand where those of any author of a plugin do."""
 
 
 # --- the rules ---------------------------------------------------------------------------------------
@@ -96,6 +103,35 @@ def _is_module(path: Path, node: ast.ImportFrom, alias: ast.alias) -> bool:
     return target.is_dir() or target.with_suffix(".py").is_file()
 
 
+def too_long(found: dict[str, Path]) -> dict[str, int]:
+    """The modules above the bound, outside the kit."""
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in found.items()}
+    return {
+        name: length
+        for name, length in lengths.items()
+        if length > rooms.LONGEST and not name.startswith("operad.testing")
+    }
+
+
+def flat(found: dict[str, Path]) -> list[str]:
+    """The modules that lie side by side in the core itself."""
+    return [name for name, path in found.items() if name.count(".") == 1 and path.name != "__init__.py"]
+
+
+def not_public(path: Path) -> list[str]:
+    """The modules of the core that a file imports, or imports from, though they are not public."""
+    found = set()
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jinja":
+        text = re.sub(r"{{.*?}}", "x", text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module or "")
+    return sorted(name for name in found - PUBLIC if name.partition(".")[0] == "operad")
+
+
 FOREIGN = {
     "_loop", "_transport", "_get_running_loop", "_MEIPASS", "_parser", "_constants",
     "_buffer", "_protocol", "_data_received_cb", "_reader", "_payload_parser", "_connection",
@@ -133,29 +169,17 @@ def test_no_module_reaches_into_another_one(source: Path) -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
 def test_no_module_is_longer_than_the_bound(source: Path) -> None:
-    lengths = {
-        name: len(path.read_text(encoding="utf-8").splitlines())
-        for name, path in rooms.modules(source).items()
-        if not name.startswith("operad.testing")
-    }
-    assert {name: length for name, length in lengths.items() if length > rooms.LONGEST} == {}
+    assert too_long(rooms.modules(source)) == {}
 
 
 def test_few_modules_lie_side_by_side_in_the_core() -> None:
-    flat = [name for name, path in CORE.items() if name.count(".") == 1 and path.name != "__init__.py"]
-    assert len(flat) <= rooms.FLAT
+    assert len(flat(CORE)) <= rooms.FLAT
 
 
-@pytest.mark.parametrize("source", SOURCES[1:], ids=NAMES[1:])
-def test_plugins_import_what_is_public_and_nothing_else(source: Path) -> None:
-    found = {
-        f"{name}: {node.module}"
-        for name, path in rooms.modules(source).items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "operad"
-        if node.module not in PUBLIC
-    }
-    assert found == set()
+@pytest.mark.parametrize("author", AUTHORS)
+def test_plugins_the_template_and_the_example_import_what_is_public_and_nothing_else(author: str) -> None:
+    assert AUTHORS[author]
+    assert {str(path): names for path in AUTHORS[author] if (names := not_public(path))} == {}
 
 
 @pytest.mark.parametrize("folder", [source.parent for source in SOURCES], ids=NAMES)
@@ -209,6 +233,39 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 )
 def test_a_planted_reach_into_another_module_is_found(tmp_path: Path, text: str) -> None:
     assert list(private(_planted(tmp_path, a=text, b="")["operad.a"]))
+
+
+def test_a_planted_module_above_the_bound_is_found(tmp_path: Path) -> None:
+    planted = _planted(tmp_path, a="\n" * rooms.LONGEST, b="\n" * (rooms.LONGEST + 1))
+    assert too_long(planted) == {"operad.b": rooms.LONGEST + 1}
+
+
+def test_planted_modules_side_by_side_are_counted_and_those_of_a_room_are_not(tmp_path: Path) -> None:
+    assert flat(_planted(tmp_path, a="", b="", calls__0__map="")) == ["operad.a", "operad.b"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from operad.calls.map import X",
+        "import operad.calls.map as m",
+        "def f():\n    from operad import x\n    import operad.errors",
+    ],
+)
+def test_a_planted_import_of_what_is_not_public_is_found(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text("import operad\nimport operad_x\nfrom operad.plugin import Source\n")
+    assert not_public(file) == []
+    file.write_text(text)
+    assert not_public(file)
+
+
+def test_a_room_that_the_drawing_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "FLOORS", ((*rooms.FLOORS[0], "attic"), *rooms.FLOORS[1:]))
+    monkeypatch.setitem(rooms.WHAT, "attic", "what nobody looks for")
+    monkeypatch.setattr(rooms, "room", lambda name: "attic" if name == "operad.errors" else "ground")
+    assert "attic" in rooms.drawing()
+    assert rooms.drawing() not in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_a_planted_ignore_without_a_reason_is_found(tmp_path: Path) -> None:
