@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["operad", "operad-llm", "langchain-core"]
+# ///
 """The operations of a registry as tools of LangChain."""
 
 from __future__ import annotations

@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["operad", "operad-llm", "pydantic-ai-slim"]
+# ///
 """The operations of a registry as tools of pydantic-ai."""
 
 from __future__ import annotations

@@ -136,6 +136,14 @@ async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Pat
         cassette(path, live)
 
 
+async def test_a_cassette_that_is_put_in_twice_records_each_call_once(
+    live: OperationRegistry, tmp_path: Path
+) -> None:
+    with cassette(tmp_path / "tape.json", live) as tape, tape:
+        await live.execute("pets.get", {"id": 1})
+    assert len(json.loads((tmp_path / "tape.json").read_text())["calls"]) == tape.recorded == 1
+
+
 async def test_a_stream_that_breaks_or_is_left_is_recorded_as_far_as_it_came(
     live: OperationRegistry, tmp_path: Path
 ) -> None:

@@ -76,6 +76,8 @@ class Cassette:
         self._undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
+        if self._undo:  # it plays already: the fixture's, in a `with` of the test
+            return self
         self._undo.append(
             self._registry.use(self._call, subscribe=self._stream, match=self._match, order=1_000_000)
         )

@@ -1,0 +1,103 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["operad"]
+# ///
+"""Interceptors: what every call of some operations passes through, wherever they come from.
+
+An audit trail, a limit on how many run at once, and answers that are remembered for a while. Guide:
+docs/interceptors.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from operad import CallError, OperationContext, OperationRegistry, ResponseEnvelope, operation
+from operad.plugin import InterceptedCall
+
+Envelope = ResponseEnvelope[Any]
+Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]
+
+
+def audit(write: Callable[[str], object]) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
+    """Write a line for each call: who, what, and how it ended."""
+
+    async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
+        identity = call.context.identity
+        who = None if identity is None else identity.id
+        try:
+            envelope = await proceed(call)
+        except CallError as error:
+            write(f"{who} {call.spec.id}: {error.code}")
+            raise
+        write(f"{who} {call.spec.id}: ok")
+        return envelope
+
+    return tap
+
+
+def at_most(number: int) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
+    """Let ``number`` calls run at once; the others wait, within their deadlines."""
+    running = asyncio.Semaphore(number)
+
+    async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
+        async with running:
+            return await proceed(call)
+
+    return tap
+
+
+def remembered(seconds: float) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
+    """Answer a query again from memory. The key holds the caller: nobody gets an answer made for somebody else."""
+    kept: dict[tuple[str, str | None, str], tuple[float, Envelope]] = {}
+
+    async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
+        if call.spec.type != "query":
+            return await proceed(call)
+        identity = call.context.identity
+        key = call.spec.id, identity and identity.id, json.dumps(call.input, sort_keys=True)
+        known = kept.get(key)
+        if known is None or known[0] < time.monotonic():
+            known = kept[key] = time.monotonic() + seconds, await proceed(call)
+        return known[1]
+
+    return tap
+
+
+asked: list[str] = []
+
+
+@operation(namespace="weather", type="query")
+async def today(city: str) -> str:
+    """The weather, from far away."""
+    asked.append(city)
+    if city == "Atlantis":
+        raise CallError("NO_SUCH_CITY", "Atlantis is under water")
+    return "grey"
+
+
+async def main() -> None:
+    """Put them around the weather, and ask it thrice."""
+    registry = OperationRegistry()
+    registry.register(today)
+    lines: list[str] = []
+    registry.use(audit(lines.append))
+    registry.use(at_most(4), match="weather.*")
+    registry.use(remembered(60), match="weather.*")
+
+    for city in ("Bonn", "Bonn", "Atlantis"):
+        try:
+            envelope = await registry.execute("weather.today", {"city": city}, OperationContext(trusted=True))
+            print(city, envelope.data)
+        except CallError as error:
+            print(city, error.code)
+    print("asked far away:", asked)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
