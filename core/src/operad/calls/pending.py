@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import itertools
 import logging
 import secrets
@@ -18,6 +17,7 @@ from operad.calls.settings import CallSettings
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import operation_not_found
+from operad.registry.deadline import Deadlines, deadlines_of
 from operad.transports import (
     Delivery,
     Event,
@@ -63,7 +63,7 @@ class PendingRequests:
         """When the link came up last (`time.monotonic`)."""
         self.answered: dict[str, None] = {}
         """Operations that have answered here."""
-        self.context = contextvars.Context()  # timers need none, and copying the current one is not free
+        self.deadlines: Deadlines
         self.late = 0
         self.arrivals = Arrivals(settings.link_bytes, self.grant)
         self.departures = Departures(settings.link_bytes)
@@ -80,6 +80,7 @@ class PendingRequests:
     def start(self) -> None:
         """Belong to the running event loop."""
         self.loop = asyncio.get_running_loop()
+        self.deadlines = deadlines_of(self.loop)
         self.up = asyncio.Event()
 
     # --- the parts of a request -------------------------------------------------------------------

@@ -69,7 +69,8 @@ class SingleCalls:
         request_id = requests.new_id()
         event = said.event(request_id, None if requests.routes else link.inbox, now)
         pending = Single(operation_id, request_id, loop.create_future(), limit)
-        timer = loop.call_at(loop.time() + seconds, pending.expire, context=requests.context)
+        deadlines = requests.deadlines
+        entry = deadlines.add(loop.time() + seconds, pending.expire)
         patience: asyncio.TimerHandle | None = None
         pending.sender = asyncio.current_task(loop)
         requests.table[request_id] = pending
@@ -100,7 +101,7 @@ class SingleCalls:
             retrieve(pending.future)
             raise requests.not_sent(error, operation_id) from error
         finally:
-            timer.cancel()
+            deadlines.drop(entry)
             if patience is not None:
                 patience.cancel()
             # Answered, as nearly always, it is neither there nor on its way.

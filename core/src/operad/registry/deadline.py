@@ -4,21 +4,114 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import threading
 from collections.abc import Awaitable, Callable
-from math import isnan
+from heapq import heapify, heappop, heappush
+from math import inf, isnan
 from time import time as _now
 from typing import Any
 
 from operad.errors import CallError, ErrorCode
+
+_DROPPED = 1_000
+"""How many deadlines that nobody waits for are kept at least."""
+_RESOLUTION = 1e-6
+"""Seconds that a timer may come early."""
 
 
 class DeadlineExpired(Exception):
     """The time was up before the awaitable was done."""
 
 
+Entry = list[Any]
+"""A deadline of `Deadlines`: when (`loop.time`), its number, and what to call, or ``None``."""
+
+
+class Deadlines:
+    """The deadlines of one event loop, with one timer for all of them: making and cancelling one for each of them
+    is what costs, and nearly all are cancelled.
+
+    Args:
+        loop: it.
+    """
+
+    __slots__ = ("_alarm", "_at", "_context", "_dropped", "_heap", "_number", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._heap: list[Entry] = []
+        self._number = itertools.count().__next__
+        self._dropped = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._at = inf
+        """When the timer comes; early enough for each deadline."""
+        self._context = contextvars.Context()  # the timer needs none, and copying the current one is not free
+
+    @property
+    def waiting(self) -> int:
+        """How many deadlines are to come; without any, a timer that is left waits for nothing."""
+        return len(self._heap) - self._dropped
+
+    def add(self, when: float, expire: Callable[[], None]) -> Entry:
+        """Call ``expire`` at a time of the loop's clock, unless `drop` is called before."""
+        entry = [when, self._number(), expire]
+        heappush(self._heap, entry)
+        if when < self._at:
+            self._arm(when)
+        return entry
+
+    def drop(self, entry: Entry) -> None:
+        """What this deadline is for has ended; idempotent."""
+        if entry[2] is None:
+            return
+        entry[2] = None  # which may hold an answer of megabytes
+        self._dropped += 1
+        if self._dropped > _DROPPED and 2 * self._dropped > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2] is not None]
+            heapify(self._heap)
+            self._dropped = 0
+
+    def _arm(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._at, self._alarm = when, self.loop.call_at(when, self.ring, context=self._context)
+
+    def ring(self) -> None:
+        """Call what is due."""
+        self._alarm, self._at = None, inf
+        due, heap = self.loop.time() + _RESOLUTION, self._heap
+        while heap and (heap[0][2] is None or heap[0][0] <= due):
+            entry = heappop(heap)
+            if entry[2] is None:
+                self._dropped -= 1
+                continue
+            expire, entry[2] = entry[2], None
+            expire()
+            heap = self._heap
+        if heap and self._alarm is None:
+            self._arm(heap[0][0])
+
+
+class _Local(threading.local):
+    """Of each thread its own: two event loops cannot be in one thread at the same time."""
+
+    deadlines: Deadlines | None = None
+
+
+_LOCAL = _Local()
+
+
+def deadlines_of(loop: asyncio.AbstractEventLoop) -> Deadlines:
+    """The deadlines of the running event loop."""
+    deadlines = _LOCAL.deadlines
+    if deadlines is None or deadlines.loop is not loop:
+        deadlines = _LOCAL.deadlines = Deadlines(loop)
+    return deadlines
+
+
 class _Expiry:
-    """What the timer calls; a small class is quicker than a closure that keeps a state."""
+    """What is called when the time is up; a small class is quicker than a closure that keeps a state."""
 
     __slots__ = ("expired", "task")
 
@@ -29,16 +122,6 @@ class _Expiry:
     def __call__(self) -> None:
         self.expired = True
         self.task.cancel()
-
-
-class _Local(threading.local):
-    """Of each thread its own: two event loops cannot be in one context at the same time."""
-
-    def __init__(self) -> None:
-        self.context = contextvars.Context()  # the timer needs none, and copying the current one is not free
-
-
-_LOCAL = _Local()
 
 
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -58,7 +141,10 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
         raise RuntimeError("a deadline needs a running asyncio task")
     requested = task.cancelling()
     expiry = _Expiry(task)
-    timer = loop.call_at(loop.time() + delay, expiry, context=_LOCAL.context)
+    deadlines = _LOCAL.deadlines
+    if deadlines is None or deadlines.loop is not loop:
+        deadlines = deadlines_of(loop)
+    entry = deadlines.add(loop.time() + delay, expiry)
     try:
         result = await function(*args)
     except BaseException as error:
@@ -66,7 +152,7 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
             raise DeadlineExpired from error
         raise
     finally:
-        timer.cancel()
+        deadlines.drop(entry)
     if expiry.expired:
         if task.uncancel() > requested:
             raise asyncio.CancelledError

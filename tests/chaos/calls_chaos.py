@@ -1,12 +1,15 @@
-"""Calls through a hub while processes are killed, sockets cut in the middle of a frame, and frames delayed.
+"""Calls through a hub, NATS or Redis while everything breaks: processes are killed, frozen and restarted, sockets are
+cut in the middle of a frame, bytes delayed, and (on a hub) names taken by somebody else while their owner is away.
 
-``python tests/chaos/hub_chaos.py --calls 100000`` prints what became of every call, as JSON; it ends with 1 if one
-of the promises is broken:
+``python tests/chaos/calls_chaos.py --over hub|nats|redis --calls 100000`` prints what became of every call, as
+JSON; it ends with 1 if one of the promises is broken:
 
 - each call ends exactly once, in a result or a `CallError`, and not long after its deadline;
-- no mutation runs twice;
+- no mutation runs twice, whatever ``retry="safe"`` repeats;
 - afterwards nothing is pending: not in the caller, not in the hub, not in a worker;
 - memory is flat: the caller's growth over the second half of the calls.
+
+How late a call ended is told less how long the caller's own process stood still meanwhile, which is the machine's.
 """
 
 from __future__ import annotations
@@ -21,17 +24,38 @@ import socket
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
-from operad_websocket import Hub, WebSocketTransport
+from operad import (
+    CallError,
+    CallHandler,
+    Identity,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    load_plugins,
+)
+from operad.plugin import TransportError
+from operad.testing import ServerProcess
+from operad_nats.testing import NATSServer
+from operad_redis.testing import RedisServer
+from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 WORKERS = 3
 IN_FLIGHT = 64
+LARGEST = {"hub": 3_600_000, "nats": 900_000, "redis": 3_600_000}
+TICK = 0.01
+
+
+def transport(url: str, who: str) -> Any:
+    if url.startswith("ws:"):
+        return WebSocketTransport(url, token=who, ping=2.0)
+    return load_plugins().transport(url)
 
 
 # --- the processes that are killed -------------------------------------------------------------------
@@ -39,7 +63,8 @@ IN_FLIGHT = 64
 
 async def serve_hub(port: int) -> None:
     registry = OperationRegistry()
-    hub = Hub(port=port, ping=2.0)
+    tokens = {name: Identity(id=name) for name in ("worker", "caller", "thief")}
+    hub = Hub(bearer_tokens(tokens), port=port, ping=2.0)
 
     async def status(input, context):
         return {"pending": hub.pending - 1, "connections": hub.connections}
@@ -47,6 +72,20 @@ async def serve_hub(port: int) -> None:
     registry.register(OperationSpec(namespace="hub", name="status", type="query"), status)
     async with hub, CallHandler(registry, hub.transport):
         await asyncio.Event().wait()
+
+
+class HubServer(ServerProcess):
+    """A hub, as the servers of brokers are."""
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        return [sys.executable, __file__, "hub", str(self.port)]
+
+    def answers(self, probe: socket.socket) -> bool:
+        return True
 
 
 async def serve_worker(url: str, log: str, name: str) -> None:
@@ -57,6 +96,9 @@ async def serve_worker(url: str, log: str, name: str) -> None:
         os.write(descriptor, f"{input['name']}\n".encode())  # one short append: whole, or not at all
         await asyncio.sleep(random.random() * 0.002)
         return input["name"]
+
+    async def big(input, context):
+        return "x" * input["size"]
 
     async def slow(input, context):
         await asyncio.sleep(60)
@@ -73,16 +115,16 @@ async def serve_worker(url: str, log: str, name: str) -> None:
 
     add("work", "mutation", work)
     add("read", "query", work)
+    add("big", "query", big)
     add("slow", "query", slow)
     add("count", "subscription", count)
     add(f"status.{name}", "query", status)
-    handler = CallHandler(registry, WebSocketTransport(url, ping=2.0))
     while True:
+        handler = CallHandler(registry, transport(url, "worker"))
         try:
             await handler.open()
             break
-        except Exception:
-            handler = CallHandler(registry, WebSocketTransport(url, ping=2.0))
+        except TransportError:  # the server is away, or a thief has the names
             await asyncio.sleep(0.1)
     await asyncio.Event().wait()
 
@@ -150,34 +192,105 @@ class Proxy:
 
 
 class Chaos:
-    def __init__(self, calls: int, seed: int) -> None:
+    def __init__(self, over: str, calls: int, seed: int) -> None:
+        self.over = over
         self.count = calls
         self.random = random.Random(seed)
         self.outcomes: Counter[str] = Counter()
         self.endings = bytearray(calls)
         self.worst_overrun = 0.0
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.stood = deque[tuple[float, float]]()
+        self.server: Any = {"hub": HubServer, "nats": NATSServer, "redis": RedisServer}[over]()
+        self.workers: dict[int, asyncio.subprocess.Process] = {}
         self.log = os.path.join(tempfile.mkdtemp(prefix="operad-chaos-"), "runs")
-        self.kills: Counter[str] = Counter()
+        self.broken: Counter[str] = Counter()
         self.memory: list[int] = []
 
-    async def start_process(self, name: str, *arguments: str) -> None:
-        self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments)
+    # --- what breaks
 
-    async def kill(self, name: str) -> None:
-        process = self.processes.pop(name)
+    async def start_worker(self, number: int) -> None:
+        arguments = (sys.executable, __file__, "worker", self.url, self.log, str(number))
+        self.workers[number] = await asyncio.create_subprocess_exec(*arguments)
+
+    async def kill_worker(self, number: int) -> None:
+        process = self.workers.pop(number)
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGKILL)
         await process.wait()
-        self.kills[name.split(" ")[0]] += 1
 
-    async def start_worker(self, number: int) -> None:
-        name = f"worker {number}"
-        await self.start_process(name, "worker", self.url, self.log, str(number))
+    async def restart_server(self) -> None:
+        end = self.server.kill if self.random.random() < 0.5 else self.server.stop
+        await asyncio.to_thread(end)
+        await asyncio.sleep(self.random.random())
+        await asyncio.to_thread(self.server.start)
+
+    async def freeze_worker(self) -> None:
+        process = self.workers[self.random.randrange(WORKERS)]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(self.random.choice((0.3, 1.0, 4.0)))
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    async def steal_names(self) -> None:
+        """After a restart the hub knows no owner: somebody else is quicker, and the workers are refused."""
+        await asyncio.to_thread(self.server.kill)
+        await asyncio.to_thread(self.server.start)
+        with suppress(TransportError):
+            thief = PendingRequestMap(
+                WebSocketTransport(self.server.url, token="thief"),
+                on_request=lambda request: refusing.add(
+                    asyncio.create_task(thief.emit_error(request.request_id, "STOLEN"))
+                ),
+            )
+            refusing: set[asyncio.Task[None]] = set()
+            async with thief:
+                for name in ("work", "big"):
+                    with suppress(TransportError):
+                        await thief.serve(f"chaos.{name}")
+                        self.broken["names stolen"] += 1
+                await asyncio.sleep(1.0)
+                await asyncio.gather(*refusing, return_exceptions=True)
+
+    async def break_things(self, calls: PendingRequestMap) -> None:
+        while True:
+            await asyncio.sleep(0.5 + self.random.random() * 2.5)
+            with suppress(TimeoutError):  # a machine that is slow to start processes would only see them missing
+                await asyncio.wait_for(self._until_served(calls), 20)
+            what = self.random.random()
+            if what < 0.4:
+                self.proxy.cut()
+                self.broken["sockets cut"] += 1
+            elif what < 0.65:
+                number = self.random.randrange(WORKERS)
+                await self.kill_worker(number)
+                await self.start_worker(number)
+                self.broken["workers killed"] += 1
+            elif what < 0.85:
+                await self.freeze_worker()
+                self.broken["workers frozen"] += 1
+            elif what < 0.95 or self.over != "hub":
+                await self.restart_server()
+                self.broken["servers restarted"] += 1
+            else:
+                await self.steal_names()
+
+    async def watch_clock(self) -> None:
+        """How long this process stood still, and when."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TICK)
+            behind = time.monotonic() - before - TICK
+            if behind > TICK:
+                self.stood.append((time.monotonic(), behind))
+                while len(self.stood) > 1_000:
+                    self.stood.popleft()
+
+    # --- what is called
 
     async def one_call(self, calls: PendingRequestMap, number: int) -> None:
         kind = self.random.random()
-        timeout = 0.3 if kind < 0.01 else 3.0
+        timeout = 0.3 if kind < 0.01 else 4.0
         started = time.monotonic()
         task = asyncio.create_task(self._make(calls, number, kind, timeout))
         if kind > 0.99:
@@ -185,13 +298,15 @@ class Chaos:
             task.cancel()
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
         self.endings[number] += 1
-        self.worst_overrun = max(self.worst_overrun, time.monotonic() - started - timeout)
+        limit = started + timeout
+        stood = sum(behind for at, behind in self.stood if at > limit)
+        self.worst_overrun = max(self.worst_overrun, time.monotonic() - limit - stood)
         if isinstance(outcome, CallError):
             self.outcomes[str(outcome.code)] += 1
         elif isinstance(outcome, asyncio.CancelledError):
             self.outcomes["cancelled"] += 1
         elif isinstance(outcome, BaseException):
-            self.outcomes[f"BROKEN {outcome!r}"] += 1
+            self.outcomes[f"BROKEN {outcome!r}"[:300]] += 1
         else:
             self.outcomes["result"] += 1
 
@@ -202,42 +317,32 @@ class Chaos:
         elif kind < 0.02:
             items = [item.data async for item in calls.subscribe("chaos.count", {"to": 100}, timeout=timeout)]
             assert items == list(range(100)), items
+        elif kind < 0.03:
+            size = self.random.randrange(100_000, LARGEST[self.over])
+            envelope = await calls.call("chaos.big", {"size": size}, timeout=timeout, retry="safe")
+            assert len(envelope.data) == size
+        elif kind < 0.04:
+            size = self.random.randrange(100_000, LARGEST[self.over])
+            input = {"name": name, "with": "y" * size}
+            envelope = await calls.call("chaos.work", input, timeout=timeout, retry="safe")
+            assert envelope.data == name
         elif kind < 0.4:
-            envelope = await calls.call("chaos.read", {"name": f"q{name}"}, timeout=timeout, retry=True)
+            envelope = await calls.call("chaos.read", {"name": f"q{name}"}, timeout=timeout, retry="safe")
             assert envelope.data == f"q{name}"
         else:
-            envelope = await calls.call("chaos.work", {"name": name}, timeout=timeout)
+            envelope = await calls.call("chaos.work", {"name": name}, timeout=timeout, retry="safe")
             assert envelope.data == name
 
-    async def break_things(self, calls: PendingRequestMap) -> None:
-        while True:
-            await asyncio.sleep(0.3 + self.random.random() * 0.7)
-            with suppress(TimeoutError):  # a machine that is slow to start processes would only see them missing
-                await asyncio.wait_for(self._until_served(calls), 20)
-            what = self.random.random()
-            if what < 0.5:
-                self.proxy.cut()
-                self.kills["sockets cut"] += 1
-            elif what < 0.9:
-                number = self.random.randrange(WORKERS)
-                await self.kill(f"worker {number}")
-                await self.start_worker(number)
-            else:
-                await self.kill("hub")
-                await self.start_process("hub", "hub", str(self.hub_port))
-
     async def run(self) -> dict[str, object]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.hub_port = free.getsockname()[1]
-        self.proxy = Proxy(self.hub_port)
-        self.url = f"ws://127.0.0.1:{await self.proxy.start()}"
-        await self.start_process("hub", "hub", str(self.hub_port))
+        await asyncio.to_thread(self.server.start)
+        self.proxy = Proxy(self.server.port)
+        self.url = f"{self.server.url.partition(':')[0]}://127.0.0.1:{await self.proxy.start()}"
         for number in range(WORKERS):
             await self.start_worker(number)
         started = time.monotonic()
+        watching = asyncio.create_task(self.watch_clock())
         try:
-            async with await self._connected() as calls:
+            async with PendingRequestMap(transport(self.url, "caller")) as calls:
                 await self._until_served(calls)
                 breaking = asyncio.create_task(self.break_things(calls))
                 numbers = iter(range(self.count))
@@ -247,55 +352,50 @@ class Chaos:
                         await self.one_call(calls, number)
                         if self.outcomes.total() % 100 == 0:
                             self.memory.append(psutil.Process().memory_info().rss)
-                        if not calls._requests.up.is_set():  # a caller that is told so does not hammer
-                            await asyncio.sleep(0.05)
 
                 await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
                 breaking.cancel()
                 await asyncio.wait({breaking})
+                if not breaking.cancelled() and (error := breaking.exception()) is not None:
+                    raise error
                 await self._restore()
                 await self._until_served(calls)
                 left = await self._left(calls)
                 return self.report(time.monotonic() - started, left)
         finally:
-            for name in tuple(self.processes):
-                await self.kill(name)
+            watching.cancel()
+            await asyncio.wait({watching})
+            for number in tuple(self.workers):
+                await self.kill_worker(number)
             await self.proxy.close()
-
-    async def _connected(self) -> PendingRequestMap:
-        while True:
-            calls = PendingRequestMap(WebSocketTransport(self.url, ping=2.0))
-            try:
-                await calls.open()
-            except Exception:
-                await asyncio.sleep(0.1)
-            else:
-                await calls.aclose()
-                return calls
+            await asyncio.to_thread(self.server.kill)
 
     async def _until_served(self, calls: PendingRequestMap) -> None:
-        ids = [f"chaos.status.{number}" for number in range(WORKERS)]
-        for operation_id in ids:
+        for operation_id in [f"chaos.status.{number}" for number in range(WORKERS)] + ["chaos.work"]:
             while True:
                 try:
-                    await calls.call(operation_id, timeout=2.0)
+                    await calls.call(operation_id, {"name": "q"}, timeout=2.0)
                     break
                 except CallError:
                     await asyncio.sleep(0.1)
 
     async def _restore(self) -> None:
-        """Start what a cancelled breaking had just killed."""
-        if "hub" not in self.processes:
-            await self.start_process("hub", "hub", str(self.hub_port))
+        """Start what a cancelled breaking had just ended."""
+        try:
+            self.server.pid  # noqa: B018  # raises where it does not run
+        except RuntimeError:
+            await asyncio.to_thread(self.server.start)
         for number in range(WORKERS):
-            if f"worker {number}" not in self.processes:
+            if number not in self.workers:
                 await self.start_worker(number)
 
     async def _left(self, calls: PendingRequestMap) -> dict[str, int]:
         """What is pending where, once what was on its way has come."""
+        left: dict[str, int] = {}
         for _ in range(100):
             left = {"caller": calls.pending}
-            left["hub"] = (await calls.call("hub.status")).data["pending"]
+            if self.over == "hub":
+                left["hub"] = (await calls.call("hub.status")).data["pending"]
             for number in range(WORKERS):
                 left[f"worker {number}"] = (await calls.call(f"chaos.status.{number}")).data["active"]
             if not any(left.values()):
@@ -304,27 +404,28 @@ class Chaos:
         return left
 
     def report(self, seconds: float, left: dict[str, int]) -> dict[str, object]:
-        runs = Counter(Path(self.log).read_text().split())
-        twice = [name for name, count in runs.items() if count > 1 and not name.startswith("q")]
+        runs = Counter(name for name in Path(self.log).read_text().split() if not name.startswith("q"))
         growth = 0
         if len(self.memory) >= 4:
             half = len(self.memory) // 2
             growth = max(self.memory[half:]) - max(self.memory[:half])
         return {
+            "over": self.over,
             "calls": self.count,
             "seconds": round(seconds, 1),
             "outcomes": dict(self.outcomes),
             "ended_once": self.endings == bytearray([1]) * self.count,
             "worst_overrun_ms": round(self.worst_overrun * 1000),
-            "mutations_run": sum(1 for name in runs if not name.startswith("q")),
-            "mutations_run_twice": twice,
+            "longest_standstill_ms": round(1000 * max((behind for _, behind in self.stood), default=0.0)),
+            "mutations_run": len(runs),
+            "mutations_run_twice": [name for name, count in runs.items() if count > 1],
             "pending_afterwards": left,
             "memory_growth_bytes": growth,
-            "broken": dict(self.kills),
+            "broken": dict(self.broken),
         }
 
 
-def kept(report: dict[str, object], overrun_ms: float) -> bool:
+def kept(report: dict[str, Any], overrun_ms: float) -> bool:
     """Whether the promises were kept."""
     return (
         bool(report["ended_once"])
@@ -332,7 +433,7 @@ def kept(report: dict[str, object], overrun_ms: float) -> bool:
         and not any(report["pending_afterwards"].values())
         and not any(outcome.startswith("BROKEN") for outcome in report["outcomes"])
         and report["worst_overrun_ms"] <= overrun_ms
-        and report["memory_growth_bytes"] < 16 * 2**20
+        and report["memory_growth_bytes"] < 64 * 2**20
     )
 
 
@@ -342,12 +443,13 @@ def main() -> None:
     elif sys.argv[1:2] == ["worker"]:
         asyncio.run(serve_worker(*sys.argv[2:5]))
     else:
-        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--over", choices=tuple(LARGEST), default="hub")
         parser.add_argument("--calls", type=int, default=100_000)
         parser.add_argument("--seed", type=int, default=1)
-        parser.add_argument("--overrun-ms", type=float, default=250)
+        parser.add_argument("--overrun-ms", type=float, default=500)
         arguments = parser.parse_args()
-        report = asyncio.run(Chaos(arguments.calls, arguments.seed).run())
+        report = asyncio.run(Chaos(arguments.over, arguments.calls, arguments.seed).run())
         print(json.dumps(report, indent=1))
         sys.exit(not kept(report, arguments.overrun_ms))
 
