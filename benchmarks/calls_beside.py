@@ -3,9 +3,9 @@
     python benchmarks/calls_beside.py [--engine hub|nats|redis] [--answers 256] [--items 2000] [--rows]
 
 256 answers of 90 % of the largest payload are asked for at once, each dropped as it comes; then a stream of 2,000
-items of 1 MB is read with default options. All the while small calls are made one after the other, on the same
-call map and on one of their own. Server, worker and caller are processes of their own on 127.0.0.1. ``--rows``
-makes the large values of many small ones, instead of one text.
+items of 1 MB is read with default options; then both at once. All the while small calls are made one after the
+other, on the same call map and on one of their own. Server, worker and caller are processes of their own on
+127.0.0.1. ``--rows`` makes the large values of many small ones, instead of one text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import multiprocessing
 import resource
-import sys
 import time
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 import psutil
 from calls import free_port, wait_for_port
 
-from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap, load_plugins
+from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap, load_plugins
 from operad_nats.testing import NATSServer
 from operad_redis.testing import RedisServer
 from operad_websocket import Hub
@@ -90,7 +89,7 @@ def engine(name: str) -> Any:
         return
     server: Any = NATSServer() if name == "nats" else RedisServer()
     with server:
-        yield server.url, psutil.Process(server._process.pid)
+        yield server.url, psutil.Process(server.pid)
 
 
 async def small_calls(calls: PendingRequestMap, times: list[float]) -> None:
@@ -103,17 +102,46 @@ async def small_calls(calls: PendingRequestMap, times: list[float]) -> None:
         await asyncio.sleep(0.002)
 
 
+class Load:
+    """The large answers and items of one call map."""
+
+    def __init__(self, calls: PendingRequestMap, size: int, options: Any) -> None:
+        self._calls = calls
+        self._size = size
+        self._options = options
+
+    async def answers(self) -> str:
+        count, lost = self._options.answers, 0
+
+        async def one() -> None:
+            nonlocal lost
+            try:
+                await self._calls.call("bench.big", {"size": self._size})
+            except CallError as error:
+                lost += 1
+                print("   lost:", repr(error)[:150])
+
+        await asyncio.gather(*(one() for _ in range(count)))
+        return f"{count} answers of {self._size / 2**20:.1f} MB, {lost} lost"
+
+    async def items(self) -> str:
+        count, wanted = 0, self._options.items
+        async for _ in self._calls.subscribe("bench.bigs", {"size": min(2**20, self._size), "count": wanted}):
+            count += 1
+        return f"{count} of {wanted} items of {min(2**20, self._size) / 2**20:.1f} MB"
+
+    async def both(self) -> str:
+        return "; ".join(await asyncio.gather(self.answers(), self.items()))
+
+
 async def measure(url: str, size: int, options: Any, server: psutil.Process) -> None:
-    plugins = load_plugins()
-    async with (
-        PendingRequestMap(plugins.transport(url)) as calls,
-        PendingRequestMap(plugins.transport(url)) as other,
-    ):
+    make = load_plugins().transport
+    async with PendingRequestMap(make(url)) as calls, PendingRequestMap(make(url)) as other:
         for _ in range(200):
             try:
                 await calls.call("bench.small", {"n": 1}, timeout=1)
                 break
-            except Exception:
+            except CallError:
                 await asyncio.sleep(0.05)
         peak = 0
 
@@ -123,52 +151,31 @@ async def measure(url: str, size: int, options: Any, server: psutil.Process) -> 
                 peak = max(peak, server.memory_info().rss)
                 await asyncio.sleep(0.02)
 
-        async def answers() -> str:
-            lost = 0
-
-            async def one() -> None:
-                nonlocal lost
-                try:
-                    await calls.call("bench.big", {"size": size})
-                except Exception as error:
-                    lost += 1
-                    print("   lost:", repr(error)[:150])
-
-            await asyncio.gather(*(one() for _ in range(options.answers)))
-            return f"{options.answers} answers of {size / 2**20:.1f} MB, {lost} lost"
-
-        async def items() -> str:
-            count = 0
-            async for _ in calls.subscribe("bench.bigs", {"size": min(2**20, size), "count": options.items}):
-                count += 1
-            return f"{count} of {options.items} items"
-
         watching = asyncio.create_task(watch())
-        for work in (answers, items):
+        load = Load(calls, size, options)
+        for work in (load.answers, load.items, load.both):
             shared: list[float] = []
             own: list[float] = []
-            beside = [
-                asyncio.create_task(small_calls(calls, shared)),
-                asyncio.create_task(small_calls(other, own)),
-            ]
+            small = (small_calls(calls, shared), small_calls(other, own))
+            beside = [asyncio.create_task(task) for task in small]
             started = time.perf_counter()
             what = await work()
             took = time.perf_counter() - started
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)
-            print(
-                f"{options.current:6} {what}: {took:.1f} s; small calls in ms: same map {spread(shared)}, other map {spread(own)}"
-            )
+            waits = f"same map {spread(shared)}, other map {spread(own)}"
+            print(f"{options.current:6}{what}: {took:.1f} s\n{'':6}small calls, ms: {waits}", flush=True)
         watching.cancel()
         await asyncio.wait({watching})
-        own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{options.current:6} caller at most {own_peak:.0f} MB, server {peak / 2**20:.0f} MB")
+        caller = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{'':6}memory: caller at most {caller:.0f} MB, server {peak / 2**20:.0f} MB", end="")
 
 
 def spread(times: list[float]) -> str:
     times = sorted(times) or [float("nan")]
-    return f"p50 {times[len(times) // 2]:.0f} p99 {times[len(times) * 99 // 100]:.0f} max {times[-1]:.0f} ({len(times)})"
+    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    return f"p50 {p50:.0f}, p99 {p99:.0f}, worst {times[-1]:.0f} of {len(times)}"
 
 
 def main() -> None:
@@ -187,10 +194,9 @@ def main() -> None:
             worker.start()
             stack.callback(worker.kill)
             asyncio.run(measure(url, PAYLOADS[name] * 9 // 10, options, server))
-            print(f"{name:6} worker now {psutil.Process(worker.pid).memory_info().rss / 2**20:.0f} MB", flush=True)
+            print(f", worker now {psutil.Process(worker.pid).memory_info().rss / 2**20:.0f} MB", flush=True)
             worker.kill()
             worker.join()
-    sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -390,9 +390,9 @@ class Chaos:
                 await self.start_worker(number)
 
     async def _left(self, calls: PendingRequestMap) -> dict[str, int]:
-        """What is pending where, once what was on its way has come."""
+        """What is pending where, once what was on its way has come, and leases of streams have ended (30 s)."""
         left: dict[str, int] = {}
-        for _ in range(100):
+        for _ in range(350):
             left = {"caller": calls.pending}
             if self.over == "hub":
                 left["hub"] = (await calls.call("hub.status")).data["pending"]

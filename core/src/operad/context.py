@@ -136,6 +136,8 @@ class OperationContext:
     idempotency_key: str | None = attrs.field(default=None, kw_only=True)
     registry: Callables | None = attrs.field(default=None, kw_only=True, repr=False)
     """Where nested calls go; set for a handler."""
+    is_fresh: bool = attrs.field(default=False, init=False, repr=False)
+    """Set by a server that made it for one call alone: the registry takes it as it is, instead of a copy."""
     worker: Worker | None = attrs.field(default=None, init=False, repr=False)
     """The thread of a plain ``def`` handler."""
 

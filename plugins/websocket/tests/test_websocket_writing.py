@@ -2,14 +2,14 @@ import asyncio
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import ClientSession, WSMessage, WSMsgType
+from aiohttp import ClientSession, WSMessage, WSMsgType, web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad_websocket import Hub, WebSocketTransport, _direct
 from operad_websocket._connecting import connect
-from operad_websocket._corked import Corked
+from operad_websocket._corked import Corked, Writer
 
 
 class Wire:
@@ -186,3 +186,35 @@ class Paused:
     """A protocol that never has to pause reading."""
 
     _reading_paused = False
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 300_000])
+async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
+    """The length has three forms, and each frame a mask of its own."""
+    data, come = b"%0*d" % (size, 7) if size else b"", asyncio.Queue()
+
+    async def receive(request):
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            come.put_nowait(message)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        port = site._server.sockets[0].getsockname()[1]
+        async with ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/") as socket:
+            writer = Writer(socket, lambda: 1)
+            for _ in range(3):
+                await writer.write(data)
+                assert (await come.get()) == WSMessage(WSMsgType.BINARY, data, "")
+            await socket.close()
+            with pytest.raises(ConnectionError):
+                await writer.write(data)
+    finally:
+        await runner.cleanup()

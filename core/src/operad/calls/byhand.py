@@ -55,14 +55,19 @@ class ByHand:
     def __init__(self, on_request: OnRequest, transport: Transport, settings: CallSettings) -> None:
         self._on_request = on_request
         self._answers = Answers()
+        self._idempotent: set[str] = set()
         self._served = ServedRequests(
-            transport.capabilities, settings, refuse=self._refuse, ended=self._ended, notice=self._notice
+            transport.capabilities,
+            settings,
+            refuse=self._refuse,
+            ended=self._ended,
+            notice=self._notice,
+            repeatable=self._idempotent.__contains__,
         )
         self._requests: dict[str, Served] = {}
         """Requests by this link's own names for them."""
         self._names: dict[tuple[str, str], str] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._idempotent: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __contains__(self, request_id: object) -> bool:
@@ -113,7 +118,7 @@ class ByHand:
         return False
 
     def _take(self, payload: dict[str, Any], delivery: Delivery) -> None:
-        served = self._served.take(payload, delivery, lambda _: None, self._idempotent.__contains__)
+        served = self._served.take(payload, delivery)
         if served is None:
             return
         # The callers choose their ids, and two may choose the same one.

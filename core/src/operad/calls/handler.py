@@ -89,7 +89,13 @@ class CallHandler:
         self._registered = self._following.registered
         self._answers = Answers()
         self._served = ServedRequests(
-            capabilities, self._settings, refuse=self._refuse, ended=self._ended, notice=self._notice
+            capabilities,
+            self._settings,
+            refuse=self._refuse,
+            ended=self._ended,
+            notice=self._notice,
+            refusal=self._refusal,
+            repeatable=self._is_repeatable,
         )
         mask = not capabilities.same_process if mask_errors is None else mask_errors
         verify = identity_rule(identity, transport)
@@ -189,7 +195,7 @@ class CallHandler:
     def _on_event(self, event: Event, delivery: Delivery) -> None:
         type_, payload = event["type"], event["payload"]
         if type_ == protocol.REQUESTED:
-            served = self._served.take(payload, delivery, self._refusal, self._is_repeatable)
+            served = self._served.take(payload, delivery)
             if served is not None:
                 serving = self._serving.serve(served, payload, delivery)
                 served.task = asyncio.get_running_loop().create_task(serving)

@@ -31,9 +31,6 @@ _NOTICE_AFTER = 0.05
 """Seconds after which a handler on a broker tells where it is."""
 _TICK = 0.25
 
-Refusal = Callable[["Served"], CallError | None]
-"""Why a request is not even begun; ``None``: it is."""
-
 
 class Served:
     """A request under way."""
@@ -103,6 +100,8 @@ class ServedRequests:
         ended: called when a request was ended by its caller, the loss of its caller, or its lease, with the error
             of which the caller learns; ``None`` where the caller knows.
         notice: tells a caller that its request is here.
+        refusal: why a request is not served here; ``None``: it is.
+        repeatable: whether an operation may run twice.
     """
 
     def __init__(
@@ -113,6 +112,8 @@ class ServedRequests:
         refuse: Callable[[Served, CallError], None],
         ended: Callable[[Served, CallError | None], None],
         notice: Callable[[Served], None],
+        refusal: Callable[[Served], CallError | None] = lambda served: None,
+        repeatable: Callable[[str], bool],
     ) -> None:
         self.active: dict[tuple[str, str], Served] = {}
         self.recent: dict[tuple[str, str], float] = {}
@@ -126,6 +127,7 @@ class ServedRequests:
         self._detects_loss = capabilities.detects_peer_loss
         self._bounds_peers = not capabilities.same_process or settings.max_concurrent_per_peer is not None
         self._refuse, self._ended, self._notice = refuse, ended, notice
+        self._why_not, self._repeatable = refusal, repeatable
         self._owned: dict[str, int] = {}
         self._reports = Reports(logger)
         self._lateness = Lateness()
@@ -144,17 +146,8 @@ class ServedRequests:
 
     # --- what comes in ---------------------------------------------------------------------------
 
-    def take(
-        self, payload: dict[str, Any], delivery: Delivery, refusal: Refusal, repeatable: Callable[[str], bool]
-    ) -> Served | None:
-        """The request of a ``call.requested``, in the table now; ``None`` where it is not to run.
-
-        Args:
-            payload: the request.
-            delivery: how it came.
-            refusal: why it is not served here.
-            repeatable: whether an operation may run twice.
-        """
+    def take(self, payload: dict[str, Any], delivery: Delivery) -> Served | None:
+        """The request of a ``call.requested``, in the table now; ``None`` where it is not to run."""
         key, operation_id = key_of(payload, delivery), payload.get("operationId")
         if not key[0] or not key[1]:
             self._reports.warn(key[0], "dropped a request without requestId or an address for the answer")
@@ -167,7 +160,7 @@ class ServedRequests:
             done(delivery)
             return None
         served = Served(key, operation_id if type(operation_id) is str else "", payload, delivery)
-        error = self._refusal(served, payload, delivery, refusal, repeatable)
+        error = self._refusal(served, payload, delivery)
         if error is not None:
             self._refuse(served, error)
             return None
@@ -179,14 +172,7 @@ class ServedRequests:
             self._notice(served)
         return served
 
-    def _refusal(
-        self,
-        served: Served,
-        payload: dict[str, Any],
-        delivery: Delivery,
-        refusal: Refusal,
-        repeatable: Callable[[str], bool],
-    ) -> CallError | None:
+    def _refusal(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
         operation_id, settings = served.operation_id, self.settings
         if not operation_id:
             message = "a call.requested needs an operationId, a string"
@@ -198,7 +184,7 @@ class ServedRequests:
             and not _is_address_of(to, operation_id)
         ):
             return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
-        if (error := refusal(served)) is not None:
+        if (error := self._why_not(served)) is not None:
             return error
         if len(self.active) >= self._most:
             limit = settings.max_concurrent
@@ -209,7 +195,7 @@ class ServedRequests:
             return overloaded(message, "max_concurrent_per_peer", limit)
         if (error := self._late(served, payload)) is not None:
             return error
-        if delivery.redelivered and not repeatable(operation_id):
+        if delivery.redelivered and not self._repeatable(operation_id):
             return lost(operation_id, "the handler that had the request was lost; it may have run")
         return None
 
@@ -217,13 +203,7 @@ class ServedRequests:
         """Set when a request has to be over here. A duration needs no common clock, but a live link."""
         timeout, deadline, now = payload.get("timeoutMs"), payload.get("deadline"), time.time() * 1000
         if self.live and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
-            if self._same_process:
-                served.deadline = now + timeout
-                if timeout > 0:
-                    return None
-                late = 0.0
-            else:
-                late = self._lateness.of(served.key[0], payload, now, self.period)
+            late = 0.0 if self._same_process else self._lateness.of(served.key[0], payload, now, self.period)
             served.deadline = now + timeout - late
             if late and served.deadline <= now:
                 return not_begun(served.operation_id, f"came {late / 1000:.1f} s late, after its deadline")

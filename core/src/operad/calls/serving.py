@@ -60,6 +60,7 @@ class Serving:
         """Run a request and answer it."""
         try:
             context = OperationContext(served.request_id, None, None, served.deadline)
+            context.is_fresh = True
             parent = payload.get("parentRequestId")
             if type(parent) is str:
                 context.parent_request_id = parent

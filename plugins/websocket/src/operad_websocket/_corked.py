@@ -1,11 +1,14 @@
-"""Writing many small frames in few system calls."""
+"""Writing frames: many small ones in few system calls, each sender waiting for itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from time import perf_counter as _now
 from typing import Any
+
+from aiohttp import ClientWebSocketResponse, WSMsgType
 
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
@@ -90,3 +93,68 @@ class Unshared:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._protocol, name)
+
+
+try:
+    from aiohttp._websocket.helpers import websocket_mask as _mask
+except ImportError:  # pragma: no cover  # an aiohttp that has moved it
+    _mask = None  # type: ignore[assignment]  # for "not there"
+
+_FULL = 64 * 2**10
+"""Bytes that wait to be written; above it, whoever sends waits until they are."""
+
+
+class Writer:
+    """Writes the frames of a client's socket.
+
+    Args:
+        socket: the socket.
+        under_way: how many calls are under way on it.
+    """
+
+    def __init__(self, socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None:
+        self._socket = socket
+        self._next_key = _keys().__next__
+        self._transport: Corked | None = None
+        writer = getattr(socket, "_writer", None)
+        transport = getattr(writer, "transport", None)
+        if writer is None or transport is None:  # an aiohttp that has its writer elsewhere
+            return
+        writer.transport = Corked(transport, under_way)
+        if hasattr(writer, "protocol"):
+            self._protocol = writer.protocol = Unshared(writer.protocol)
+            if _mask is not None and hasattr(self._protocol, "_paused"):
+                self._transport = writer.transport
+
+    async def write(self, data: bytes) -> None:
+        """Write JSON as a binary frame, which need not be decoded to text first; wait while too much is unwritten.
+
+        Raises `ConnectionError` and what else aiohttp raises where the connection is lost.
+        """
+        transport = self._transport
+        if transport is None:
+            await self._socket.send_frame(data, WSMsgType.BINARY)
+            return
+        if transport.is_closing():
+            raise ConnectionResetError("the socket is closing")
+        # RFC 6455, 5.2 and 5.3: a final binary frame; a client masks, with a key that nobody can foresee.
+        size = len(data)
+        if size < 126:
+            header = bytes((0x82, 0x80 | size))
+        elif size < 65_536:
+            header = b"\x82\xfe" + size.to_bytes(2, "big")
+        else:
+            header = b"\x82\xff" + size.to_bytes(8, "big")
+        key, masked = self._next_key(), bytearray(data)
+        _mask(key, masked)
+        transport.write(b"".join((header, key, masked)))
+        if self._protocol._paused and transport.get_write_buffer_size() > _FULL:
+            await self._protocol._drain_helper()
+
+
+def _keys() -> Iterator[bytes]:
+    """Masking keys; a thousand of them for one question to the system."""
+    while True:
+        pool = os.urandom(4_096)
+        for start in range(0, 4_096, 4):
+            yield pool[start : start + 4]

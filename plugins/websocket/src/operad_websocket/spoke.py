@@ -8,7 +8,7 @@ import itertools
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
@@ -26,7 +26,7 @@ from operad.plugin import (
     protocol,
 )
 from operad_websocket._connecting import connect
-from operad_websocket._corked import Corked, Unshared
+from operad_websocket._corked import Writer
 from operad_websocket._desk import ERROR, REGISTERED, TOPICS
 from operad_websocket._direct import ENDS, taking
 from operad_websocket._local import Registration, delivery_of
@@ -58,6 +58,7 @@ class SpokeLink:
         self._on_link = on_link
         self._epoch = 0
         self._socket: ClientWebSocketResponse | None = None
+        self._writer: Writer | None = None
         self._session: ClientSession | None = None
         self._running: asyncio.Task[None] | None = None
         self._registering = Registering(self._ask, self._tell)
@@ -74,7 +75,7 @@ class SpokeLink:
         self._session = ClientSession(timeout=ClientTimeout(total=None))
         try:
             self._socket = await connect(self._config, self._session)
-            _cork(self._socket, self._count)
+            self._writer = Writer(self._socket, self._count)
         except BaseException:
             await self._session.close()
             raise
@@ -149,11 +150,11 @@ class SpokeLink:
     async def _write(self, data: bytes) -> None:
         if len(data) > self._max_payload:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
-        socket = self._socket
-        if socket is None or socket.closed:
+        socket, writer = self._socket, self._writer
+        if socket is None or writer is None or socket.closed:
             raise LinkDownError(f"there is no connection to {self._where}")
         try:
-            await socket.send_frame(data, WSMsgType.BINARY)  # JSON, but no text to decode first
+            await writer.write(data)
         except (ClientError, ConnectionError, RuntimeError) as error:
             raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
 
@@ -303,7 +304,7 @@ class SpokeLink:
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 self._socket = await connect(self._config, self._session)
-                _cork(self._socket, self._count)
+                self._writer = Writer(self._socket, self._count)
                 break
             except LinkDownError as error:
                 logger.debug("%s", error)
@@ -312,13 +313,3 @@ class SpokeLink:
         self._epoch += 1
         self._registering.again()
         self._on_link("up", self._epoch)
-
-
-def _cork(socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None:
-    """Let the socket write many frames in few system calls, if this aiohttp has its writer where others had it."""
-    writer = getattr(socket, "_writer", None)
-    transport = getattr(writer, "transport", None)
-    if writer is not None and transport is not None:
-        writer.transport = Corked(transport, under_way)
-        if hasattr(writer, "protocol"):
-            writer.protocol = Unshared(writer.protocol)
