@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
@@ -12,7 +13,7 @@ import attrs
 from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
-from operad.wire import json_safe
+from operad.wire import json_safe, wire_name
 from operad.words import html_table, html_text
 
 if TYPE_CHECKING:
@@ -209,32 +210,14 @@ class OperationSpec:
         """The spec of a JSON form (`OPERATION_SPEC_SCHEMA`). Raises `RegistrationError` if it is none."""
         if errors := _spec_schema().errors(dict(wire) if isinstance(wire, Mapping) else wire):
             raise RegistrationError(f"not an operation spec: {errors[0].message}")
-        values: dict[str, Any] = {
-            "namespace": wire["namespace"],
-            "name": wire["name"],
-            "type": wire.get("type", OperationType.MUTATION),
-            "version": wire.get("version", "1.0.0"),
-            "title": wire.get("title"),
-            "description": wire.get("description", ""),
-            "input_schema": wire.get("inputSchema"),
-            "output_schema": wire.get("outputSchema"),
-            "access_control": _access_from_wire(wire.get("accessControl", {})),
-            "error_schemas": wire.get("errorSchemas", ()),
-            "tags": wire.get("tags", ()),
-            "deprecated": wire.get("deprecated", False),
-            "idempotent": wire.get("idempotent", False),
-            "metadata": wire.get("metadata", {}),
-        }
+        values = {name: wire[key] for name, key in _FIELDS.items() if key in wire}
+        if "access_control" in values:
+            values["access_control"] = _access_from_wire(values["access_control"])
         return cls(**{**values, **overrides})
 
 
-_ACCESS = {
-    "required_scopes": "requiredScopes",
-    "required_scopes_any": "requiredScopesAny",
-    "resource_type": "resourceType",
-    "resource_action": "resourceAction",
-    "resource_id_from": "resourceIdFrom",
-}
+_FIELDS = {field.name: wire_name(field) for field in attrs.fields(OperationSpec) if field.init}
+_ACCESS = {field.name: wire_name(field) for field in attrs.fields(AccessControl)}
 
 
 def _access_to_wire(access: AccessControl) -> dict[str, Any]:
@@ -269,11 +252,8 @@ OPERATION_SPEC_SCHEMA: dict[str, Any] = {
         "accessControl": {
             "type": "object",
             "properties": {
-                "requiredScopes": _STRINGS,
-                "requiredScopesAny": _STRINGS,
-                "resourceType": {"type": "string"},
-                "resourceAction": {"type": "string"},
-                "resourceIdFrom": {"type": "string"},
+                name: _STRINGS if name.startswith("requiredScopes") else {"type": "string"}
+                for name in _ACCESS.values()
             },
             "additionalProperties": False,  # a misspelt requirement must not open the operation
         },
@@ -299,13 +279,10 @@ OPERATION_SPEC_SCHEMA: dict[str, Any] = {
 }
 """JSON Schema of `OperationSpec.to_wire`."""
 
-_spec_schema_cache: list[Schema] = []
 
-
+@cache
 def _spec_schema() -> Schema:
-    if not _spec_schema_cache:
-        _spec_schema_cache.append(from_schema(OPERATION_SPEC_SCHEMA))
-    return _spec_schema_cache[0]
+    return from_schema(OPERATION_SPEC_SCHEMA)
 
 
 def _is_text(value: Any) -> bool:

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import operad
 from operad_cli.inputs import input_of
-from operad_cli.main import main, speak_json
+from operad_cli.main import speak_json
 from operad_cli.serving import without_password
+from plugins.cli.tests.conftest import Run
 
 OPERATIONS = '''
 from operad import CallError, operation
@@ -32,25 +32,6 @@ async def broken() -> None:
 async def guarded() -> str:
     return "in"
 '''
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "math.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        output = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, output.out, output.err
-
-    return run
 
 
 def test_list_shows_all_operations(run: Run) -> None:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import pytest
 
 from operad_cli.main import main
+from plugins.cli.tests.conftest import Run
 
 OPERATIONS = '''
 from operad import operation
@@ -36,28 +36,6 @@ async def outer(context) -> int:
     await context.env.text.head({"text": "b"})
     return 1
 '''
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "text.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPERAD_CONFIG", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        output = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, output.out, output.err
-
-    return run
-
 
 # --- inputs and answers ------------------------------------------------------------------------------
 
@@ -257,7 +235,7 @@ def test_ids_and_fields_complete_from_what_was_seen_and_nothing_is_started(
 ) -> None:
     assert completed(monkeypatch, capsys, "operad call te") == []
     run("list")
-    Path("ops/text.py").write_text("raise SystemExit('nothing may be loaded')")
+    Path("ops/served.py").write_text("raise SystemExit('nothing may be loaded')")
     assert completed(monkeypatch, capsys, "operad call text.h") == ["text.head"]
     assert completed(monkeypatch, capsys, "operad call text.head ") == ["text=", "lines="]
     assert completed(monkeypatch, capsys, "operad call text.head text=x ") == ["lines="]

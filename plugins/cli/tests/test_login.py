@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ import operad_cli.login
 from operad import ConfigError, OperationRegistry, SourceError, load_plugins, operation
 from operad.auth import OAuthClient, OAuthOptions
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl
-
-Run = Callable[..., tuple[int, str, str]]
+from plugins.cli.tests.conftest import Run
 
 
 @attrs.frozen(kw_only=True)
@@ -69,11 +66,8 @@ def pets() -> Pets:
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pets: Pets
-) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Run, pets: Pets) -> Run:
     from operad.testing import plugins_of
-    from operad_cli.main import main
 
     (tmp_path / "operad.toml").write_text(
         '[sources.shop]\ntype = "pets"\nnamespace = "pet"\nclient_id = "${CLIENT}"\n'
@@ -85,18 +79,7 @@ def run(
     assert scanner
     made = plugins_of(pets)
     monkeypatch.setattr("operad.plugins.discovery.load_plugins", lambda *_: made)
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        output = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, output.out, output.err
-
-    yield run
-    root.handlers[:], root.level = handlers, level
+    return command
 
 
 def test_login_shows_where_to_go_and_where_the_token_is(run: Run, pets: Pets) -> None:

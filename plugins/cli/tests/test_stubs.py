@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from operad_cli.main import main
+from plugins.cli.tests.conftest import Run
 
 PEERS = Path(__file__).parents[3] / "tests" / "peers" / "prism" / "node_modules"
 GITHUB = PEERS / "@octokit" / "openapi" / "generated" / "api.github.com.json"
@@ -51,28 +50,6 @@ async def ticks(count: int) -> AsyncIterator[int]:
     for number in range(count):
         yield number
 '''
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "shop.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPERAD_CONFIG", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        output = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, output.out, output.err
-
-    return run
-
 
 RIGHT = """
 from shop_types import Context, Registry
@@ -172,7 +149,7 @@ def test_a_folder_that_is_no_package_of_ours_is_left_alone(run: Run, folder: str
     code, _, err = run("stubs", folder)
     assert code == 1
     assert says in err
-    assert Path("ops/shop.py").read_text() == OPERATIONS
+    assert Path("ops/served.py").read_text() == OPERATIONS
 
 
 def test_nothing_is_written_while_a_source_fails(run: Run) -> None:
