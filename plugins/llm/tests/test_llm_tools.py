@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,10 @@ from operad import (
     from_schema,
     load_plugins,
 )
-from operad_llm import ToolList, tools
+from operad_llm import tools
 from operad_llm.tools import FORMATS
+from plugins.llm.tests.limits import schema_of, within_limits
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,49}")
 DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "/nowhere")) / "specs"
 
 
@@ -33,79 +31,6 @@ def registry(**schemas: Any) -> OperationRegistry:
         spec = OperationSpec(namespace="m", name=name, description=f"Does {name}.", input_schema=schema)
         made.register(spec, lambda _input, context: None)
     return made
-
-
-def schema_of(tool: Mapping[str, Any]) -> Any:
-    function = tool.get("function", tool)
-    return next(
-        function[key]
-        for key in ("parameters", "input_schema", "parametersJsonSchema", "inputSchema")
-        if key in function
-    )
-
-
-def nodes(node: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(node, Mapping):
-        yield node
-        for child in node.values():
-            yield from nodes(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from nodes(child)
-
-
-def schemas(node: Any) -> Iterator[Mapping[str, Any]]:
-    """The schemas in a schema: not what only looks like one, in an enumeration or among properties."""
-    if not isinstance(node, Mapping):
-        return
-    yield node
-    for keyword in ("items", "additionalProperties"):
-        yield from schemas(node.get(keyword))
-    for keyword in ("anyOf", "allOf", "oneOf"):
-        for child in node.get(keyword, ()):
-            yield from schemas(child)
-    for keyword in ("properties", "$defs"):
-        for child in node.get(keyword, {}).values():
-            yield from schemas(child)
-
-
-def within_limits(listed: ToolList, format: str) -> None:
-    """What each API publishes, and nothing of ours."""
-    json.dumps(list(listed))
-    for tool in listed:
-        function = tool.get("function", tool)
-        schema = schema_of(tool)
-        assert NAME.fullmatch(function["name"]), function["name"]
-        assert function["description"]
-        assert schema["type"] == "object"
-        assert "$ref" not in schema
-        if format.startswith("openai"):
-            assert len(function["description"]) <= 1024
-            if function.get("strict"):
-                assert not schema.keys() & {"anyOf", "oneOf", "allOf"}
-                for node in schemas(schema):
-                    assert not node.keys() & {
-                        "allOf", "oneOf", "not", "if", "then", "else", "patternProperties", "default",
-                        "dependentRequired", "dependentSchemas",
-                    }  # fmt: skip
-                    assert "$ref" not in node or node.keys() == {"$ref"}
-                    if "properties" in node:
-                        assert node["additionalProperties"] is False
-                        assert sorted(node["required"]) == sorted(node["properties"])
-                    if node.get("type") == "array":
-                        assert "items" in node
-        if format == "openai-responses":
-            assert "strict" in tool
-        if format == "anthropic":
-            assert not schema.keys() & {"anyOf", "oneOf", "allOf"}
-            assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) for name in schema["properties"])
-            assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in schema.get("$defs", {}))
-            if tool.get("strict"):
-                for node in schemas(schema):
-                    assert not node.keys() & {"oneOf", "minimum", "maximum", "minLength", "maxLength", "pattern"}
-        if format == "gemini":
-            for node in schemas(schema):
-                assert not node.keys() & {"$schema", "discriminator", "exclusiveMinimum", "exclusiveMaximum"}
 
 
 HARD: dict[str, Any] = {
@@ -188,6 +113,17 @@ def test_strict_mode_of_anthropic_tells_in_words_what_it_has_no_keyword_for() ->
     assert listed[0]["strict"] is True
     number = schema_of(listed[0])["properties"]["n"]
     assert number == {"type": "integer", "description": "How many.\n\n{minimum: 1}"}
+
+
+def test_what_strict_mode_does_not_hold_the_model_to_is_in_the_report() -> None:
+    fields = {
+        "n": {"type": "integer", "minimum": 1},
+        "l": {"type": "array", "items": {"type": "string", "format": "iri"}, "uniqueItems": True},
+    }
+    made = registry(t={"type": "object", "properties": fields})
+    assert tools(made, "openai", strict=True).report[0].lost == ("not held to: format, uniqueItems",)
+    assert tools(made, "anthropic", strict=True).report[0].lost == ("not held to: format, minimum, uniqueItems",)
+    assert tools(made, "openai").lossy == []
 
 
 def test_a_schema_is_only_changed_in_the_copy_that_is_shown() -> None:

@@ -104,6 +104,37 @@ def without(node: Any, keywords: frozenset[str], dropped: set[str]) -> Any:
     return rebuilt(kept, lambda child: without(child, keywords, dropped))
 
 
+BOUNDS = frozenset(
+    [
+        "contains",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxContains",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minContains",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "uniqueItems",
+    ]
+)
+"""Keywords that narrow a type."""
+
+
+def bounds(node: Any) -> set[str]:
+    """The keywords among `BOUNDS` in a schema."""
+    if not isinstance(node, Mapping):
+        return set()
+    return set(BOUNDS & node.keys()).union(*(bounds(child) for _, child in children(node)))
+
+
 def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
     """Whether a schema may accept ``null``."""
     node = resolve(node, root)

@@ -10,7 +10,7 @@ import attrs
 
 from operad import ConfigError, Identity, OperationSpec, OperationType
 from operad.plugin import may_list, safe_names
-from operad_llm._schemas import Json, parameters, short_definitions, without
+from operad_llm._schemas import Json, bounds, parameters, short_definitions, without
 from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
 
 Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
@@ -133,8 +133,10 @@ def _tool(name: str, spec: OperationSpec, format: Format, strict: bool) -> tuple
     is_strict = False
     if strict and format in ("openai", "openai-responses", "anthropic"):
         try:
-            schema = (anthropic_strict if format == "anthropic" else openai_strict)(schema)
-            is_strict = True
+            held = (anthropic_strict if format == "anthropic" else openai_strict)(schema)
+            if gone := bounds(schema) - bounds(held):
+                lost.append(f"not held to: {', '.join(sorted(gone))}")
+            schema, is_strict = held, True
         except NotStrict as error:
             lost.append(f"not strict: {error}")
     schema = _ADAPTED[format](schema, lost)
