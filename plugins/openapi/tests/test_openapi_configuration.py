@@ -130,7 +130,7 @@ def test_servers_that_base_url_does_not_replace_are_told(api):
     document = api({"get /x": {"servers": [{"url": "https://a.example.com"}]}, "get /y": {}})
     config = {"namespace": "api", "base_url": "http://127.0.0.1:1"}
     [warning] = from_openapi(document, HTTPServiceConfig(**config)).diagnostics
-    assert "1 operations have a server of their own, https://a.example.com:443" in warning.reason
+    assert "1 operation has a server of its own, https://a.example.com, which" in warning.reason
     moved = from_openapi(
         document, HTTPServiceConfig(**config, servers={"https://a.example.com": "http://127.0.0.1:1"})
     )
@@ -374,3 +374,34 @@ async def test_media_types_can_be_preferred_by_operation(serve, operations, api)
     found = operations(api(paths), await serve(handler), media_types=table)
     sent = [(await found[name].handler({"a": "x"}, None)).data for name in ("one", "two", "three")]
     assert sent == list(kinds)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"pagination": {"lst*": {"offset": "start"}}},
+            r'pagination: no operation fits "lst\*"; did you mean "list"',
+        ),
+        ({"media_types": {"lost": ["text/csv"]}}, 'media_types: no operation fits "lost"; did you mean "list"'),
+        ({"media_types": {"PUT /a/*": ["text/csv"]}}, r'media_types: no operation fits "PUT /a/\*"'),
+        ({"slashes": ["pat"]}, 'slashes: no path has "pat"; did you mean "path"'),
+        ({"names": {"lost": "x"}}, 'names: there is no operation "lost"; did you mean "list"'),
+    ],
+)
+def test_a_table_that_fits_no_operation_names_the_nearest(api, config, message):
+    document = api({"get /a/{path}": {"operationId": "list", "parameters": []}})
+    with pytest.raises(ConfigError, match=message):
+        from_openapi(document, HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", **config))
+
+
+@pytest.mark.parametrize("port", ["", ":443"])
+def test_a_table_of_servers_may_name_the_port_that_everybody_leaves_out(api, port):
+    document = api(
+        {"get /x": {"operationId": "x", "servers": [{"url": f"https://a.example.com{port}/v1"}]}},
+    )
+    for key in ("https://a.example.com", "https://a.example.com:443", "https://a.example.com:443/v1"):
+        config = HTTPServiceConfig(
+            namespace="api", base_url="http://127.0.0.1:1", servers={key: "http://127.0.0.1:1"}
+        )
+        assert from_openapi(document, config).diagnostics == []

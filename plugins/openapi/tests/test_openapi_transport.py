@@ -14,6 +14,7 @@ from aiohttp import web
 
 from operad import CallError, ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig, from_openapi
+from operad_openapi._http import session as session_module
 
 GET = {"get /x": {"operationId": "x"}}
 
@@ -296,3 +297,23 @@ def test_one_event_loop_after_another_leaves_no_session_open(api):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.mark.parametrize(("idle", "connections"), [(session_module.IDLE, 1), (0.001, 2)])
+async def test_a_connection_that_its_server_may_be_closing_is_not_used_again(
+    serve, operations, api, monkeypatch, idle, connections
+):
+    """A POST that met the closing connection would be lost, and could not be sent again."""
+    peers = set()
+
+    async def handler(request):
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.json_response({})
+
+    monkeypatch.setattr(session_module, "IDLE", idle)
+    found = operations(api({"post /x": {"operationId": "x"}}), await serve(handler))
+    await found["x"].handler({}, None)
+    await asyncio.sleep(0.05)
+    await found["x"].handler({}, None)
+    assert len(peers) == connections
+    assert session_module.IDLE < 5  # what Node, uvicorn and Apache wait

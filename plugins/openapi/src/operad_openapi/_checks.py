@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from operad import ConfigError
 from operad.plugin import did_you_mean
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation
-from operad_openapi._document.origins import origin_of
+from operad_openapi._document.naming import words_of
+from operad_openapi._document.origins import origin_of, without_default_port
 from operad_openapi._document.security import scheme_of, schemes_of
 from operad_openapi._document.servers import moved, server_of
 from operad_openapi._http.credentials import Authenticator
@@ -48,17 +50,35 @@ def check_document(document: Document, config: HTTPServiceConfig) -> None:
             raise ConfigError(f'servers: the document has no server "{source}"{did_you_mean(source, urls)}')
 
 
-def check_names(config: HTTPServiceConfig, names: Iterable[str], paths: Iterable[str]) -> None:
-    """Raise `ConfigError` for operations and path parameters that the document does not have."""
-    known = set(names)
-    for name in config.operation_types:
-        if name not in known:
-            raise ConfigError(f'operation_types: there is no operation "{name}"{did_you_mean(name, known)}')
-    if config.path_parameters:
-        templates = {name for path in paths for name in _VARIABLE.findall(path)}
-        for name in config.path_parameters:
-            if name not in templates:
-                raise ConfigError(f'path_parameters: no path has "{name}"{did_you_mean(name, templates)}')
+def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Iterable[RawOperation]) -> None:
+    """Raise `ConfigError` for operations and path parameters that the document does not have.
+
+    Args:
+        config: what speaks of them.
+        names: of all operations, as they are called here.
+        operations: all of the document.
+    """
+    if config.operation_types:
+        known = set(names)
+        for name in config.operation_types:
+            if name not in known:
+                raise ConfigError(f'operation_types: there is no operation "{name}"{did_you_mean(name, known)}')
+    _check_globs("pagination", config.pagination, names)
+    if isinstance(config.media_types, Mapping) and config.media_types:
+        _check_globs("media_types", config.media_types, {word for raw in operations for word in words_of(raw)})
+    if config.path_parameters or config.slashes:
+        templates = {name for raw in operations for name in _VARIABLE.findall(raw.path)}
+        for option, wanted in (("path_parameters", config.path_parameters), ("slashes", config.slashes)):
+            for name in wanted:
+                if name not in templates:
+                    raise ConfigError(f'{option}: no path has "{name}"{did_you_mean(name, templates)}')
+
+
+def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> None:
+    """Raise `ConfigError` for a glob of a table that fits none of ``names``."""
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise ConfigError(f'{option}: no operation fits "{glob}"{did_you_mean(glob, names)}')
 
 
 def warnings_of(
@@ -76,22 +96,20 @@ def _other_servers(
 ) -> Iterator[Diagnostic]:
     if config.base_url is None:
         return
-    home = origin_of(config.base_url)
+    home = without_default_port(origin_of(config.base_url))
     counts: dict[str, int] = {}
     for raw in chosen:
         if "servers" not in raw.node and "servers" not in raw.item:
             continue
         try:
-            origin = origin_of(server_of(document, raw, config, trusted=config.trusted).url)
+            origin = without_default_port(origin_of(server_of(document, raw, config, trusted=config.trusted).url))
         except NotUsableError:
             continue
         if origin != home:
             counts[origin] = counts.get(origin, 0) + 1
     for origin, count in counts.items():
-        reason = (
-            f"{count} operations have a server of their own, {origin}, which base_url does not replace; "
-            f'servers = {{ "{origin}" = "…" }} does'
-        )
+        having = "1 operation has a server of its" if count == 1 else f"{count} operations have a server of their"
+        reason = f'{having} own, {origin}, which base_url does not replace; servers = {{ "{origin}" = "…" }} does'
         yield Diagnostic("#/paths", reason, "warning")
 
 

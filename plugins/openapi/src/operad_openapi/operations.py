@@ -108,9 +108,8 @@ def build_operations(
     checker = _Checker(document)
     check_document(document, config)
     naming = Naming(config.names)
-    ids: set[str] = set()
+    listed: list[RawOperation] = []
     chosen: list[RawOperation] = []
-    paths: set[str] = set()
     is_marked = is_operads(document)
     for raw in list_operations(document):
         if isinstance(raw, Diagnostic):
@@ -121,8 +120,7 @@ def build_operations(
             continue
         # Claimed by all, wanted or not: a filter must not change the ids of what it lets through.
         name = names.claim(naming.of(raw) if mark is None else mark["id"])
-        paths.add(raw.path)
-        ids.update((str(raw.node.get("operationId")), f"{raw.method} {raw.path}"))
+        listed.append(raw)
         streams = _streams(document, raw)
         twin = names.claim(f"{name}_stream") if streams.has_twin else ""
         if not filters.admits(name, raw):
@@ -130,7 +128,7 @@ def build_operations(
         try:
             checker.check(raw, diagnostics)
             if streams.media_type is None and config.operation_types.get(name) == "subscription":
-                streams = _Streams(EVENT_STREAM, has_twin=False, is_untold=True)
+                streams = _UNTOLD._replace(media_type=EVENT_STREAM)
             for built in _built(source, raw, streams) if mark is None else [ServedOperation(source, raw, mark)]:
                 claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
@@ -139,8 +137,8 @@ def build_operations(
         except (NotUsableError, PointerError, SerializationError) as error:
             diagnostics.append(Diagnostic(raw.pointer, str(error)))
     filters.check(names.claimed)
-    naming.check(ids)
-    check_names(config, names.claimed, paths)
+    naming.check(listed)
+    check_names(config, names.claimed, listed)
     diagnostics.extend(warnings_of(document, config, source.authenticator, chosen))
     if config.include or config.exclude:
         _prune(source, operations.built.values())
@@ -161,6 +159,7 @@ class _Streams(NamedTuple):
 
 
 _TOLD = _Streams(None, has_twin=False)
+_UNTOLD = _Streams(None, has_twin=False, is_untold=True)
 _ANYTHING: tuple[Any, ...] = ({}, True)
 
 
@@ -172,7 +171,7 @@ def _streams(document: Document, raw: RawOperation) -> _Streams:
             item.get("schema", True) not in _ANYTHING for *_, item in media
         ):
             return _TOLD
-        return _Streams(None, False, any(str(status) != "204" for status, _ in success_responses(raw)))
+        return _UNTOLD if any(str(status) != "204" for status, _ in success_responses(raw)) else _TOLD
     return _Streams(EVENT_STREAM if EVENT_STREAM in streams else streams[0], len(streams) != len(media))
 
 
@@ -211,7 +210,9 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         deprecated=node.get("deprecated") is True,
         metadata=_metadata(built.source.document, raw),
     )
-    rule = next((rule for glob, rule in config.pagination.items() if fnmatchcase(name, glob)), None)
+    rule = None
+    if config.pagination:
+        rule = next((rule for glob, rule in config.pagination.items() if fnmatchcase(name, glob)), None)
     return Operation(
         spec,
         built.handler,
@@ -257,9 +258,10 @@ class _Checker:
             parameters = holder.get("parameters")
             for parameter in parameters if isinstance(parameters, list) else ():
                 node = self._parameter(parameter)
-                if node["in"] == "path":
+                place = node["in"]
+                if place == "path":
                     declared.add(node["name"])
-                elif reason := unusable(node):
+                elif place != "query" and (reason := unusable(node)):  # any name can stand in a query
                     if node.get("required") is True:
                         raise NotUsableError(reason)
                     diagnostics.append(Diagnostic(raw.pointer, f"{reason}; it is left out", "warning"))
@@ -273,15 +275,13 @@ class _Checker:
 
     def _parameter(self, parameter: Any) -> Json:
         reference = parameter.get("$ref") if isinstance(parameter, dict) else None
-        if isinstance(reference, str) and reference in self._seen:
+        if reference is not None and isinstance(reference, str):
+            if reference not in self._seen:
+                self._seen[reference] = self._usable(self._document.resolve(parameter))
             return self._seen[reference]
-        node = self._document.resolve(parameter)
-        if (
-            not isinstance(node, dict)
-            or not isinstance(node.get("name"), str)
-            or not isinstance(node.get("in"), str)
-        ):
-            raise NotUsableError("a parameter has no name, or no place (in)")
-        if isinstance(reference, str):
-            self._seen[reference] = node
-        return node
+        return self._usable(parameter)
+
+    def _usable(self, node: Any) -> Json:
+        if isinstance(node, dict) and isinstance(node.get("name"), str) and isinstance(node.get("in"), str):
+            return node
+        raise NotUsableError("a parameter has no name, or no place (in)")

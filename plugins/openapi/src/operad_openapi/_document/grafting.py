@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import attrs
 
 from operad import SourceError
-from operad_openapi._document.document import GRAFTS, Document, Json
+from operad_openapi._document.document import GRAFTS, Document, Json, occurs
 
 _EXTERNAL = re.compile(rb'\$ref["\']?\s*:\s*["\']?[^#"\'\s]')
 # Objects whose keys are names that somebody chose, not words of the specification.
@@ -44,7 +44,7 @@ class _Reference:
 def has_external(text: bytes | None, root: Any) -> bool:
     """Whether a reference leaves the document: a guess that errs to yes."""
     if text is not None:
-        return _EXTERNAL.search(text) is not None
+        return occurs(_EXTERNAL, text)
     return any(not reference.text.startswith("#") for reference in _references(root, is_map=False))
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -82,7 +82,11 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
         except (PointerError, NotUsableError) as error:
             yield Diagnostic(pointer, str(error))
             continue
-        yield from _item_operations(document, path, item, pointer)
+        for key, node in item.items():
+            if key in METHODS:
+                yield _operation(document, key.upper(), path, item, node, f"{pointer}/{key}")
+            elif key == "additionalOperations" and isinstance(node, dict):
+                yield from _additional_operations(document, path, item, node, f"{pointer}/{key}")
 
 
 def _path_item(document: Document, raw: Any) -> Json:
@@ -94,19 +98,15 @@ def _path_item(document: Document, raw: Any) -> Json:
     return item
 
 
-def _item_operations(
-    document: Document, path: str, item: Json, pointer: str
+def _additional_operations(
+    document: Document, path: str, item: Json, nodes: Mapping[Any, Any], pointer: str
 ) -> Iterator[RawOperation | Diagnostic]:
-    for key, node in item.items():
-        if key in METHODS:
-            yield _operation(document, key.upper(), path, item, node, f"{pointer}/{key}")
-        elif key == "additionalOperations" and isinstance(node, dict):
-            for method, more in node.items():
-                where = f"{pointer}/{key}/{method}"
-                if isinstance(method, str) and _METHOD.match(method):
-                    yield _operation(document, method, path, item, more, where)
-                else:
-                    yield Diagnostic(where, "expected the name of a method")
+    for method, node in nodes.items():
+        where = f"{pointer}/{method}"
+        if isinstance(method, str) and _METHOD.match(method):
+            yield _operation(document, method, path, item, node, where)
+        else:
+            yield Diagnostic(where, "expected the name of a method")
 
 
 def _operation(

@@ -27,7 +27,7 @@ class Naming:
 
     def of(self, raw: RawOperation) -> str:
         """The name that is wanted for an operation. Raises `ConfigError` for one that cannot be a name."""
-        wanted: Any = self._configured(raw)
+        wanted: Any = self._configured(raw) if self._names else None
         if wanted is None:
             return wanted_name(raw)
         if not isinstance(wanted, str) or not wanted.isprintable() or not wanted or _SPACE.search(wanted):
@@ -36,22 +36,29 @@ class Naming:
         return wanted
 
     def _configured(self, raw: RawOperation) -> str | None:
-        given = raw.node.get("operationId")
         if isinstance(self._names, Mapping):
-            for key in (given, f"{raw.method} {raw.path}"):
-                if isinstance(key, str) and key in self._names:
+            for key in words_of(raw):
+                if key in self._names:
                     self._unused.discard(key)
                     return self._names[key]
             return None
         if isinstance(self._names, str):
             return _function_name(raw)
-        tags = raw.node.get("tags")
+        given, tags = raw.node.get("operationId"), raw.node.get("tags")
         return self._names({"operationId": given, "method": raw.method, "path": raw.path, "tags": tags or []})
 
-    def check(self, known: Iterable[str]) -> None:
-        """Raise `ConfigError` for a name of the table that no operation had."""
+    def check(self, operations: Iterable[RawOperation]) -> None:
+        """Raise `ConfigError` for a name of the table that none of ``operations`` had."""
         for key in self._unused:
+            known = {word for raw in operations for word in words_of(raw)}
             raise ConfigError(f'names: there is no operation "{key}"{did_you_mean(key, known)}')
+
+
+def words_of(raw: RawOperation) -> tuple[str, ...]:
+    """What a table may call an operation by: its operationId, and ``GET /path``."""
+    given = raw.node.get("operationId")
+    route = f"{raw.method} {raw.path}"
+    return (given, route) if isinstance(given, str) else (route,)
 
 
 def _function_name(raw: RawOperation) -> str | None:
@@ -114,8 +121,8 @@ class Filters:
 
     def admits(self, name: str, raw: RawOperation) -> bool:
         """Whether the operation is wanted."""
-        included = self._matching(self._include, name, raw) or not self._include
-        excluded = self._matching(self._exclude, name, raw)
+        included = not self._include or self._matching(self._include, name, raw)
+        excluded = bool(self._exclude) and self._matching(self._exclude, name, raw)
         return included and not excluded
 
     def _matching(self, patterns: dict[str, tuple[str, str]], name: str, raw: RawOperation) -> bool:

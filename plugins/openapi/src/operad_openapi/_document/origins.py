@@ -7,6 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORT = re.compile(r"^(http://[^/?#]*(?=:80(?:[/?#]|$))|https://[^/?#]*(?=:443(?:[/?#]|$))):\d+")
 
 
 def origin_of(url: str) -> str:
@@ -17,6 +18,11 @@ def origin_of(url: str) -> str:
     except ValueError:
         return ""
     return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+
+
+def without_default_port(url: str) -> str:
+    """``url`` without ``:80`` of http and ``:443`` of https, which people leave out."""
+    return _DEFAULT_PORT.sub(r"\1", url)
 
 
 def is_private_host(host: str | None) -> bool:

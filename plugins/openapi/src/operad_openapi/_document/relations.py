@@ -16,7 +16,7 @@ def links_of(document: Document, raw: RawOperation) -> Json:
     """Names of links -> what they lead to, and with which parameters (runtime expressions, as they stand)."""
     found: Json = {}
     for status, node in responses_of(raw).items():
-        if str(status)[:1] != "2" or not isinstance(node, Mapping) or not ("links" in node or "$ref" in node):
+        if not isinstance(node, dict) or not ("links" in node or "$ref" in node) or str(status)[:1] != "2":
             continue
         response = _resolved(document, node)
         links = response.get("links")
@@ -30,6 +30,8 @@ def callbacks_of(document: Document, raw: RawOperation) -> Json:
     """Names of callbacks -> the requests that the server will send, ``"POST {$request.body#/url}"``."""
     found: Json = {}
     callbacks = raw.node.get("callbacks")
+    if callbacks is None:
+        return found
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         requests = [
             f"{method} {expression}"

@@ -10,7 +10,7 @@ import attrs
 
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import NotUsableError, RawOperation
-from operad_openapi._document.origins import is_private_host, origin_of
+from operad_openapi._document.origins import is_private_host, origin_of, without_default_port
 from operad_openapi.config import HTTPOptions
 
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
@@ -63,10 +63,17 @@ def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> 
 
 
 def moved(url: str, servers: dict[str, str]) -> str | None:
-    """``url`` by the configured table of servers; ``None`` where that does not name it. The longest key wins."""
+    """``url`` by the configured table of servers; ``None`` where that does not name it. The longest key wins.
+
+    Both may name the port that their scheme has anyway.
+    """
+    if not servers:
+        return None
+    plain = without_default_port(url)
     for source in sorted(servers, key=len, reverse=True):
-        if url == source or url.startswith((f"{source}/", f"{source}?")):
-            return servers[source] + url[len(source) :]
+        start = without_default_port(source)
+        if plain == start or plain.startswith((f"{start}/", f"{start}?")):
+            return servers[source] + plain[len(start) :]
     return None
 
 

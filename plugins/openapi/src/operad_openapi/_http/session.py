@@ -16,6 +16,9 @@ from operad_openapi._http.resolving import GuardedResolver
 from operad_openapi.config import HTTPOptions
 
 USER_AGENT = "operad-openapi"
+IDLE = 4.0
+"""Seconds that a connection waits for its next request. Many servers (Node, uvicorn, Apache) close theirs after 5:
+a request that meets the closing one on its way is lost, and a POST must not be sent twice."""
 
 
 class LostConnectionError(aiohttp.ClientError):
@@ -72,7 +75,10 @@ class Sessions:
     def _made(self) -> aiohttp.ClientSession:
         limits = self._options.limits
         connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(self._namer_of), limit=limits.connections, ssl=self._tls
+            resolver=GuardedResolver(self._namer_of),
+            limit=limits.connections,
+            ssl=self._tls,
+            keepalive_timeout=IDLE,
         )
         return aiohttp.ClientSession(
             connector=connector,
