@@ -1,5 +1,6 @@
 """References of real documents: in every place, over many files, and data that only looks like one."""
 
+import gc
 import json
 import threading
 
@@ -243,3 +244,18 @@ async def test_a_large_document_is_parsed_and_listed_in_a_thread(tmp_path, monke
     found = await from_openapi_file(tmp_path / "x.json", HTTPServiceConfig(namespace="api"))
     assert len(found) == 3_000
     assert threads == [True, True]
+
+
+def test_the_collector_runs_again_after_a_document_and_stays_off_where_it_was():
+    broken = b'{"openapi": '
+    for enabled in (True, False):
+        try:
+            if not enabled:
+                gc.disable()
+            with pytest.raises(SourceError):
+                parse(broken, "x")
+            assert gc.isenabled() is enabled
+            load({"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": operation("a")}}})
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()

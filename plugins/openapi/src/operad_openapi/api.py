@@ -12,7 +12,7 @@ from operad import SourceError
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import Diagnostic
 from operad_openapi._document.overlays import apply_overlay
-from operad_openapi._document.parsing import ASIDE_BYTES
+from operad_openapi._document.parsing import ASIDE_BYTES, building
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._loading import Loader, Spec, is_url, patched
 from operad_openapi.config import HTTPServiceConfig
@@ -42,7 +42,7 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
                 raise SourceError(f"{overlay}: from_openapi reads no files; pass the parsed overlay")
             found += apply_overlay(root, overlay, "an overlay")
         root = root if config.patch is None else patched(config.patch, root)
-    return build_operations(Document(root), config, found)
+    return _built(Document(root), config, found)
 
 
 async def from_openapi_file(
@@ -71,8 +71,13 @@ async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS |
     """The operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
     document, loader = await load_document(spec, config, fs)
     if loader.size < ASIDE_BYTES:
-        return build_operations(document, config, loader.diagnostics)
-    return await asyncio.to_thread(build_operations, document, config, loader.diagnostics)
+        return _built(document, config, loader.diagnostics)
+    return await asyncio.to_thread(_built, document, config, loader.diagnostics)
+
+
+def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic]) -> OpenAPIOperations:
+    with building():
+        return build_operations(document, config, found)
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:

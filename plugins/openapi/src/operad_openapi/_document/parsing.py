@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -15,6 +18,23 @@ ASIDE_BYTES = 256 * 1024
 _EXCERPT = 60
 
 
+@contextmanager
+def building() -> Iterator[None]:
+    """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
+
+    It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
+    than all the rest. Only who found it running starts it again.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def parse(data: bytes, where: str) -> Any:
     """The value of a JSON or YAML text: an object or an array.
 
@@ -23,7 +43,11 @@ def parse(data: bytes, where: str) -> Any:
     Raises:
         SourceError: the text is neither, or is nested too deeply.
     """
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    with building():
+        return _parsed(data.removeprefix(b"\xef\xbb\xbf"), where)
+
+
+def _parsed(data: bytes, where: str) -> Any:
     reason = ""
     if data[:1024].lstrip()[:1] in (b"{", b"["):
         try:
