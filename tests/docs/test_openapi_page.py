@@ -7,8 +7,10 @@ import inspect
 import json
 import re
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import attrs
 import pytest
@@ -16,6 +18,7 @@ import trustme
 from aiohttp import web
 
 from operad import OperationRegistry, load_plugins
+from operad.auth import TokenStore
 from operad_openapi.source import OpenAPISourceConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "openapi.md").read_text()
@@ -121,6 +124,8 @@ class Shop:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
+        if path == "/token":
+            return web.json_response({"access_token": "ann's", "token_type": "Bearer", "expires_in": 3600})
         if path == "/me":
             return web.json_response(request.headers.get("Authorization"))
         if path == "/watch":
@@ -205,6 +210,25 @@ async def test_the_answers_do_what_they_say(shop: Any) -> None:
         {"name": "tea", "price": 3.5, "until": "2026-01-02"},
         {"name": "tea", "price": 3, "colour": "green"},
     ]
+
+
+async def test_a_person_logs_in_as_the_page_says(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``operad login shop`` does; the browser is a function that the person's consent sends back."""
+    _, url = shop
+    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(Path("tokens"), keyring=False))
+    Path("operad.toml").write_text(blocks(dict(SECTIONS)["log in"], "toml")[0].replace(URL, url))
+
+    def browse(asked: str) -> None:
+        query = parse_qs(urlsplit(asked).query)
+        assert query["scope"] == ["items:read"]
+        urllib.request.urlopen(f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}").read()
+
+    async with OperationRegistry.from_config(
+        "operad.toml", load_plugins(only=["openapi"]), strict=True
+    ) as registry:
+        login = await registry.source_login("shop")
+        await login.login(tell=lambda _: None, open_url=browse, timeout=5)
+        assert (await registry.execute("shop.whoAmI")).data == "Bearer ann's"
 
 
 async def test_the_first_program_runs(shop: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,6 +175,18 @@ async def test_a_token_is_fetched_once_and_again_after_a_401(serve, operations, 
     assert calls == ["Bearer t0", "Bearer t0", "Bearer t1"]
 
 
+async def test_a_document_that_forgot_to_ask_for_its_login_gets_the_token_all_the_same(serve, operations, api):
+    async def handler(request):
+        if request.path == "/token":
+            return web.json_response({"access_token": "t0"})
+        return web.json_response(request.headers.get("Authorization"))
+
+    document = api({"get /x": {}, "get /open": {"security": []}}, components={"securitySchemes": SCHEMES})
+    found = operations(document, await serve(handler), auth=OAUTH)
+    assert (await found["get_x"].handler({}, None)).data == "Bearer t0"
+    assert (await found["get_open"].handler({}, None)).data is None
+
+
 async def test_a_401_that_stays_is_an_error(serve, operations, api):
     async def handler(request):
         if request.path == "/token":

@@ -14,7 +14,7 @@ from operad import CallError, ConfigError, ErrorCode
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.origins import origin_of
-from operad_openapi._document.security import scheme_of
+from operad_openapi._document.security import scheme_of, schemes_of
 from operad_openapi._http.tls import has_certificate
 from operad_openapi._http.tokens import Tokens, endpoints_of, oauth_options
 from operad_openapi._request.request import Applier, Credentials
@@ -91,7 +91,9 @@ class Authenticator:
         if auth.type == "apiKey":
             return _api_key(auth, {"in": "header", "name": "X-API-Key"})
         if auth.type == "oauth2":
-            return self._oauth2(auth, {}, server)
+            schemes = (scheme_of(self._document, name) for name in schemes_of(self._document))
+            naming = (scheme for scheme in schemes if endpoints_of(auth, scheme, server))
+            return self._oauth2(auth, next(naming, {}), server)
         if auth.type == "digest":
             return self._digest(auth)
         return authorization(auth)

@@ -1,0 +1,452 @@
+"""Well-known APIs as a user meets them: their own documents, a configuration file, and a fake on 127.0.0.1.
+
+GitHub's document comes from npm (package.json of tests/peers/prism), the others from the folder OPERAD_DOCUMENTS.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tracemalloc
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, OperationRegistry, load_plugins
+from operad.auth import TokenStore
+
+SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs"
+GITHUB = Path(__file__).parents[1] / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
+MIB = 1 << 20
+SIZES = [pytest.param(3 * MIB, id="3 MB"), pytest.param(300 * MIB, id="300 MB", marks=pytest.mark.long)]
+Serve = Callable[[Callable[[web.Request], Awaitable[web.StreamResponse]]], Awaitable[str]]
+
+
+def document(name: str) -> Path:
+    path = GITHUB if name == "github" else SPECS / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here")
+    return path
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Starts a server for a handler of every request; answers its URL."""
+    runners = []
+
+    async def start(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> str:
+        app = web.Application(client_max_size=2**40)
+        app.router.add_route("*", "/{tail:.*}", handler)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def configured(folder: Path, name: str, table: str) -> AsyncIterator[OperationRegistry]:
+    """The registry of an operad.toml with one source."""
+    (folder / "operad.toml").write_text(
+        f'[sources.{name}]\ntype = "openapi"\nspec = "{document(name)}"\n{table.strip()}\n'
+    )
+    async with OperationRegistry.from_config(folder, load_plugins(only=["openapi"]), strict=True) as registry:
+        yield registry
+
+
+async def swallowed(request: web.Request) -> int:
+    """The length of a body that nobody holds."""
+    return sum([len(chunk) async for chunk in request.content.iter_chunked(MIB)])
+
+
+async def poured(request: web.Request, size: int, content_type: str) -> web.StreamResponse:
+    """An answer of zeros, in pieces."""
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Content-Length": str(size)})
+    await response.prepare(request)
+    for _ in range(size // MIB):
+        await response.write(bytes(MIB))
+    return response
+
+
+def large_file(path: Path, size: int) -> Path:
+    """A file of zeros that takes no room."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+@asynccontextmanager
+async def little_memory() -> AsyncIterator[None]:
+    """At no time more than 24 MB are held by what is within."""
+    tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        yield
+        assert tracemalloc.get_traced_memory()[1] - before < 24 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+# --- GitHub ------------------------------------------------------------------------------------------
+
+
+class GitHub:
+    """Issues in pages, and release assets."""
+
+    issues = [{"number": number, "title": f"issue {number}", "state": "open"} for number in range(1, 248)]
+
+    def __init__(self) -> None:
+        self.seen: list[web.Request] = []
+        self.uploaded = 0
+        self.size = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        if request.path.endswith("/issues"):
+            size, page = int(request.query.get("per_page", 30)), int(request.query.get("page", 1))
+            found = self.issues[(page - 1) * size : page * size]
+            links = {}
+            if page * size < len(self.issues):
+                following = request.url.update_query(page=page + 1)
+                links = {"Link": f'<{following}>; rel="next", <{request.url}>; rel="last"'}
+            return web.json_response(found, headers=links)
+        if request.path.startswith("/uploads/"):
+            self.uploaded = await swallowed(request)
+            return web.json_response({"id": 1, "name": request.query["name"], "size": self.uploaded}, status=201)
+        if request.path.endswith("/tarball/v1"):
+            raise web.HTTPFound(str(request.url.with_path("/codeload/legacy.tar.gz")))
+        if request.path.startswith("/codeload/"):
+            return await poured(request, self.size, "application/x-gzip")
+        return web.json_response({"message": "Not Found"}, status=404)
+
+
+@pytest.fixture
+async def github(serve: Serve, tmp_path: Path) -> AsyncIterator[tuple[GitHub, OperationRegistry]]:
+    fake = GitHub()
+    url = await serve(fake.answer)
+    table = f"""
+base_url = "{url}"
+servers = {{ "https://uploads.github.com" = "{url}/uploads" }}
+headers = {{ X-GitHub-Api-Version = "2022-11-28" }}
+auth = {{ type = "bearer", token = "gh-t0ken" }}
+normalize = "keep"
+timeout = 300
+"""
+    async with configured(tmp_path, "github", table) as registry:
+        yield fake, registry
+
+
+async def test_github_is_found_paged_to_the_end_and_its_errors_are_its_own(
+    github: tuple[GitHub, OperationRegistry],
+) -> None:
+    fake, registry = github
+    found = [spec.id for spec in registry.search("list repository issues", limit=5)]
+    assert "github.issues/list-for-repo" in found
+    input = {"owner": "o", "repo": "r", "state": "all", "labels": "a,b", "milestone": "1", "per_page": 100}
+    issues = [issue async for issue in registry.paginate("github.issues/list-for-repo", input, items=True)]
+    assert [issue["number"] for issue in issues] == list(range(1, 248))
+    assert [(r.query["milestone"], r.query["labels"], r.query.get("page")) for r in fake.seen] == [
+        ("1", "a,b", None), ("1", "a,b", "2"), ("1", "a,b", "3")
+    ]  # fmt: skip
+    assert {r.headers["Authorization"] for r in fake.seen} == {"Bearer gh-t0ken"}
+    assert {r.headers["X-GitHub-Api-Version"] for r in fake.seen} == {"2022-11-28"}
+    with pytest.raises(CallError, match="Not Found") as caught:
+        await registry.execute("github.repos/get", {"owner": "o", "repo": "missing"})
+    assert caught.value.details["statusCode"] == 404
+
+
+async def test_a_file_goes_to_github_and_comes_back_in_pieces(
+    github: tuple[GitHub, OperationRegistry], tmp_path: Path
+) -> None:
+    await up_and_down(github, tmp_path, 3 * MIB)
+
+
+@pytest.mark.long
+async def test_300_mb_go_to_github_and_come_back_in_little_memory(
+    github: tuple[GitHub, OperationRegistry], tmp_path: Path
+) -> None:
+    async with little_memory():
+        await up_and_down(github, tmp_path, 300 * MIB)
+
+
+async def up_and_down(github: tuple[GitHub, OperationRegistry], folder: Path, size: int) -> None:
+    fake, registry = github
+    release = {"owner": "o", "repo": "r", "release_id": 7, "name": "big.zip"}
+    file = large_file(folder / "big.zip", size)
+    envelope = await registry.execute("github.repos/upload-release-asset", {**release, "body": file}, timeout=300)
+    assert (envelope.meta.status_code, envelope.data["size"], fake.uploaded) == (201, size, size)
+    assert fake.seen[-1].path == "/uploads/repos/o/r/releases/7/assets"
+    fake.size = size
+    received = 0
+    source = registry.download("github.repos/download-tarball-archive", {"owner": "o", "repo": "r", "ref": "v1"})
+    async for chunk in source:
+        received += len(chunk)
+    assert received == size
+
+
+# --- Stripe ------------------------------------------------------------------------------------------
+
+
+async def test_stripe_is_paged_by_cursor_for_a_connected_account_and_takes_forms(
+    serve: Serve, tmp_path: Path
+) -> None:
+    customers = [{"id": f"cus_{n}", "object": "customer", "created": n, "livemode": False} for n in range(25)]
+    seen: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        form = parse_qsl(await request.text())
+        seen.append((request.headers["Stripe-Account"], request.headers["Authorization"], form))
+        if request.method == "POST":
+            return web.json_response({**customers[0], "email": dict(form)["email"]})
+        start = [c["id"] for c in customers].index(request.query.get("starting_after", "cus_0"))
+        start += "starting_after" in request.query
+        page = customers[start : start + int(request.query["limit"])]
+        more = start + len(page) < len(customers)
+        return web.json_response({"object": "list", "url": "/v1/customers", "has_more": more, "data": page})
+
+    table = f"""
+base_url = "{await serve(answer)}"
+headers = {{ Stripe-Account = "acct_1" }}
+auth = {{ type = "basic", username = "sk_test" }}
+
+[sources.stripe.pagination]
+"Get*" = {{ cursor = "data.-1.id", parameter = "starting_after", more = "has_more", items = "data" }}
+"""
+    async with configured(tmp_path, "stripe", table) as registry:
+        listed = [item["id"] async for item in registry.paginate("stripe.GetCustomers", {"limit": 10}, items=True)]
+        made = await registry.execute(
+            "stripe.PostCustomers",
+            {"email": "a@b.example", "address": {"city": "Rome", "line1": "1 & 2"}, "metadata": {"k": "v"}},
+        )
+    assert listed == [customer["id"] for customer in customers]
+    assert len(seen) == 4
+    assert made.data["email"] == "a@b.example"
+    account, credential, form = seen[-1]
+    assert (account, credential) == ("acct_1", "Basic " + base64.b64encode(b"sk_test:").decode())
+    assert ("address[city]", "Rome") in form
+    assert ("address[line1]", "1 & 2") in form
+    assert ("metadata[k]", "v") in form
+
+
+# --- OpenAI ------------------------------------------------------------------------------------------
+
+
+class OpenAI:
+    """Files, and completions that stream."""
+
+    def __init__(self) -> None:
+        self.seen: list[web.Request] = []
+        self.uploaded = 0
+        self.size = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        if request.path == "/v1/chat/completions":
+            return await self.completion(request)
+        if request.path.endswith("/content"):
+            return await poured(request, self.size, "application/octet-stream")
+        if request.method == "POST":
+            async for part in await request.multipart():
+                if part.name == "file":
+                    assert part.filename == "train.jsonl"
+                    while chunk := await part.read_chunk(MIB):
+                        self.uploaded += len(chunk)
+            return web.json_response(self.file(0) | {"bytes": self.uploaded})
+        start = int(request.query.get("after", "file-0").removeprefix("file-")) + ("after" in request.query)
+        page = [self.file(number) for number in range(start, min(start + 4, 10))]
+        return web.json_response(
+            {"object": "list", "data": page, "first_id": page[0]["id"], "last_id": page[-1]["id"],
+             "has_more": start + 4 < 10}
+        )  # fmt: skip
+
+    async def completion(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if not asked.get("stream"):
+            return web.json_response({"error": {"message": "only streams here", "type": "invalid"}}, status=400)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for word in ("Hello", " ", "you"):
+            delta = {"index": 0, "delta": {"content": word}, "finish_reason": None}
+            chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    @staticmethod
+    def file(number: int) -> dict[str, Any]:
+        return {
+            "id": f"file-{number}", "object": "file", "bytes": 1, "created_at": 1, "filename": "f",
+            "purpose": "fine-tune", "status": "processed",
+        }  # fmt: skip
+
+
+@pytest.fixture
+async def openai(serve: Serve, tmp_path: Path) -> AsyncIterator[tuple[OpenAI, OperationRegistry]]:
+    fake = OpenAI()
+    table = f"""
+base_url = "{await serve(fake.answer)}/v1"
+headers = {{ OpenAI-Organization = "org-1" }}
+auth = {{ type = "bearer", token = "sk-1" }}
+timeout = 300
+
+[sources.openai.pagination]
+"list*" = {{ cursor = "last_id", parameter = "after", more = "has_more", items = "data" }}
+"""
+    async with configured(tmp_path, "openai", table) as registry:
+        yield fake, registry
+
+
+async def test_openai_streams_pages_and_says_what_was_wrong(openai: tuple[OpenAI, OperationRegistry]) -> None:
+    fake, registry = openai
+    asked = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}]}
+    stream = registry.subscribe("openai.createChatCompletion_stream", {"body": {**asked, "stream": True}})
+    words = [envelope.data["choices"][0]["delta"]["content"] async for envelope in stream]
+    assert "".join(words) == "Hello you"
+    with pytest.raises(CallError, match="only streams here"):
+        await registry.execute("openai.createChatCompletion", {"body": asked})
+    listed = [item["id"] async for item in registry.paginate("openai.listFiles", {}, items=True)]
+    assert listed == [f"file-{number}" for number in range(10)]
+    assert {r.headers["OpenAI-Organization"] for r in fake.seen} == {"org-1"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_multipart_upload_and_a_download_of_openai_are_whole(
+    openai: tuple[OpenAI, OperationRegistry], tmp_path: Path, size: int
+) -> None:
+    fake, registry = openai
+    fake.size = size
+    async with little_memory():
+        file = large_file(tmp_path / "train.jsonl", size)
+        envelope = await registry.execute("openai.createFile", {"file": file, "purpose": "fine-tune"}, timeout=300)
+        assert envelope.data["bytes"] == fake.uploaded == size
+        received = 0
+        async for chunk in registry.download("openai.downloadFile", {"file_id": "file-1"}):
+            received += len(chunk)
+    assert received == size
+
+
+# --- Discord -----------------------------------------------------------------------------------------
+
+
+async def test_discord_waits_when_it_is_told_to_and_pages_by_the_last_member(serve: Serve, tmp_path: Path) -> None:
+    users = [
+        {"id": str(10**17 + n), "username": f"u{n}", "avatar": None, "discriminator": "0", "public_flags": 0,
+         "flags": 0, "global_name": None, "primary_guild": None}
+        for n in range(7)
+    ]  # fmt: skip
+    hits: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        hits.append(request.headers["Authorization"])
+        if len(hits) == 1:
+            return web.json_response(
+                {"message": "slow", "retry_after": 0}, status=429, headers={"Retry-After": "0"}
+            )
+        after = request.query.get("after", "0")
+        page = [user for user in users if int(user["id"]) > int(after)][: int(request.query["limit"])]
+        return web.json_response([{"user": user, "roles": [], "nick": None} for user in page])
+
+    table = f"""
+base_url = "{await serve(answer)}"
+credentials = {{ BotToken = {{ type = "apiKey", token = "b0t", prefix = "Bot" }} }}
+normalize = "keep"
+
+[sources.discord.pagination]
+"list_guild_members" = {{ cursor = "-1.user.id", parameter = "after" }}
+"""
+    async with configured(tmp_path, "discord", table) as registry:
+        pages = registry.paginate("discord.list_guild_members", {"guild_id": str(10**17), "limit": 3}, items=True)
+        members = [member["user"]["username"] async for member in pages]
+    assert members == [f"u{n}" for n in range(7)]
+    assert set(hits) == {"Bot b0t"}
+
+
+async def test_a_person_logs_in_at_discord(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authorization server is a fake; the browser is a function that follows its redirect."""
+    asked: list[dict[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/oauth2/token":
+            asked.append({key: str(value) for key, value in (await request.post()).items()})
+            return web.json_response({"access_token": "mine", "token_type": "Bearer", "expires_in": 3600})
+        return web.json_response({"id": "100000000000000000", "username": request.headers["Authorization"]})
+
+    def browse(url: str) -> None:
+        query = parse_qs(urlsplit(url).query)
+        assert query["scope"] == ["identify"]
+        assert query["code_challenge_method"] == ["S256"]
+        urllib.request.urlopen(f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}").read()
+
+    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "tokens", keyring=False))
+    url = await serve(answer)
+    table = f"""
+base_url = "{url}"
+normalize = "keep"
+
+[sources.discord.credentials.OAuth2]
+type = "oauth2"
+client_id = "app"
+scopes = ["identify"]
+authorization_url = "{url}/oauth2/authorize"
+token_url = "{url}/oauth2/token"
+"""
+    async with configured(tmp_path, "discord", table) as registry:
+        with pytest.raises(CallError, match="operad login discord") as caught:
+            await registry.execute("discord.get_my_user")
+        assert caught.value.code == "AUTHORIZATION_REQUIRED"
+        login = await registry.source_login("discord")
+        await login.login(tell=lambda _: None, open_url=browse, timeout=5)
+        assert (await registry.execute("discord.get_my_user")).data["username"] == "Bearer mine"
+    assert asked[0]["code"] == "c0de"
+    assert asked[0]["code_verifier"]
+
+
+# --- opencode and the pet store ----------------------------------------------------------------------
+
+
+async def test_opencode_serves_a_folder_and_its_events_are_a_stream(serve: Serve, tmp_path: Path) -> None:
+    folders: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        folders.append(request.query.get("directory"))
+        if request.path == "/session":
+            return web.json_response([])
+        event = {"id": "e", "type": "server.connected", "properties": {}}
+        return web.Response(text=f"data: {json.dumps(event)}\n\n", content_type="text/event-stream")
+
+    table = f'base_url = "{await serve(answer)}"\nquery = {{ directory = "/home/me" }}\nnormalize = "keep"'
+    async with configured(tmp_path, "opencode", table) as registry:
+        assert (await registry.execute("opencode.session.list")).data == []
+        assert (await registry.execute("opencode.session.list", {"directory": "/other"})).data == []
+        events = [envelope.data["type"] async for envelope in registry.subscribe("opencode.event.subscribe")]
+    assert events == ["server.connected"]
+    assert folders == ["/home/me", "/other", "/home/me"]
+
+
+async def test_a_photo_goes_to_the_pet_store(serve: Serve, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((request.path_qs, request.headers["Content-Type"], await request.read()))
+        return web.json_response({"code": 200, "type": "unknown", "message": "ok"})
+
+    async with configured(tmp_path, "petstore3", f'base_url = "{await serve(answer)}/api/v3"') as registry:
+        for photo in (b"\x89PNG", large_file(tmp_path / "photo.png", 4)):
+            envelope = await registry.execute("petstore3.uploadFile", {"petId": 7, "body": photo})
+            assert envelope.data["message"] == "ok"
+    assert seen == [
+        ("/api/v3/pet/7/uploadImage", "application/octet-stream", b"\x89PNG"),
+        ("/api/v3/pet/7/uploadImage", "application/octet-stream", b"\0\0\0\0"),
+    ]
