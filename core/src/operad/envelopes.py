@@ -209,9 +209,11 @@ LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
 class EnvelopeKinds:
     """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
 
-    __slots__ = ("_kinds", "_schemas", "_warned")
+    __slots__ = ("_kinds", "_schemas", "_warned", "later")
 
     def __init__(self, kinds: Iterable[EnvelopeKind] = ()) -> None:
+        self.later: Callable[[str | None], object] | None = None
+        """What adds the kind of a source (``None``: all) where a plugin was left for when it is needed."""
         self._warned: set[str] = set()
         self._schemas: dict[str, Schema] = {}
         self._kinds: dict[str, EnvelopeKind] = {LOCAL_KIND.source: LOCAL_KIND}
@@ -219,19 +221,24 @@ class EnvelopeKinds:
             self.add(kind)
 
     def __iter__(self) -> Iterator[EnvelopeKind]:
-        return iter(self._kinds.values())
+        return iter(self._complete().values())
 
     def __contains__(self, source: object) -> bool:
-        return source in self._kinds
+        return source in self._kinds or source in self._complete(str(source))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The known sources."""
-        return tuple(self._kinds)
+        return tuple(self._complete())
 
     def get(self, source: str) -> EnvelopeKind | None:
         """The kind of a source, or ``None``."""
-        return self._kinds.get(source)
+        return self._kinds.get(source) or self._complete(source).get(source)
+
+    def _complete(self, source: str | None = None) -> dict[str, EnvelopeKind]:
+        if self.later is not None:
+            self.later(source)
+        return self._kinds
 
     def add(self, kind: EnvelopeKind) -> None:
         """Add a kind. Raises `OperadError` if its source is taken."""
@@ -245,12 +252,12 @@ class EnvelopeKinds:
 
     def is_error(self, envelope: ResponseEnvelope[Any]) -> bool:
         """Whether the envelope stands for a failed call; false where its kind is not known."""
-        kind = self._kinds.get(envelope.meta.source)
+        kind = self.get(envelope.meta.source)
         return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
         """Whether the data are left alone: the envelope stands for a failed call, or its kind is not known."""
-        kind = self._kinds.get(envelope.meta.source)
+        kind = self._kinds.get(envelope.meta.source) or self.get(envelope.meta.source)
         if kind is None:
             self.warn_unknown(envelope.meta.source)
             return True
@@ -291,7 +298,7 @@ class EnvelopeKinds:
         source = meta.get("source")
         if not isinstance(source, str) or not source:
             raise _malformed(f"meta.source: expected a string, got {type(source).__name__}")
-        kind = self._kinds.get(source)
+        kind = self.get(source)
         if kind is None:
             self.warn_unknown(source)
             return ResponseEnvelope(_opaque_data(wire["data"], meta), OpaqueMeta(source, meta))

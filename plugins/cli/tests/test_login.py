@@ -78,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Run, pets: Pet
     scanner = [record for record in load_plugins().records if record.name == "scanner"]
     assert scanner
     made = plugins_of(pets)
-    monkeypatch.setattr("operad.plugins.discovery.load_plugins", lambda *_: made)
+    monkeypatch.setattr("operad.plugins.discovery.load_plugins", lambda *_, **__: made)
     return command
 
 

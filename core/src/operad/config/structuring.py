@@ -1,29 +1,15 @@
-"""Tables of a configuration made into attrs classes by cattrs: strictly, and without quoting a value."""
+"""Tables of a configuration made into attrs classes: strictly, and without quoting a value."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from enum import Enum
-from functools import lru_cache
-from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import attrs
-from cattrs import Converter
-from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
-from operad.config.variables import SECRET_LENGTH
 from operad.errors import ConfigError
-from operad.words import did_you_mean
 
 T = TypeVar("T")
-Structure = Callable[[Any, Any], Any]
-
-
-class Unusable(ValueError):
-    """A value that does not fit its key; the message does not quote it."""
 
 
 def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -35,212 +21,39 @@ def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
         ConfigError: an unknown key (the message names the nearest known one), a missing key, or a value of
             another type; the message never quotes a value, which may be a secret.
     """
-    from cattrs import transform_error
+    if (plain := _plain(config_type, table)) is not None:
+        return plain
+    from cattrs import transform_error  # a third of the start of a command that needs nothing of it
+
+    from operad.config.converting import config_converter, formatter
 
     try:
         return config_converter().structure(table, config_type)
     except Exception as error:  # noqa: BLE001  # cattrs raises groups of many types
-        messages = transform_error(error, path=where, format_exception=_formatter(table))
+        messages = transform_error(error, path=where, format_exception=formatter(table))
         # Not chained: cattrs' errors hold the values.
         raise ConfigError("; ".join(messages)) from None
 
 
-def _formatter(table: Mapping[str, Any]) -> Callable[[BaseException, type[Any] | None], str]:
-    """What makes words of one error of cattrs, or of a plugin's own validator, without the table's values."""
-    values = sorted(set(_strings(table)), key=len, reverse=True)
-
-    def text(error: BaseException, _: type[Any] | None) -> str:
-        if isinstance(error, KeyError):
-            return f"missing key {error}"
-        message = str(error)
-        if isinstance(error, Unusable):
-            return message
-        for value in values:
-            message = message.replace(repr(value), "…").replace(f'"{value}"', "…")
-            if len(value) >= SECRET_LENGTH:
-                message = message.replace(value, "…")
-        return message
-
-    return text
+_PLAIN = frozenset({"str", "bool", "int", "float"})
 
 
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from _strings(item)
+def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
+    """What needs no conversion: each value is a text, a truth or a number, and of a type that its field names.
 
-
-@lru_cache(maxsize=1)
-def config_converter() -> Converter:
-    """The converter of configuration tables."""
-    converter = Converter()
-    for plain in (str, bool, int):
-        converter.register_structure_hook(plain, _exactly(plain))
-    converter.register_structure_hook(float, _exactly(float, int))
-    converter.register_structure_hook(Path, lambda value, _: Path(_checked(value, str, Path)))
-    converter.register_structure_hook_func(_is_opaque, lambda value, _: value)
-    converter.register_structure_hook_func(_is_literal, _literal)
-    converter.register_structure_hook_func(_is_enum, _enum)
-    converter.register_structure_hook_func(_is_list, lambda value, hint: _list(converter, value, hint))
-    converter.register_structure_hook_factory(_is_mapping, lambda hint: _mapping(converter, hint))
-    converter.register_structure_hook_factory(_is_union, lambda hint: _union(converter, hint))
-    converter.register_structure_hook_factory(_is_record, lambda cls: _object(converter, cls))
-    return converter
-
-
-def _checked(value: Any, *types: type[Any]) -> Any:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unusable(f"expected {types[0].__name__}, got {type(value).__name__}")
-    return value
-
-
-def _exactly(expected: type[Any], *also: type[Any]) -> Structure:
-    def take(value: Any, _: Any) -> Any:
-        checked = _checked(value, expected, *also)
-        return expected(checked) if also else checked
-
-    return take
-
-
-def _choice(choices: tuple[Any, ...]) -> Unusable:
-    return Unusable(f"expected one of {', '.join(repr(choice) for choice in choices)}")
-
-
-def _is_literal(hint: Any) -> bool:
-    return get_origin(hint) is Literal
-
-
-def _literal(value: Any, hint: Any) -> Any:
-    choices = get_args(hint)
-    if not any(value == choice and type(value) is type(choice) for choice in choices):
-        raise _choice(choices)
-    return value
-
-
-def _is_enum(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Enum)
-
-
-def _enum(value: Any, hint: Any) -> Any:
+    ``None`` leaves it to the converter, which also has the words for what is wrong.
+    """
+    if not attrs.has(config_type):
+        return None
+    types = {field.alias: field.type for field in attrs.fields(config_type) if field.init}
+    for key, value in table.items():
+        hint, kind = types.get(key), type(value).__name__
+        # As they are written: `from __future__ import annotations` leaves texts. One with brackets is not plain.
+        names = hint.split(" | ") if isinstance(hint, str) else [getattr(hint, "__name__", "")]
+        if kind not in _PLAIN or kind not in names or "[" in str(hint):
+            return None
     try:
-        return hint(value)
-    except ValueError:
-        raise _choice(tuple(member.value for member in hint)) from None
-
-
-_LISTS = (list, tuple, set, frozenset)
-
-
-def _is_list(hint: Any) -> bool:
-    origin = get_origin(hint)
-    return origin in _LISTS and (origin is not tuple or get_args(hint)[1:] == (...,))
-
-
-def _list(converter: Converter, value: Any, hint: Any) -> Any:
-    """A string is a list of its letters to Python, and surely not meant as one."""
-    if not isinstance(value, (*_LISTS, Mapping)) or isinstance(value, Mapping):
-        raise Unusable(f"expected list, got {type(value).__name__}")
-    member = get_args(hint)[0]
-    made: type[Any] = get_origin(hint)
-    return made(converter.structure(item, member) for item in value)
-
-
-_MAPPINGS = (dict, Mapping, MutableMapping)
-
-
-def _is_mapping(hint: Any) -> bool:
-    return (get_origin(hint) or hint) in _MAPPINGS
-
-
-def _mapping(converter: Converter, hint: Any) -> Structure:
-    make = mapping_structure_factory(hint, converter, structure_to=dict)
-
-    def take(value: Any, _: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise Unusable(f"expected a table, got {type(value).__name__}")
-        return make(value, hint)
-
-    return take
-
-
-def _is_record(hint: Any) -> bool:
-    return attrs.has(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
-
-
-def _object(converter: Converter, cls: type[Any]) -> Structure:
-    make: Any = make_dict_structure_fn(cls, converter)  # published without a complete type
-    if attrs.has(cls):
-        known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
-    else:
-        known = {field.name for field in dataclasses.fields(cls)}
-
-    def take(value: Any, _: Any) -> Any:
-        if isinstance(value, cls):
-            return value
-        if not isinstance(value, Mapping):
-            raise Unusable(f"expected a table, got {type(value).__name__}")
-        if unknown := [f'unknown key "{key}"{did_you_mean(str(key), known)}' for key in value if key not in known]:
-            raise Unusable("; ".join(unknown))
-        return make(value, cls)
-
-    return take
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType)
-
-
-def _union(converter: Converter, hint: Any) -> Structure:
-    members = get_args(hint)
-    names = ", ".join("nothing" if m is type(None) else getattr(m, "__name__", str(m)) for m in members)
-
-    def take(value: Any, _: Any) -> Any:
-        if any(member is Any or (_is_class(member) and _is_one(value, member)) for member in members):
-            return value
-        errors = []
-        for member in members:
-            if member is type(None):
-                continue
-            try:
-                return converter.structure(value, member)
-            except Exception as error:  # the next member may take it
-                errors.append(error)
-                if (_is_literal(member) and isinstance(value, str)) or (
-                    _is_mapping(member) and isinstance(value, Mapping)
-                ):
-                    raise
-        tables = [m for m in members if _is_record(get_origin(m) or m)]
-        if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
-            # One member can be meant: its complaint says more than that none fits.
-            raise errors[0]
-        raise Unusable(f"expected one of {names}, got {type(value).__name__}")
-
-    return take
-
-
-def _is_class(hint: Any) -> TypeGuard[type[Any]]:
-    return isinstance(hint, type) and get_origin(hint) is None
-
-
-def _is_one(value: Any, member: type[Any]) -> bool:
-    return isinstance(value, member) and not (isinstance(value, bool) and member is not bool)
-
-
-_STRUCTURED = frozenset(
-    {"builtins", "collections", "enum", "pathlib", "datetime", "types", "typing", "uuid", "operad"}
-)
-
-
-def _is_opaque(hint: Any) -> bool:
-    """Types of which Python code passes instances: callables, and classes that cattrs knows nothing of."""
-    origin = get_origin(hint) or hint
-    if getattr(origin, "__name__", "") == "Callable":
-        return True
-    module = getattr(origin, "__module__", "")
-    known = module.partition(".")[0] in _STRUCTURED
-    return isinstance(origin, type) and not attrs.has(origin) and not issubclass(origin, Enum) and not known
+        plain: Any = config_type(**table)  # attrs.has has made it an AttrsInstance
+        return plain  # type: ignore[no-any-return]  # it is one of config_type
+    except Exception:  # noqa: BLE001  # a key is missing, or a validator's complaint, which may quote the value
+        return None

@@ -8,12 +8,10 @@ nothing its author wrote is passed by.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeVar, get_args, get_origin
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import msgspec
-from cattrs import Converter
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
 from operad.functions.kinds import (
     ARRAYS,
@@ -27,6 +25,9 @@ from operad.functions.kinds import (
     is_union,
 )
 from operad.functions.unions import Union
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 T = TypeVar("T")
 
@@ -49,10 +50,16 @@ class Conversions:
 
     def __init__(self) -> None:
         self.types = Types()
-        self.converter = Converter(prefer_attrib_converters=True, use_alias=True)
-        converter = self.converter
+
+    @cached_property
+    def converter(self) -> Converter:
+        """The cattrs converter of what msgspec does not know whole; made when the first of it comes."""
+        from cattrs import Converter
+        from cattrs.gen import make_dict_unstructure_fn
+
+        converter = Converter(prefer_attrib_converters=True, use_alias=True)
         for cls, one in self.types.registered.items():
-            self._hook(cls, one)
+            _hook(converter, cls, one)
         converter.register_structure_hook(int, lambda value, _: int(value))
         converter.register_structure_hook(float, lambda value, _: float(value))
         converter.register_structure_hook(str, lambda value, _: value)
@@ -70,6 +77,7 @@ class Conversions:
         converter.register_unstructure_hook_factory(
             has_class, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_use_alias=True)
         )
+        return converter
 
     def register(
         self,
@@ -88,11 +96,8 @@ class Conversions:
             unstructure: makes a JSON value of a value.
         """
         self.types.registered[cls] = made = Registered(schema, structure, unstructure)
-        self._hook(cls, made)
-
-    def _hook(self, cls: type[Any], one: Registered) -> None:
-        self.converter.register_structure_hook(cls, lambda value, _: one.structure(value))
-        self.converter.register_unstructure_hook(cls, one.unstructure)
+        if "converter" in vars(self):
+            _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
         """What makes a Python value of a valid JSON value; ``None`` if they are the same."""
@@ -101,7 +106,7 @@ class Conversions:
             return None
         if self.types.is_whole(hint):
             return partial(_convert, hint=hint)
-        return partial(self.converter.structure, cl=hint)
+        return lambda value: self.converter.structure(value, hint)
 
     def unstructurer(self, hint: Any) -> Callable[[Any], Any]:
         """What makes JSON values of results of a hint."""
@@ -112,6 +117,8 @@ class Conversions:
     # --- hooks of cattrs ---------------------------------------------------------------------------
 
     def _object(self, cls: Any) -> Callable[[Any, Any], Any]:
+        from cattrs.gen import make_dict_structure_fn
+
         made: Any = make_dict_structure_fn(cls, self.converter, _cattrs_use_alias=True)
         return lambda value, _: value if isinstance(value, cls) else made(value, cls)
 
@@ -136,6 +143,11 @@ class Conversions:
     def _union(self, hint: Any) -> Callable[[Any, Any], Any]:
         union = Union.of(hint, self.types, self.structurer)
         return lambda value, _: union(value)
+
+
+def _hook(converter: Converter, cls: type[Any], one: Registered) -> None:
+    converter.register_structure_hook(cls, lambda value, _: one.structure(value))
+    converter.register_unstructure_hook(cls, one.unstructure)
 
 
 def _is_mapping(hint: Any) -> bool:

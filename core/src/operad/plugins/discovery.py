@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from importlib.metadata import EntryPoint, distributions, entry_points
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -15,16 +16,34 @@ from operad.plugins.manager import Plugins
 from operad.plugins.record import PluginRecord
 from operad.words import in_words, nearest
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 logger = logging.getLogger("operad")
 
 GROUP = "operad"
+
+
+class Point(Protocol):
+    """What is used of an `importlib.metadata.EntryPoint`."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+
+    @property
+    def value(self) -> str:
+        """``module`` or ``module:attribute``."""
+
+    def load(self) -> object:
+        """Import it."""
 
 
 @attrs.frozen
 class Found:
     """An entry point, and the distribution that it came in."""
 
-    entry_point: EntryPoint
+    entry_point: Point
     distribution: str
     version: str | None
 
@@ -34,7 +53,12 @@ class Found:
         return frozenset({_normal(self.entry_point.name), _normal(self.distribution)})
 
 
-def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (), strict: bool = False) -> Plugins:
+def load_plugins(
+    only: Iterable[str] | None = None,
+    disable: Iterable[str] = (),
+    strict: bool = False,
+    lazy: bool = False,
+) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
     A plugin that fails is reported in `Plugins.records` and leaves the others untouched.
@@ -44,6 +68,9 @@ def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (),
             (set and empty: none).
         disable: names not to load. Also ``OPERAD_DISABLE_PLUGINS=a,b``.
         strict: raise instead of reporting.
+        lazy: for a program that ends soon: a plugin that only offers sources, envelope kinds, transports, servers
+            and commands is loaded when one of these is asked for. What each offers is read from the user's cache,
+            which is made anew when anything was installed. Not heeded with ``strict``.
 
     Raises:
         PluginError: a name of ``only``, ``disable`` or their variables is misspelt: it is like that of an
@@ -52,32 +79,91 @@ def load_plugins(only: Iterable[str] | None = None, disable: Iterable[str] = (),
             was asked for and is not installed.
     """
     plugins = Plugins()
-    errors = load_installed(plugins, only, disable)
+    if lazy and not strict:
+        errors = _load_lazily(plugins, only, disable)
+    else:
+        errors = load_installed(plugins, only, disable)
     for error in errors:
-        logger.warning("%s", error)
+        _log(error)
     if strict and errors:
         raise ExceptionGroup("plugins could not be loaded", errors)
     return plugins
 
 
-def load_installed(plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str]) -> list[PluginError]:
-    """Load what is installed and chosen into ``plugins``; the errors of what could not be loaded."""
+def _load_lazily(plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str]) -> list[PluginError]:
+    """Load the chosen plugins, some only when something of theirs is asked for. See `load_plugins`."""
+    from operad.plugins import index  # of the command line alone
+
+    key = index.key_of_now()
+    known = index.recall(key)
+    if known is None:
+        found = list(installed_points())
+        errors = load_installed(plugins, only, disable, found)
+        index.remember(key, found, plugins)
+        return errors
+    # By what an entry point is known: two distributions may have plugins of one name.
+    offers = {(each["name"], each["distribution"]): index.only_offers(each) for each in known}
+    points = [
+        Found(index.Point(each["name"], each["value"]), each["distribution"], each["version"]) for each in known
+    ]
+    return load_installed(
+        plugins, only, disable, points, lambda item: offers[item.entry_point.name, item.distribution]
+    )
+
+
+def load_installed(
+    plugins: Plugins,
+    only: Iterable[str] | None,
+    disable: Iterable[str],
+    installed: Iterable[Found] | None = None,
+    offers: Callable[[Found], Collection[str] | None] = lambda _: None,
+) -> list[PluginError]:
+    """Load what is installed and chosen into ``plugins``; the errors of what could not be loaded.
+
+    Args:
+        plugins: gets them.
+        only: as for `load_plugins`.
+        disable: as for `load_plugins`.
+        installed: the entry points; default: those of the installed distributions.
+        offers: the names that one offers which is left until one of them is asked for; ``None``: it is not.
+    """
     choices = [_normalized(choice) for choice in (only, _switch("OPERAD_PLUGINS")) if choice is not None]
     disabled = _normalized(disable) | _normalized(_switch("OPERAD_DISABLE_PLUGINS") or ())
-    found = sorted(_installed(), key=lambda item: (item.entry_point.name, item.distribution))
+    found = sorted(
+        installed_points() if installed is None else installed,
+        key=lambda item: (item.entry_point.name, item.distribution),
+    )
     _check_names(disabled.union(*choices), frozenset[str]().union(*(item.names for item in found)))
-    errors = []
+    errors, later = [], []
     for item in found:
         if item.names & disabled or not all(item.names & choice for choice in choices):
             plugins.add_record(_record(item, status="disabled"))
-            continue
-        try:
-            _load(plugins, item)
-        except PluginError as error:
-            errors.append(error)
+        elif (names := offers(item)) is not None:
+            later.append((names, partial(_load_later, plugins, item)))
+        else:
+            errors += _load_one(plugins, item)
+    if later:
+        plugins.leave_for_later(later)
     known = frozenset[str]().union(*(item.names for item in found))
     missing = sorted(frozenset[str]().union(*choices) - known)
     return [*errors, *(_not_installed(name, found) for name in missing)]
+
+
+def _load_one(plugins: Plugins, item: Found) -> list[PluginError]:
+    try:
+        _load(plugins, item)
+    except PluginError as error:
+        return [error]
+    return []
+
+
+def _load_later(plugins: Plugins, item: Found) -> None:
+    for error in _load_one(plugins, item):
+        _log(error)
+
+
+def _log(error: PluginError) -> None:
+    logger.warning("%s", error)
 
 
 def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
@@ -120,7 +206,10 @@ def _hint(item: Found, error: BaseException) -> str:
     return f"upgrade {item.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={name}"
 
 
-def _installed() -> Iterator[Found]:
+def installed_points() -> Iterator[Found]:
+    """The entry points of all installed distributions."""
+    from importlib.metadata import entry_points  # slow to import, slow to run: `index` remembers what it says
+
     try:
         points: Iterable[EntryPoint] = entry_points(group=GROUP)
     except Exception:  # noqa: BLE001  # one distribution with a malformed entry_points.txt, of whatever project
@@ -131,6 +220,8 @@ def _installed() -> Iterator[Found]:
 
 def _one_by_one() -> Iterator[EntryPoint]:
     """The entry points of those distributions that can be read; the first of a name wins, as for imports."""
+    from importlib.metadata import distributions
+
     seen = set()
     for distribution in distributions():
         try:

@@ -7,7 +7,7 @@ tests, in one process never see each other's plugins.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -56,6 +56,7 @@ class Plugins:
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
         """The known envelope kinds."""
+        self._later: list[tuple[Collection[str], Callable[[], object]]] = []
         self._core: frozenset[tuple[str, str]] = frozenset()  # what nobody else may claim
         for module in builtin.MODULES:
             self._register(import_module(module), PluginRecord("core", "operad"))
@@ -63,9 +64,26 @@ class Plugins:
 
     # --- what there is ---------------------------------------------------------------------------
 
+    def leave_for_later(self, plugins: Iterable[tuple[Collection[str], Callable[[], object]]]) -> None:
+        """Load plugins when they are needed: each with the names that it offers, and with what loads it."""
+        self._later = list(plugins)
+        self.envelope_kinds.later = self.complete
+
+    def complete(self, name: str | None = None) -> None:
+        """Load those left for later that offer ``name``; all of them if none does, or for ``None``."""
+        if not self._later:
+            return
+        due = [item for item in self._later if name in item[0]] or self._later
+        self._later = [item for item in self._later if item not in due]
+        if not self._later:
+            self.envelope_kinds.later = None
+        for _, load in due:
+            load()
+
     @property
     def records(self) -> tuple[PluginRecord, ...]:
         """What became of each plugin, in the order of loading."""
+        self.complete()
         return tuple(self._records)
 
     def __iter__(self) -> Iterator[PluginRecord]:
@@ -77,16 +95,19 @@ class Plugins:
     @property
     def sources(self) -> Mapping[str, Source]:
         """Sources by name; read-only."""
+        self.complete()
         return MappingProxyType(self._sources)
 
     @property
     def servers(self) -> Mapping[str, Server]:
         """Servers by name; read-only."""
+        self.complete()
         return MappingProxyType(self._servers)
 
     @property
     def transports(self) -> Mapping[str, TransportFactory]:
         """Transport factories by URL scheme; read-only."""
+        self.complete()
         return MappingProxyType(self._transports)
 
     def source(self, name: str) -> Source:
@@ -123,6 +144,8 @@ class Plugins:
             raise PluginError(f'transport "{scheme}" of plugin {owner} raised {in_words(error)}') from error
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
+        if name not in table:
+            self.complete(name)
         if name in table:
             return table[name]
         known = ", ".join(sorted(table)) or "none"

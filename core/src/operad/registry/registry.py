@@ -29,12 +29,12 @@ from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInt
 from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.typed_calls import TypedCalls, with_key
-from operad.registry.views import RegistryView, Rename, selection_of
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
+    from operad.registry.views import Rename
     from operad.schemas.limits import Limits
     from operad.sources import Login
 
@@ -99,6 +99,7 @@ class OperationRegistry(TypedCalls, Browsable):
         strict: bool = False,
         profile: str | None = None,
         sources: Collection[str] | None = None,
+        lazy: bool = False,
     ) -> Self:
         """The registry that a configuration file describes; entering it loads the sources, all at once.
 
@@ -110,6 +111,7 @@ class OperationRegistry(TypedCalls, Browsable):
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
             sources: the names of those to load on entering, others by `load_configured`; default: all.
+            lazy: load plugins when they are needed, see `load_plugins`.
         """
         from operad.config.file import PluginOptions, RegistryOptions
         from operad.config.reading import load_configuration
@@ -118,7 +120,7 @@ class OperationRegistry(TypedCalls, Browsable):
         configuration = load_configuration(path, profile)
         if plugins is None:
             chosen = configuration.table("plugins", PluginOptions)
-            plugins = load_plugins(chosen.only, chosen.disable, chosen.strict)
+            plugins = load_plugins(chosen.only, chosen.disable, chosen.strict, lazy)
         options = configuration.table("registry", RegistryOptions)
         registry = cls(plugins, **attrs.asdict(options, recurse=False))
         registry._configuration = configuration
@@ -397,10 +399,10 @@ class OperationRegistry(TypedCalls, Browsable):
             rename: ``{"old.id": "new.id"}``, or a function; before the prefix.
             access: what is required besides what the operations require; as in `load`.
 
-        Raises:
-            RegistrationError: two operations would have one id, or a requirement cannot be added.
-            ConfigError: ``access`` cannot be used.
+        Raises `RegistrationError` where two would have one id, `ConfigError` for ``access`` that cannot be used.
         """
+        from operad.registry.views import RegistryView, selection_of
+
         selection = selection_of(include=include, exclude=exclude, prefix=prefix, rename=rename, access=access)
         view: Any = RegistryView(self, self._catalogue, self._execution, selection)
         return view  # type: ignore[no-any-return]  # in all but registering: that raises

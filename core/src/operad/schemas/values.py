@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 MAX_DATA_DEPTH = 200
@@ -76,6 +75,8 @@ def is_multiple(value: Any, factor: Any) -> bool:
         return not value % factor
     if isinstance(value, float) and not math.isfinite(value):
         return False
+    from fractions import Fraction  # of the rare schema that asks for multiples of a fraction
+
     return (Fraction(repr(value)) / Fraction(repr(factor))).denominator == 1
 
 

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import click
 
 from operad import OperationRegistry
-from operad_cli import render
+from operad_cli import plain, render
 from operad_cli.completion import complete_id
 from operad_cli.lazygroup import LazyGroup
+from operad_cli.one_call import not_found
 from operad_cli.opening import open_registry
 from operad_cli.options import (
     chosen_profile,
@@ -112,7 +113,7 @@ def plugins(config: Path | None, as_json: bool) -> int:
         with quiet_plugins():
             records = OperationRegistry.from_config(path, profile=chosen_profile(), sources=()).plugins.records
     if as_json:
-        render.print_json([render.plugin_to_json(record) for record in records])
+        plain.print_json([render.plugin_to_json(record) for record in records])
     else:
         render.print_plugins(records)
     return 1 if any(record.status in ("failed", "conflict", "incompatible") for record in records) else 0
@@ -129,7 +130,7 @@ def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
     """
 
     async def command() -> int:
-        async with open_registry(config) as registry:
+        async with open_registry(config, profile=chosen_profile()) as registry:
             found = [spec for spec in registry.specs() if fnmatchcase(spec.id, pattern)]
             render.print_specs(found, as_json=as_json, nothing=_nothing(registry, pattern))
             return render.report_failures(registry)
@@ -149,7 +150,7 @@ def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: boo
     """
 
     async def command() -> int:
-        async with open_registry(config) as registry:
+        async with open_registry(config, profile=chosen_profile()) as registry:
             found = registry.search(" ".join(words), limit=max(limit, 1_000))
             render.print_specs(
                 found[:limit], as_json=as_json, of=len(found), nothing="Nothing fits; try fewer words."
@@ -167,10 +168,10 @@ def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
     """Show what an operation is, takes and answers."""
 
     async def command() -> int:
-        async with open_registry(config, operation_id) as registry:
+        async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             spec = await registry.describe(operation_id)
             if spec is None:
-                raise render.not_found(registry, operation_id)
+                raise not_found(registry, operation_id)
             render.print_spec(spec, as_json=as_json)
             return 0
 

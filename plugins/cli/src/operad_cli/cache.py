@@ -1,38 +1,42 @@
-"""What completion knows: ids and input fields, remembered when a command saw them. Reading it starts nothing."""
+"""What completion knows: ids and input fields, remembered when a command saw them. Reading it starts nothing.
+
+Nothing of operad is imported: a completion has to answer before the next key.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import zlib
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
-
-from operad import OperationRegistry
 
 MANY = 300
 """With more operations than that the fields of those in use alone are kept: making all schemas takes time."""
+_FILES = 256
+"""No more configurations are remembered; of two with one number the last one is."""
 
 
-def folder() -> Path:
+def folder() -> str:
     """Where the cache lies: ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "operad"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "operad")
 
 
-def _file(config: Path) -> Path:
-    digest = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:16]
-    return folder() / f"{digest}.json"
+def _file(config: str) -> str:
+    number = zlib.crc32(os.path.realpath(config).encode()) % _FILES
+    return os.path.join(folder(), f"completion-{number:02x}.json")
 
 
-def remember(config: Path, registry: OperationRegistry, operation_id: str | None) -> None:
-    """Keep what a registry holds for the completions that follow.
+def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> None:
+    """Keep the ids and fields of specs for the completions that follow.
 
     ``operation_id`` is the one for which sources were opened; ``None``: all of them are, and what is not there now
     is forgotten.
     """
     old = recall(config)
-    specs = registry.specs()
+    specs = list(specs)
     known = {spec.id: old.get(spec.id, []) for spec in specs}
     for spec in specs if len(specs) <= MANY else [spec for spec in specs if spec.id == operation_id]:
         known[spec.id] = fields_of(spec.input_schema.raw)
@@ -41,20 +45,24 @@ def remember(config: Path, registry: OperationRegistry, operation_id: str | None
     if known == old:
         return
     with suppress(OSError):  # a cache that cannot be written is none
-        folder().mkdir(parents=True, exist_ok=True)
+        os.makedirs(folder(), mode=0o700, exist_ok=True)
         file = _file(config)
-        new = file.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(known), encoding="utf-8")
-        new.replace(file)
+        new = f"{file}.{os.getpid()}"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as output:
+            json.dump({"config": os.path.realpath(config), "fields": known}, output)
+        os.replace(new, file)
 
 
-def recall(config: Path) -> dict[str, list[str]]:
+def recall(config: str) -> dict[str, list[str]]:
     """The fields of each operation by its id, as last seen."""
     try:
-        found = json.loads(_file(config).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        with open(_file(config), encoding="utf-8") as file:
+            found = json.load(file)
+        if found["config"] == os.path.realpath(config):  # two may have one number
+            return {str(name): [str(field) for field in fields] for name, fields in found["fields"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not what was written here
+        pass
+    return {}
 
 
 def fields_of(schema: Any) -> list[str]:

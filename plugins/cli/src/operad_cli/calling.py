@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
-from operad import OperationContext, OperationRegistry, ResponseEnvelope
-from operad_cli import render, tree
+from operad import OperationContext
+from operad_cli import plain, tree
 from operad_cli.completion import complete_field, complete_id
-from operad_cli.inputs import ask, input_of
+from operad_cli.one_call import OneCall, read_input, show
 from operad_cli.opening import open_registry
-from operad_cli.options import Command, config_option, output_options
+from operad_cli.options import Command, chosen_profile, config_option, output_options
 
 
 def input_options(command: Command) -> Command:
@@ -41,37 +38,6 @@ def result_options(command: Command) -> Command:
     return click.option("--data", "bare", is_flag=True, help="Show the data alone; a text without quotes.")(
         command
     )
-
-
-async def read_input(
-    registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
-) -> Any:
-    """The input of the arguments; what is required and missing is asked for at a terminal."""
-    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
-    spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
-    if spec is None:
-        raise render.not_found(registry, operation_id)
-    if text is None:
-        values = input_of(fields, spec.input_schema)
-        if sys.stdin.isatty() and sys.stderr.isatty():
-            ask(values, spec.input_schema)
-        return values
-    if fields:
-        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
-    try:
-        return json.loads(sys.stdin.read() if text == "-" else text)
-    except ValueError as error:
-        raise click.UsageError(f"the input is not JSON: {error}") from error
-
-
-def show(envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool) -> None:
-    """Print an envelope, its data alone, or a part of these."""
-    if select is not None:
-        render.print_data(render.selected(select, envelope.to_wire()["data"]), as_json=as_json, compact=compact)
-    elif bare:
-        render.print_data(envelope.to_wire()["data"], as_json=as_json, compact=compact)
-    else:
-        render.print_envelope(envelope, as_json=as_json, compact=compact)
 
 
 @click.command()
@@ -102,20 +68,19 @@ def call(
     operad call shop.putCover bookId=3 body@cover.png --data
     """
 
-    async def command() -> int:
-        async with open_registry(config, operation_id) as registry:
-            value = await read_input(registry, operation_id, fields, text)
-            # Whoever runs the command owns the configuration: the access check would protect nobody.
-            context = OperationContext(trusted=True)
-            envelope = await registry.execute(operation_id, value, context, timeout=timeout)
-            show(envelope, as_json=as_json, bare=bare, select=select, compact=False)
-            if explain:
-                spec = registry.get_spec(operation_id)
-                assert spec is not None
-                render.print_changes(spec.output_schema.cast_report(envelope.received)[1])
-            return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
-
-    return asyncio.run(command())
+    asked = OneCall(
+        operation_id,
+        fields=fields,
+        text=text,
+        timeout=timeout,
+        bare=bare,
+        select=select,
+        explain=explain,
+        config=config,
+        as_json=as_json,
+        profile=chosen_profile(),
+    )
+    return asyncio.run(asked.run())
 
 
 @click.command()
@@ -145,7 +110,7 @@ def subscribe(
     """
 
     async def command() -> int:
-        async with open_registry(config, operation_id) as registry:
+        async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
             context = OperationContext(trusted=True)
             count = 0
@@ -183,7 +148,7 @@ def trace(
     from operad.plugin import CallError
 
     async def command() -> int:
-        async with open_registry(config, operation_id) as registry:
+        async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
             watched = tree.Calls()
             stop = registry.observe(watched.started, watched.finished)
@@ -194,7 +159,7 @@ def trace(
                 failed = False
             stop()
             if as_json:
-                render.print_json(watched.to_json())
+                plain.print_json(watched.to_json())
             else:
                 watched.draw()
             return int(failed)

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from operad_cli import cache
-from operad_cli.options import find_configuration
+from operad_cli.finding import find
 
 _WHERE = {
     "bash": "operad completion bash > ~/.local/share/bash-completion/completions/operad",
@@ -33,7 +33,8 @@ def complete_field(context: click.Context, _: click.Parameter, incomplete: str) 
 
 def _known(context: click.Context) -> dict[str, list[str]]:
     """What is known of the configuration that the command would take. Opens and starts nothing."""
-    path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
+    config = context.params.get("config") or context.find_root().params.get("config")
+    path = find(None if config is None else str(config))
     return {} if path is None else cache.recall(path)
 
 

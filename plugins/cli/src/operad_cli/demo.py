@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from operad import OperationContext, OperationRegistry, OperationSpec, PluginError, load_plugins
-from operad_cli import render
+from operad_cli import plain, render
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -291,11 +291,11 @@ class _Show:
             render.console().print(
                 f"[dim]$[/] operad call {escape(f'{operation_id} {arguments}')}", soft_wrap=True
             )
-        render.print_envelope(envelope, as_json=False)
+        plain.print_envelope(envelope, as_json=False)
 
     def end(self, *, keep: bool) -> None:
         if self._json is not None:
-            render.print_json(self._json)
+            plain.print_json(self._json)
         else:
             render.console().print(
                 "\nThat was one registry, one way to call, one kind of answer."

@@ -11,11 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from operad import Schema, from_schema
+
+if TYPE_CHECKING:
+    import click
+
+
+def usage(message: str) -> click.UsageError:
+    """The error for what was written wrongly. A call that is written well does without click."""
+    import click
+
+    return click.UsageError(message)
+
 
 _CHOICES = 12
 """Up to so many choices a prompt shows all of them."""
@@ -55,7 +64,7 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
     """The key and the value of one argument."""
     found = _FORM.fullmatch(field)
     if found is None:
-        raise click.UsageError(
+        raise usage(
             f'"{field}" is not KEY=VALUE, KEY:=JSON or KEY@FILE; for JSON use --json \'{{"key": "value"}}\''
         )
     key, sign, text = found["key"], found["sign"], found["text"]
@@ -80,7 +89,7 @@ def _content(name: str) -> bytes:
     try:
         return Path(name).expanduser().read_bytes()
     except OSError as error:
-        raise click.UsageError(f"{name} cannot be read: {error.strerror}") from error
+        raise usage(f"{name} cannot be read: {error.strerror}") from error
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
@@ -93,7 +102,12 @@ def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
 
 def ask(values: dict[str, Any], schema: Schema) -> None:
     """Ask whoever sits at the terminal for what the input lacks."""
-    for name, shape in missing(values, schema):
+    lacking = missing(values, schema)
+    if not lacking:
+        return
+    import click
+
+    for name, shape in lacking:
         words = shape.get("description") or shape.get("title") or "" if isinstance(shape, dict) else ""
         if words:
             click.echo(f"{name}: {words}", err=True)
@@ -108,7 +122,7 @@ def _answer(text: str, *, shape: Any, root: Schema) -> Any:
     value = _converted(text, shape, root)
     problems = _rooted(shape, root).errors(value)
     if problems:
-        raise click.UsageError("; ".join(problem.message.removesuffix(" at $") for problem in problems))
+        raise usage("; ".join(problem.message.removesuffix(" at $") for problem in problems))
     return value
 
 
@@ -128,6 +142,8 @@ def _kind(shape: Any, root: Schema) -> str:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C ends a prompt at once: asyncio's own handler would wait for the task, which waits for the prompt."""
+    import click
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -156,7 +172,7 @@ def _json(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"the value of {key}:= is not JSON: {error}") from error
+        raise usage(f"the value of {key}:= is not JSON: {error}") from error
 
 
 def _converted(text: str, schema: Any, root: Schema) -> Any:

@@ -6,27 +6,56 @@ ends it, as shells say.
 
 from __future__ import annotations
 
-import logging
+import gc
 import os
-import signal
 import sys
-import threading
-from collections.abc import Sequence
-
-from operad import CallError, OperadError
+from collections.abc import Callable, Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    arguments = speak_json(list(sys.argv[1:] if argv is None else argv))
+    if argv is not None:
+        sys.exit(_code(argv))
+    # What a command imports is no garbage: it is not looked through for that, nor taken apart at the end.
+    usual = gc.get_threshold()
+    gc.set_threshold(200_000, *usual[1:])
+    if "_OPERAD_COMPLETE" in os.environ:
+        from operad_cli.completing import answer
+
+        if (text := answer()) is not None:
+            sys.stdout.write(text)
+            _leave(0)
+    _leave(_code(sys.argv[1:], lambda: gc.set_threshold(*usual)))
+
+
+def _leave(code: int) -> None:
+    """End the process as the interpreter does, but for taking every module apart."""
+    import atexit
+    import threading
+
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # what Py_FinalizeEx begins with; threads are joined
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = code or 1
+    except KeyboardInterrupt:
+        code = 130
+    os._exit(code)
+
+
+def _code(argv: Sequence[str], imported: Callable[[], None] = lambda: None) -> int:
+    """Run the command line; its exit code. ``imported`` is called when a command that may last begins."""
+    arguments = speak_json(list(argv))
     debug = "--debug" in arguments
     _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)))
     ended_by = _end_as_by_interrupt()
     try:
-        code = _run(arguments, debug)
+        code = _run(arguments, debug, imported)
     except KeyboardInterrupt:  # while the command's modules were still being imported
         code = 130
-    sys.exit(128 + ended_by[0] if ended_by else code)
+    return 128 + ended_by[0] if ended_by else code
 
 
 def _end_as_by_interrupt() -> list[int]:
@@ -34,6 +63,9 @@ def _end_as_by_interrupt() -> list[int]:
 
     Commands that serve put their own handlers in their place. The answer gets the signal that came.
     """
+    import signal
+    import threading
+
     came: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:
@@ -69,53 +101,80 @@ def speak_json(arguments: list[str]) -> list[str]:
     return rewritten
 
 
-def _run(arguments: list[str], debug: bool) -> int:
-    import click
-    from rich.console import Console
-
-    from operad_cli.app import application
-    from operad_cli.render import print_error
-
+def _run(arguments: list[str], debug: bool, imported: Callable[[], None]) -> int:
     as_json = "--json" in arguments
     try:
-        result = application(arguments).main(arguments, prog_name="operad", standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
+        return _command(arguments, imported)()
+    except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe left, `operad list | head` say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OperadError, ExceptionGroup, OSError) as error:
-        if debug:
-            Console(stderr=True).print_exception()
-        print_error(error, as_json=as_json)
-        return 1
-    except Exception as error:  # a bug, ours or a plugin's: still one paragraph, and the way to more
-        if debug:
-            raise
-        wrapped = CallError(
+    except Exception as error:  # noqa: BLE001  # whatever a plugin or a bug raises is told as one paragraph
+        return _told(error, debug, as_json=as_json)
+
+
+def _command(arguments: list[str], imported: Callable[[], None]) -> Callable[[], int]:
+    """What the command line asks for: a plain call by itself, everything else by click."""
+    from operad_cli.one_call import from_words
+
+    call = from_words(arguments)
+    if call is not None:
+        import asyncio
+
+        return lambda: asyncio.run(call.run())
+
+    def by_click() -> int:
+        from operad_cli.app import application
+
+        imported()
+        result = application(arguments).main(arguments, prog_name="operad", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+
+    return by_click
+
+
+def _told(error: Exception, debug: bool, *, as_json: bool) -> int:
+    """Tell what went wrong; the exit code."""
+    from operad import CallError, OperadError
+    from operad_cli.plain import print_error
+
+    if (click := sys.modules.get("click")) is not None:
+        if isinstance(error, click.exceptions.Exit):
+            return int(error.exit_code)
+        if isinstance(error, click.exceptions.Abort):
+            return 130
+        if isinstance(error, click.ClickException):
+            error.show()
+            return int(error.exit_code)
+    if debug:
+        if not isinstance(error, (OperadError, ExceptionGroup, OSError)):
+            raise error
+        import traceback
+
+        traceback.print_exception(error)
+    if not isinstance(error, (OperadError, ExceptionGroup, OSError)):  # a bug, ours or a plugin's
+        error = CallError(
             "UNKNOWN_ERROR", f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         )
-        print_error(wrapped, as_json=as_json)
-        return 1
-    return result if isinstance(result, int) else 0
-
-
-class _Warnings(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()}: {record.getMessage()}"
+    print_error(error, as_json=as_json)
+    return 1
 
 
 def _set_up_logging(debug: bool, *, serves: bool) -> None:
+    import logging
+
     if debug:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
         return
+    from operad_cli.plain import printable
+
+    class Warnings(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return f"{record.levelname.lower()}: {printable(record.getMessage())}"
+
     handler = logging.StreamHandler()
-    handler.setFormatter(_Warnings())
+    handler.setFormatter(Warnings())
     # Failures of sources, plugins and one's own calls are printed as errors by the commands themselves.
     own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
     handler.addFilter(lambda record: not str(record.msg).startswith(own))

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
-from operad import OperationRegistry
+from operad import ConfigError, OperationRegistry, Plugins, load_plugins
 from operad_cli import cache
-from operad_cli.options import chosen_profile, quiet_plugins, require_configuration
+from operad_cli.finding import find
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
 
 
+@contextmanager
+def quiet_plugins() -> Iterator[None]:
+    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
+    logger = logging.getLogger("operad")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def load_plugins_quietly() -> Plugins:
+    """The installed plugins."""
+    with quiet_plugins():
+        return load_plugins()
+
+
+def require_configuration(config: Path | None) -> Path:
+    """The configuration to use. Raises `ConfigError` if there is none."""
+    path = find(None if config is None else str(config))
+    if path is None:
+        raise ConfigError(
+            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
+        )
+    return Path(path)
+
+
 @asynccontextmanager
-async def open_registry(config: Path | None, operation_id: str | None = None) -> AsyncIterator[OperationRegistry]:
+async def open_registry(
+    config: Path | None, operation_id: str | None = None, *, profile: str | None = None
+) -> AsyncIterator[OperationRegistry]:
     """The registry of the configuration; sources that failed are in ``registry.failures``.
 
     With an operation's id only those sources are opened that may have it, one group after the other: a call of a
@@ -26,7 +56,7 @@ async def open_registry(config: Path | None, operation_id: str | None = None) ->
     """
     path = require_configuration(config)
     with quiet_plugins():
-        registry = OperationRegistry.from_config(path, profile=chosen_profile(), sources=())
+        registry = OperationRegistry.from_config(path, profile=profile, sources=(), lazy=True)
     configuration = registry.configuration
     assert configuration is not None
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
@@ -35,18 +65,22 @@ async def open_registry(config: Path | None, operation_id: str | None = None) ->
             await _load(registry, group)
             if operation_id in registry:
                 break
-        cache.remember(path, registry, operation_id)
+        cache.remember(str(path), registry.specs(), operation_id)
         yield registry
 
 
 async def _load(registry: OperationRegistry, names: tuple[str, ...]) -> None:
     """Load sources; where a person looks on and it takes long, say which."""
-    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        await registry.load_configured(names)
+        return
     loading = asyncio.ensure_future(registry.load_configured(names))
     try:
-        done, _ = await asyncio.wait([loading], timeout=_PATIENCE if console.is_terminal else None)
+        done, _ = await asyncio.wait([loading], timeout=_PATIENCE)
         if not done:
-            with console.status(f"loading {', '.join(names)} …"):
+            from rich.console import Console
+
+            with Console(stderr=True).status(f"loading {', '.join(names)} …"):
                 await loading
         await loading
     finally:

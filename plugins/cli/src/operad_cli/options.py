@@ -1,62 +1,35 @@
-"""What the commands share: the options that several take, the configuration that they find, quiet plugins."""
+"""What the commands share: the options that several take, and what they find with them."""
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from operad import ConfigError, Plugins, load_plugins
+from operad_cli.finding import find
+from operad_cli.opening import load_plugins_quietly, quiet_plugins, require_configuration
+
+__all__ = [
+    "chosen_profile",
+    "config_option",
+    "debug_option",
+    "find_configuration",
+    "load_plugins_quietly",
+    "output_options",
+    "profile_option",
+    "quiet_plugins",
+    "require_configuration",
+]
 
 Command = Callable[..., Any]
 
 
-@contextmanager
-def quiet_plugins() -> Iterator[None]:
-    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
-    logger = logging.getLogger("operad")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def load_plugins_quietly() -> Plugins:
-    """The installed plugins."""
-    with quiet_plugins():
-        return load_plugins()
-
-
 def find_configuration(path: Path | None) -> Path | None:
     """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
-    if path is not None:
-        return path
-    if named := os.environ.get("OPERAD_CONFIG"):
-        return Path(named)
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "operad.toml").is_file():
-            return folder / "operad.toml"
-        project = folder / "pyproject.toml"
-        if project.is_file() and "[tool.operad" in project.read_text(encoding="utf-8", errors="replace"):
-            return project
-    return None
-
-
-def require_configuration(config: Path | None) -> Path:
-    """The configuration to use. Raises `ConfigError` if there is none."""
-    path = find_configuration(config)
-    if path is None:
-        raise ConfigError(
-            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
-        )
-    return path
+    found = find(None if path is None else str(path))
+    return None if found is None else Path(found)
 
 
 debug_option = click.option(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from operad import CallError, ErrorCode, OperationRegistry, OperationSpec, PluginRecord, ResponseEnvelope
+from operad import OperationRegistry, OperationSpec, PluginRecord
+from operad_cli.plain import coloured, print_json, tell_error
 
 _STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "red", "incompatible": "red"}
 _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
@@ -33,58 +31,12 @@ def error_console() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def print_json(value: Any, *, compact: bool = False) -> None:
-    """Print JSON, the same bytes to a terminal and a pipe."""
-    text = json.dumps(value, ensure_ascii=False, indent=None if compact else 2, default=str)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def print_error(error: BaseException, *, as_json: bool) -> None:
-    """Print an error as one paragraph on standard error, or as JSON on standard output."""
-    errors: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
-    for item in errors:
-        if as_json:
-            wire = (
-                item.to_wire()
-                if isinstance(item, CallError)
-                else {"code": type(item).__name__, "message": str(item)}
-            )
-            print_json({"error": wire})
-        else:
-            text = " ".join(str(item).split()) or type(item).__name__
-            error_console().print(f"[bold red]error:[/] {escape(text)}")
-
-
 def report_failures(registry: OperationRegistry) -> int:
     """Print the sources that could not be loaded; the exit code that they make."""
     for failure in registry.failures:
         text = " ".join(str(failure.error).split())
-        error_console().print(
-            f"[bold red]error:[/] source {escape(f'[sources.{failure.name}]')} is not loaded: {escape(text)}"
-        )
+        tell_error(f"source [sources.{failure.name}] is not loaded: {text}")
     return 1 if registry.failures else 0
-
-
-def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
-    """The error for an unknown id: with near ones, and with the sources that failed."""
-    import difflib
-
-    ids = [spec.id for spec in registry.specs()]
-    message = f'operation "{operation_id}" not found'
-    close = difflib.get_close_matches(operation_id, ids, n=3, cutoff=0.5)
-    if close:
-        message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
-    elif ids:
-        message += f"; `operad list` shows the {len(ids)} there are"
-    failures = registry.failures
-    failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
-    if len(failures) == 1:
-        message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
-    elif failures:
-        names = ", ".join(sorted(failure.name for failure in failures))
-        message += f"; these sources are not loaded, `operad list` says why: {names}"
-    return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
 
 
 def plugin_to_json(record: PluginRecord) -> dict[str, Any]:
@@ -171,52 +123,7 @@ def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
     ):
         if key in wire:
             out.print(f"\n[bold]{title}[/]")
-            out.print(_syntax(wire[key]))
-
-
-def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: bool = False) -> None:
-    """Print an envelope: where it came from, then the data."""
-    wire = envelope.to_wire()
-    if as_json:
-        print_json(wire, compact=compact)
-        return
-    out = console()
-    meta = wire["meta"]
-    facts = [
-        f"{key}: {_moment(value) if key == 'timestamp' else value}"
-        for key, value in meta.items()
-        if key != "source" and not isinstance(value, (dict, list))
-    ]
-    # What has parts of its own is only named: --json shows it.
-    facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
-    out.print(f"[bold cyan]{escape(meta['source'])}[/]  [dim]{escape(', '.join(facts))}[/]")
-    out.print(_syntax(wire["data"]))
-
-
-def _moment(value: Any) -> Any:
-    """A point in time, for people."""
-    if not isinstance(value, int):
-        return value
-    return datetime.fromtimestamp(value / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
-
-
-def print_data(data: Any, *, as_json: bool, compact: bool = False) -> None:
-    """Print data alone: a text as it is, everything else as JSON."""
-    if isinstance(data, str) and not as_json:
-        sys.stdout.write(data if data.endswith("\n") else data + "\n")
-        sys.stdout.flush()
-    else:
-        print_json(data, compact=compact)
-
-
-def selected(expression: str, data: Any) -> Any:
-    """What a JMESPath expression (jmespath.org) finds in data. Raises `click.UsageError` for one that is none."""
-    import jmespath
-
-    try:
-        return jmespath.search(expression, data)
-    except jmespath.exceptions.JMESPathError as error:
-        raise click.UsageError(f"--select: {' '.join(str(error).split())}") from error
+            out.print(Text.from_ansi(coloured(wire[key])))
 
 
 def print_changes(changes: Sequence[Any]) -> None:
@@ -228,10 +135,3 @@ def print_changes(changes: Sequence[Any]) -> None:
         before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
         after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]
         out.print(f"[yellow]{change.action}[/] {escape(change.path)}: {escape(before)} -> {escape(after)}")
-
-
-def _syntax(value: Any) -> Any:
-    from rich.syntax import Syntax  # pygments comes with it, and a pipe or --data needs no colours
-
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return Syntax(text, "json", theme="ansi_dark", background_color="default", word_wrap=True)

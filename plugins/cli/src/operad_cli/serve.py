@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from operad import OperationRegistry
-from operad_cli import render
+from operad_cli import plain
 from operad_cli.adhoc import AdHocSources, adhoc_options
 from operad_cli.listening import address_option
 from operad_cli.mcp_config import HOSTS, stdio_entry, url_entry
@@ -111,7 +111,7 @@ def mcp_config(
     The host starts `operad serve --mcp stdio` itself, or connects to --url.
     """
     if url is not None:
-        render.print_json(url_entry(host, name, url))
+        plain.print_json(url_entry(host, name, url))
         return 0
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     if headers:
@@ -121,5 +121,5 @@ def mcp_config(
         arguments += ["--config", str(require_configuration(config).absolute())]
         if (profile := chosen_profile()) is not None:
             arguments += ["--profile", profile]
-    render.print_json(stdio_entry(host, name, arguments))
+    plain.print_json(stdio_entry(host, name, arguments))
     return 0

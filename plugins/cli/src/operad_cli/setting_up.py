@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from operad import ConfigError
-from operad_cli import checkup, render
+from operad_cli import checkup, plain, render
 from operad_cli.options import config_option, find_configuration, output_options
 from operad_cli.writing import configuration_text, found_here
 
@@ -64,7 +64,7 @@ def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
     """
     found = asyncio.run(checkup.examine(find_configuration(config), timeout))
     if as_json:
-        render.print_json([check.to_json() for check in found])
+        plain.print_json([check.to_json() for check in found])
     else:
         out = render.console()
         for check in found:

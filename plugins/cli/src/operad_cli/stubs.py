@@ -12,7 +12,7 @@ from operad import ConfigError
 from operad_cli import render
 from operad_cli._stub_modules import MARK, package
 from operad_cli.opening import open_registry
-from operad_cli.options import config_option, debug_option
+from operad_cli.options import chosen_profile, config_option, debug_option
 
 
 @click.command()
@@ -29,7 +29,7 @@ def stubs(folder: Path, check: bool, config: Path | None) -> int:
 
     async def command() -> int:
         _check_folder(folder)
-        async with open_registry(config) as registry:
+        async with open_registry(config, profile=chosen_profile()) as registry:
             if registry.failures:
                 click.echo("Nothing is written: types of the sources that failed would be missing.", err=True)
                 return render.report_failures(registry)

@@ -1,7 +1,9 @@
-"""The entry point: observers of calls. OpenTelemetry is imported with the first call."""
+"""The entry point: observers of calls. OpenTelemetry is imported with the first call that it may record."""
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,10 @@ from operad.plugin import hookimpl
 
 if TYPE_CHECKING:
     from operad_opentelemetry.telemetry import Telemetry
+
+
+_NAMED = {"OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER"}
+"""Variables by which OpenTelemetry's own API makes a provider when it is first asked for one."""
 
 
 @cache
@@ -19,13 +25,20 @@ def _telemetry() -> Telemetry:
     return Telemetry()
 
 
+def _is_set_up() -> bool:
+    """Whether somebody may have set a provider: for that OpenTelemetry has to be imported, or named outside."""
+    return "opentelemetry" in sys.modules or bool(_NAMED & os.environ.keys())
+
+
 @hookimpl
 def operad_call_started(call: Any) -> None:
     """Start a span."""
-    _telemetry().operad_call_started(call)
+    if _is_set_up():
+        _telemetry().operad_call_started(call)
 
 
 @hookimpl
 def operad_call_finished(call: Any, outcome: Any) -> None:
     """End it, and measure the call."""
-    _telemetry().operad_call_finished(call, outcome)
+    if _is_set_up():
+        _telemetry().operad_call_finished(call, outcome)

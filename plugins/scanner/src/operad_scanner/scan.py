@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.abc import SourceLoader
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,18 +103,19 @@ def _private_package(folder: Path) -> str:
     return name
 
 
-class _Loader(SourceLoader):
+class _Loader(SourceFileLoader):
     """Loads one module from a `ScannerFS`."""
 
-    def __init__(self, path: Path, fs: ScannerFS) -> None:
-        self._path = path
+    def __init__(self, name: str, path: Path, fs: ScannerFS) -> None:
+        super().__init__(name, str(path))
         self._fs = fs
 
-    def get_filename(self, fullname: str) -> str:
-        return str(self._path)
+    def path_stats(self, path: Any) -> Any:
+        """No byte code: a file scanned twice within its time stamp's resolution must not come from the cache."""
+        raise OSError
 
-    def get_data(self, path: str | bytes) -> bytes:
-        # No byte code: a file scanned twice within its time stamp's resolution must not come from the cache.
+    def get_data(self, path: Any) -> bytes:
+        """The source."""
         return self._fs.read(Path(str(path)))
 
 
@@ -131,7 +132,7 @@ def _import(file: Path, folder: Path, package: str, fs: ScannerFS) -> ModuleType
     name = ".".join([package, *parts])
     if name in sys.modules:  # another file has imported it already
         return sys.modules[name]
-    spec = importlib.util.spec_from_loader(name, _Loader(file, fs), origin=str(file))
+    spec = importlib.util.spec_from_loader(name, _Loader(name, file, fs), origin=str(file))
     assert spec is not None
     assert spec.loader is not None
     spec.has_location = True

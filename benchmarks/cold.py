@@ -1,0 +1,114 @@
+"""What a command costs from a cold process, as a multiple of what bare Python takes to start.
+
+``python benchmarks/cold.py [OPENAPI_DOCUMENT OPERATION [KEY=VALUE…]]``: processor time (user and system) of whole
+processes, taken in turn, medians. Bare Python is ``python -c pass`` of the same environment. Modules are compiled
+first, as installing compiles them; caches are warm. With a document, its operation is called at a server of this
+process's own that answers ``{}``.
+"""
+
+from __future__ import annotations
+
+import compileall
+import http.server
+import importlib.util
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROUNDS = 15
+FUNCTION = """
+from operad import operation
+
+@operation(namespace="demo", type="query")
+def greet(name: str) -> str:
+    return f"Hello {name}"
+"""
+SERVERS = "".join(f'[sources.files{number}]\ntype = "mcp"\ncommand = "no-such-server"\n' for number in range(3))
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """Answers everything with an empty object."""
+
+    def do_GET(self) -> None:
+        """The answer."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def processor_ms(command: list[str], environment: dict[str, str]) -> float:
+    """The processor time of a process, in ms."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{command} failed: {done.stderr}")
+    return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def compile_modules() -> None:
+    """Compile what is installed and, in an editable installation, our own modules."""
+    for name in ("attr", "attrs", "pluggy", "msgspec", "cattrs", "aiohttp", "yarl", "click", "rich", "multidict"):
+        spec = importlib.util.find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            compileall.compile_dir(folder, quiet=2)
+    for path in sys.path:
+        if path.endswith("src"):
+            compileall.compile_dir(path, quiet=2)
+
+
+def main() -> None:
+    """Measure and print."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    compile_modules()
+    operad = str(Path(sys.executable).with_name("operad"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        environment["XDG_CACHE_HOME"] = f"{place}/cache"
+        Path("operations").mkdir()
+        Path("operations/demo.py").write_text(FUNCTION)
+        text = '[sources.local]\ntype = "scanner"\npath = "operations"\n' + SERVERS
+        complete = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call demo.", "COMP_CWORD": "2"}
+        cases = {
+            "bare Python": ([sys.executable, "-c", "pass"], environment),
+            "completion of an id": ([operad], {**environment, **complete}),
+            "call of a scanned function": ([operad, "call", "demo.greet", "name=Ann"], environment),
+        }
+        if len(sys.argv) > 2:
+            base = f"http://127.0.0.1:{server.server_port}"
+            text += f'[sources.api]\ntype = "openapi"\nspec = {json.dumps(sys.argv[1])}\nbase_url = "{base}"\n'
+            cases["call of an HTTP operation"] = (
+                [operad, "call", f"api.{sys.argv[2]}", *sys.argv[3:]],
+                environment,
+            )
+        Path("operad.toml").write_text(text)
+        times: dict[str, list[float]] = {name: [] for name in cases}
+        for turn in range(ROUNDS + 2):
+            for name, (command, variables) in cases.items():
+                taken = processor_ms(command, variables)
+                if turn > 1:  # the first two fill the caches
+                    times[name].append(taken)
+        os.chdir("/")
+    server.shutdown()
+    bare = statistics.median(times["bare Python"])
+    for name, each in times.items():
+        print(
+            f"{name:28} {statistics.median(each):7.1f} ms {statistics.median(each) / bare:6.1f} times bare Python"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Files of the user's cache: written so that nobody else reads them, believed if nobody else can write them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+_LARGEST = 64 * 2**20
+"""Bytes of a file that is read; what is larger counts as absent."""
+
+
+def cache_folder() -> str:
+    """Where operad keeps what it can make again: ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative one is ignored, as the XDG Base Directory Specification wants it.
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "operad")
+
+
+def read_private(path: str) -> bytes | None:
+    """The content of a file; ``None`` if it is not there, is another user's, or others may write it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            return None
+        if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o022):
+            return None
+        return file.read()
+
+
+def write_private(path: str, content: bytes) -> None:
+    """Write a file that its user alone can read, whole or not at all; one that cannot be written is none."""
+    new = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(new, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(new)

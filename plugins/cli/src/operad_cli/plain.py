@@ -1,0 +1,120 @@
+"""What a call prints: envelopes, data, errors; in colours on a terminal that has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from operad import CallError, ResponseEnvelope
+
+_RESET, _BOLD, _DIM, _RED, _GREEN, _YELLOW, _BLUE, _CYAN = (
+    f"\x1b[{code}m" for code in ("0", "1", "2", "1;31", "32", "33", "34", "1;36")
+)
+
+
+def has_colours(file: TextIO) -> bool:
+    """Whether a file is a terminal that shows colours, and its user wants them (NO_COLOR, https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or file.isatty()
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """Print JSON, the same bytes to a terminal and a pipe."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if compact else 2, default=str)
+    _write(sys.stdout, text + "\n")
+
+
+def print_data(data: Any, *, as_json: bool, compact: bool = False) -> None:
+    """Print data alone: a text as it is, everything else as JSON."""
+    if isinstance(data, str) and not as_json:
+        _write(sys.stdout, data if data.endswith("\n") else data + "\n")
+    else:
+        print_json(data, compact=compact)
+
+
+def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: bool = False) -> None:
+    """Print an envelope: where it came from, then the data."""
+    wire = envelope.to_wire()
+    if as_json:
+        print_json(wire, compact=compact)
+        return
+    meta = wire["meta"]
+    facts = [
+        f"{key}: {_moment(value) if key == 'timestamp' else value}"
+        for key, value in meta.items()
+        if key != "source" and not isinstance(value, (dict, list))
+    ]
+    # What has parts of its own is only named: --json shows it.
+    facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
+    told = printable(", ".join(facts))
+    source = printable(str(meta["source"]))
+    if has_colours(sys.stdout):
+        source, told = f"{_CYAN}{source}{_RESET}", f"{_DIM}{told}{_RESET}"
+    _write(sys.stdout, f"{source}  {told}\n{coloured(wire['data'])}\n")
+
+
+def coloured(value: Any) -> str:
+    """A value as JSON in several lines, in colours where standard output shows them."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return _TOKEN.sub(_paint, text) if has_colours(sys.stdout) else text
+
+
+_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
+
+
+def _paint(found: re.Match[str]) -> str:
+    if found[2] is not None:
+        return f"{_BLUE}{found[1]}{_RESET}{found[2]}"
+    return f"{_YELLOW if found[1] is None else _GREEN}{found[0]}{_RESET}"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """One line that commands a terminal nothing: others write what is shown here."""
+    return _CONTROL.sub(" ", text)
+
+
+def print_error(error: BaseException, *, as_json: bool) -> None:
+    """Print an error as one paragraph on standard error, or as JSON on standard output."""
+    errors: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
+    for item in errors:
+        if as_json:
+            wire = (
+                item.to_wire()
+                if isinstance(item, CallError)
+                else {"code": type(item).__name__, "message": str(item)}
+            )
+            print_json({"error": wire})
+        else:
+            tell_error(" ".join(str(item).split()) or type(item).__name__)
+
+
+def tell_error(text: str) -> None:
+    """Print one error on standard error."""
+    sign = f"{_RED}error:{_RESET}" if has_colours(sys.stderr) else "error:"
+    _write(sys.stderr, f"{sign} {printable(text)}\n")
+
+
+def _write(file: TextIO, text: str) -> None:
+    # What the terminal's encoding lacks is shown by its number, instead of ending the command.
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    file.flush()
+
+
+def _moment(value: Any) -> Any:
+    """A point in time, for people."""
+    if not isinstance(value, int):
+        return value
+    try:
+        return datetime.fromtimestamp(value / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+    except (OverflowError, OSError, ValueError):
+        return value

@@ -1,0 +1,163 @@
+"""What a short command imports, and that its short ways say what the long ones say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from operad_cli import cache
+from operad_cli.completing import answer, candidates
+from operad_cli.one_call import from_words
+
+FUNCTION = """
+from operad import operation
+
+@operation(namespace="shop", type="query")
+def price(book: str, count: int = 1) -> float:
+    return 2.5 * count
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration, and a cache of its own."""
+    folder = tmp_path / "shop"
+    (folder / "ops").mkdir(parents=True)
+    (folder / "ops" / "shop.py").write_text(FUNCTION)
+    (folder / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+class Spec:
+    """What the cache asks of a spec."""
+
+    id = "shop.price"
+    input_schema = SimpleNamespace(raw={"properties": {"book": {}, "count": {}}})
+
+
+def operad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "operad_cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+def imported(*arguments: str) -> set[str]:
+    """The packages that a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+
+
+def completed(words: str, position: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:
+    return operad(_OPERAD_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=position)
+
+
+def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(shop: Path) -> None:
+    assert operad("list").returncode == 0
+    names = imported("call", "shop.price", "book=x")
+    assert names & {"click", "rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
+    assert {name for name in names if name.startswith("operad_")} <= {
+        "operad_cli", "operad_scanner", "operad_opentelemetry",
+    }  # fmt: skip
+
+
+def test_the_completion_of_an_id_imports_nothing_but_its_own_three_modules(shop: Path) -> None:
+    assert operad("list").returncode == 0
+    command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
+    environment = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call sh", "COMP_CWORD": "2"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
+    assert done.stdout == "plain,shop.price\n"
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "operad" in line}
+    assert names <= {"operad_cli", "operad_cli.completing", "operad_cli.cache", "operad_cli.finding"}
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "shell", "expected"),
+    [
+        ("operad call ", "2", "bash", "plain,shop.price\n"),
+        ("operad call shop.price ", "3", "bash", "plain,book=\nplain,count=\n"),
+        ("operad call shop.price book=1 ", "4", "bash", "plain,count=\n"),
+        ("operad call shop.price co", "co", "fish", "plain,count=\n"),
+        ("operad call shop.price b", "3", "zsh", "plain\nbook=\n_\n"),
+        ("operad -c operad.toml call --json sh", "5", "bash", "plain,shop.price\n"),
+        ("operad call nothing.", "2", "bash", ""),
+        ('operad call "sh', "2", "bash", "plain,shop.price\n"),
+        ("operad -c elsewhere.toml call ", "4", "bash", ""),
+    ],
+)
+def test_ids_and_fields_are_completed(
+    shop: Path, words: str, position: str, shell: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.remember("operad.toml", [Spec], None)
+    variables = {"_OPERAD_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert answer() == expected
+
+
+def test_commands_and_options_are_completed_as_well(shop: Path) -> None:
+    assert "plain,call" in completed("operad ca", "1").stdout
+    assert "--timeout" in completed("operad call shop.price --ti", "3").stdout
+
+
+def test_a_broken_cache_completes_nothing_and_is_no_error(shop: Path) -> None:
+    cache.remember("operad.toml", [Spec], None)
+    (file,) = (shop.parent / "cache" / "operad").glob("completion-*.json")
+    for content in ("", "{", "[]", '{"config": 1}', "[" * 9_999):
+        file.write_text(content)
+        assert candidates(["call"], "s") == []
+
+
+def test_the_cache_is_read_and_written_by_its_user_alone_and_bounded(shop: Path) -> None:
+    for number in range(300):
+        cache.remember(f"{number}.toml", [Spec], None)
+    files = list((shop.parent / "cache" / "operad").glob("completion-*"))
+    assert len(files) <= 256
+    assert {file.stat().st_mode & 0o077 for file in files} == {0}
+    assert cache.recall("299.toml") == {"shop.price": ["book", "count"]}
+
+
+def test_what_is_not_plainly_a_call_is_left_to_click() -> None:
+    for words in (["call"], ["list"], ["call", "--help"], ["call", "a.b", "--timeout", "-1"], ["call", "a.b", "--wat"],
+                  ["call", "a.b", "--timeout", "soon"], ["call", "a.b", "--select"], ["call", "a.b", "--", "-x=1"]):  # fmt: skip
+        assert from_words(words) is None
+    for words in (["call", "a.b"], ["-c", "x", "call", "a.b", "k=v"], ["call", "--timeout=1", "a.b", "--data"]):
+        assert from_words(words) is not None
+
+
+def test_a_plain_call_says_what_click_would_say(shop: Path) -> None:
+    plain = operad("call", "shop.price", "book=x", "count=2", "--json")
+    # -- is for click alone
+    by_click = operad("call", "--json", "--", "shop.price", "book=x", "count=2")
+    assert (plain.returncode, by_click.returncode) == (0, 0)
+    assert json.loads(plain.stdout)["data"] == json.loads(by_click.stdout)["data"] == 5.0
+    wrong = operad("call", "shop.price", "book")
+    assert (wrong.returncode, "not KEY=VALUE" in wrong.stderr) == (2, True)
+    assert "Traceback" not in wrong.stderr
+
+
+def test_an_answer_cannot_command_the_terminal(shop: Path) -> None:
+    (shop / "ops" / "evil.py").write_text(
+        "from operad import operation\n@operation(namespace='shop')\ndef evil() -> str:\n"
+        "    raise ValueError('\\x1b]0;owned\\x07')\n"
+    )
+    done = operad("call", "shop.evil")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stderr
+
+
+def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(shop: Path) -> None:
+    (shop / "ops" / "late.py").write_text(
+        "import atexit, threading, time\nfrom operad import operation\n@operation(namespace='shop')\n"
+        "def late() -> int:\n    atexit.register(print, 'at exit')\n"
+        "    threading.Timer(0.05, print, ['in a thread']).start()\n    return 1\n"
+    )
+    assert operad("call", "shop.late", "--data").stdout == "1\nin a thread\nat exit\n"
