@@ -194,6 +194,29 @@ def test_the_drawing_is_made_from_the_same_table() -> None:
     assert rooms.drawing() in text, "run: python tools/rooms.py"
 
 
+def test_the_page_names_files_classes_and_functions_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    texts = {
+        path.as_posix(): path.read_text(encoding="utf-8")
+        for folder in [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]
+        for path in folder.rglob("*.py")
+        if "node_modules" not in path.parts and ".venv" not in path.parts
+    }
+    files = re.findall(r"`((?:\w+/)*\w+\.py)`", page)
+    assert [name for name in files if not any(path.endswith(f"/{name}") for path in texts)] == ["_x.py"]
+    defined = set(
+        re.findall(
+            r"^ *(?:class|(?:async )?def) (\w+)|^ *(\w+)(?:: | = )", "\n".join(texts.values()), re.MULTILINE
+        )
+    )
+    names = {name for pair in defined for name in pair} | {
+        part for path in texts for part in Path(path).with_suffix("").parts
+    }
+    called = re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)
+    wrong = [name for name in called if not names.issuperset(name.split("."))]
+    assert wrong == ["list_changed"]  # a word of MCP
+
+
 # --- that each wall holds ----------------------------------------------------------------------------
 
 
