@@ -1,12 +1,12 @@
 """Mutation testing: do the tests notice when the code says something else?
 
-    python -m uv run --group mutants python tools/mutants.py --rooms schemas --tests core/tests/schemas --count 60
+    python -m uv run --group mutants python tools/mutants.py --count 150
 
 Mutants are drawn by a seed, by default the hash of the commit, so that everybody draws the same ones. Each is
-put into a copy of the package that stands before the real one on the path, and the tests that reach its line
-run until one fails. Which those are is read from a map of coverage, made once for each commit (`--map`). A
-mutant that survives is printed with its place; one that changes nothing that can be seen (speed, a message
-that nobody reads) survives rightly, and is still counted.
+imported in place of its module by a fork of this process, in which the tests that reach its line run until one
+fails. Which those are is read from a map of coverage, made once for each commit (`--map`). A mutant that
+survives is printed with its place; one that changes nothing that can be seen (speed, a message that nobody
+reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
 
 It takes minutes to hours, so nothing runs it but a person.
 """
@@ -16,33 +16,35 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import importlib
+import importlib.machinery
 import json
 import os
 import random
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "core" / "src"
-PYTEST = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "-q",
-    "-x",
-    "--no-header",
-    "-p",
-    "no:cacheprovider",
-    "--hypothesis-seed=0",
-]
-SECONDS = 180
-"""How long the tests of one mutant may take; one that never ends is noticed, too."""
+PYTEST = ["-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+FIRST = 40
+"""How many of the tests that know most about a line are tried before the rest."""
+SECONDS = 30
+"""How much longer than before the tests of one mutant may take; one that never ends is noticed, too."""
+WARM = [
+    "pytest", "hypothesis", "hypothesis.stateful", "attrs", "cattrs", "msgspec", "pluggy", "fastjsonschema",
+    "jsonschema", "jsonschema_rs", "pydantic", "asyncio", "concurrent.futures",
+]  # fmt: skip
+"""What every fork has at hand: nothing of operad."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -54,12 +56,12 @@ OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: the module, the line, what was there, and the whole text of the changed module."""
+    """One change: the module, the line, what was there, and the code of the changed module."""
 
     path: Path
     line: int
     what: str
-    text: str
+    code: CodeType
 
 
 class _Change(ast.NodeTransformer):
@@ -190,57 +192,136 @@ def mutants(rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
     for path, number in random.Random(seed).sample(places, min(count, len(places))):  # noqa: S311  # no secret
         change = _Change(number)
         tree = ast.fix_missing_locations(change.visit(ast.parse(path.read_text("utf-8"))))
-        yield Mutant(path, change.line, change.what, ast.unparse(tree) + "\n")
+        yield Mutant(path, change.line, change.what, compile(tree, str(path), "exec"))
 
 
 PLUGIN = """
-import atexit, coverage, os, pytest
+import coverage, json, os, pytest
 watch = coverage.Coverage(data_file=None, config_file=False, source=[os.environ["MUTANTS_SOURCE"]])
 watch.start()
 def pytest_configure(config):
     config.pluginmanager.register(Watch(), "mutants-watch")
 class Watch:
+    seconds = {}
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         watch.switch_context(item.nodeid)
         return (yield)
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
     def pytest_sessionfinish(self):
-        import json
         watch.stop()
         data = watch.get_data()
         lines = {name: data.contexts_by_lineno(name) for name in data.measured_files()}
         with open(os.environ["MUTANTS_MAP"], "w") as file:
-            json.dump(lines, file)
+            json.dump({"lines": lines, "seconds": self.seconds}, file)
 """
 
 
-def reach(tests: list[str], file: Path) -> dict[str, dict[int, list[str]]]:
-    """Which tests reach which line, by module; from `file`, which is made where it is not there."""
-    if not file.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "mutants_watch.py").write_text(PLUGIN, "utf-8")
-            environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(SOURCE / "operad"),
-                           "PYTHONPATH": folder}  # fmt: skip
-            command = [word for word in PYTEST if word != "-x"]
-            subprocess.run([*command, "-p", "mutants_watch", *tests], cwd=ROOT, env=environment, check=False)
-    found = json.loads(file.read_text("utf-8"))
-    return {name: {int(line): tests for line, tests in lines.items()} for name, lines in found.items()}
+class Reach:
+    """Which tests reach which line, and how long each takes; from `file`, which is made where it is not there."""
 
-
-def survives(mutant: Mutant, tests: list[str], copy: Path) -> bool:
-    """Whether the tests pass with a mutant."""
-    place = copy / mutant.path.relative_to(SOURCE)
-    place.write_text(mutant.text, "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            [*PYTEST, *tests], cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS, check=False
+    def __init__(self, tests: list[str], file: Path) -> None:
+        if not file.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "mutants_watch.py").write_text(PLUGIN, "utf-8")
+                environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(SOURCE / "operad"),
+                               "PYTHONPATH": folder}  # fmt: skip
+                words = [word for word in PYTEST if word != "-x"]
+                command = [sys.executable, "-m", "pytest", *words, "-p", "mutants_watch", *tests]
+                subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        found = json.loads(file.read_text("utf-8"))
+        self._lines: dict[str, dict[str, list[str]]] = found["lines"]
+        self._seconds: dict[str, float] = found["seconds"]
+        self._weights = Counter(
+            test for module in self._lines.values() for tests in module.values() for test in tests
         )
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        shutil.copy(mutant.path, place)
-    return done.returncode == 0
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Those that reach the line of a mutant; first those of little else, which know most about it."""
+        found = self._lines.get(str(mutant.path), {}).get(str(mutant.line), [])
+        return sorted(filter(None, found), key=lambda test: (self._weights[test], test))
+
+    def seconds(self, tests: Sequence[str]) -> float:
+        """How long some tests took."""
+        return sum(self._seconds.get(test, 0.0) for test in tests)
+
+
+class _Replaced(MetaPathFinder, Loader):
+    """Imports the mutant where its module is asked for."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        parts = mutant.path.relative_to(SOURCE).with_suffix("").parts
+        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """The spec of the one module."""
+        if name != self._name:
+            return None
+        place = [str(self._mutant.path.parent)] if self._mutant.path.stem == "__init__" else None
+        spec = importlib.machinery.ModuleSpec(name, self, origin=str(self._mutant.path))
+        spec.submodule_search_locations = place
+        spec.has_location = True
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the mutant's code."""
+        exec(self._mutant.code, module.__dict__)  # noqa: S102  # the project's own source, changed in one place
+
+
+class _Chosen:
+    """Of the tests of a few files those that are wanted, in the order in which they are."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._order = {test: number for number, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out all others."""
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self._order), key=lambda item: self._order[item.nodeid]
+        )
+
+
+def survives(mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
+    """Whether the tests pass with a mutant, in a fork of this process."""
+    child = os.fork()
+    if child == 0:
+        _run(mutant, tests)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _run(mutant: Mutant, tests: Sequence[str]) -> None:
+    import pytest
+
+    os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, _Replaced(mutant))
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    try:
+        os._exit(int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests)])))
+    except BaseException:  # noqa: BLE001  # whatever it is, the mutant was noticed
+        os._exit(70)
+
+
+def outcome(mutant: Mutant, reach: Reach) -> tuple[str, int]:
+    """What became of a mutant, and how many tests reach it."""
+    tests = reach.tests(mutant)
+    for part in (tests[:FIRST], tests[FIRST:]):
+        if part and not survives(mutant, part, SECONDS + 3 * reach.seconds(part)):
+            return "noticed", len(tests)
+    return ("survived" if tests else "not reached"), len(tests)
 
 
 def main() -> None:
@@ -249,35 +330,28 @@ def main() -> None:
     parser.add_argument("--rooms", nargs="+", default=["schemas", "registry", "calls"])
     parser.add_argument("--tests", nargs="+", default=["core/tests"])
     parser.add_argument("--count", type=int, default=150)
-    parser.add_argument("--most", type=int, default=90, help="the tests tried before the rest")
+    parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
+    parser.add_argument("--to", type=int, help="the first one that is not tried any more")
     parser.add_argument("--seed", help="default: the hash of the commit")
     parser.add_argument("--map", type=Path, help="where the map of coverage is kept; default: a temporary file")
     options = parser.parse_args()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    seed = options.seed or head.stdout.strip()
-    name = hashlib.sha256("\0".join([head.stdout, *options.tests]).encode()).hexdigest()[:12]
-    lines = reach(options.tests, options.map or Path(tempfile.gettempdir(), f"operad-reach-{name}.json"))
+    os.chdir(ROOT)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    seed = options.seed or head.strip()
+    name = hashlib.sha256("\0".join([head, *options.tests]).encode()).hexdigest()[:12]
+    reach = Reach(options.tests, options.map or Path(tempfile.gettempdir(), f"operad-reach-{name}.json"))
+    for module in WARM:
+        importlib.import_module(module)
     print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", flush=True)
-    weights = Counter(test for module in lines.values() for tests in module.values() for test in tests)
-    figures = {"noticed": 0, "survived": 0, "not reached": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        shutil.copytree(SOURCE / "operad", copy / "operad", ignore=shutil.ignore_patterns("__pycache__"))
-        for mutant in mutants(options.rooms, options.count, seed):
-            tests = [test for test in lines.get(str(mutant.path), {}).get(mutant.line, []) if test]
-            tests.sort(key=lambda test: (weights[test], test))
-            outcome = "not reached"
-            if tests:
-                # Those of little else know most about the line, those of everything see it all; then the rest.
-                few = [*tests[: options.most], *tests[options.most :][-options.most // 3 :]]
-                rest = tests[options.most : -options.most // 3]
-                lives = survives(mutant, few, copy) and (not rest or survives(mutant, rest, copy))
-                outcome = "survived" if lives else "noticed"
-            figures[outcome] += 1
-            if outcome != "noticed":
-                place = mutant.path.relative_to(SOURCE)
-                print(f"{outcome} ({len(tests)} tests): {place}:{mutant.line} {mutant.what}", flush=True)
-    print(figures, f"{100 * figures['noticed'] / max(1, sum(figures.values())):.0f} % noticed")
+    figures: Counter[str] = Counter()
+    drawn = list(mutants(options.rooms, options.count, seed))
+    for number, mutant in list(enumerate(drawn))[options.start : options.to]:
+        began = time.monotonic()
+        found, tests = outcome(mutant, reach)
+        figures[found] += 1
+        place = f"{mutant.path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
+        print(f"{number} {found} ({tests} tests, {time.monotonic() - began:.1f} s): {place}", flush=True)
+    print(dict(figures), f"{100 * figures['noticed'] / max(1, sum(figures.values())):.0f} % noticed")
 
 
 if __name__ == "__main__":
