@@ -148,8 +148,8 @@ def test_warnings_are_given_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_bounds_are_what_the_documentation_says() -> None:
     assert Limits() == DEFAULT == Limits(
         max_schema_bytes=1024 * 1024, max_schema_nodes=20_000, max_schema_depth=64, max_schema_in_place=10_000,
-        max_schema_enum=5_000, max_schema_indexed=100_000, max_generated=500, max_schemas_generated=20_000,
-        max_pattern_length=1_024, max_pattern_string=4_096, max_pattern_steps=4_000_000, max_data_depth=200,
+        max_schema_enum=5_000, max_schema_indexed=100_000,
+        max_check_steps=30_000, max_pattern_length=1_024, max_pattern_string=4_096, max_pattern_steps=4_000_000, max_data_depth=200,
         max_fill=10_000, max_filled=10_000, max_recasts=100, max_schema_errors=20, max_error_steps=20_000,
     )  # fmt: skip
     lifted = DEFAULT.trusting()
@@ -165,3 +165,89 @@ def test_names_are_matched_as_long_as_that_is_cheap() -> None:
     costly = from_schema({"patternProperties": {"[a-z]*1$": {"type": "integer"}}, "additionalProperties": False})
     assert not costly.is_valid({"a" * 50: 1})
     assert costly.is_valid({"a" * 1000: 1}), "too long to be looked at, so it counts as a match"
+
+
+def test_a_value_that_takes_too_many_steps_is_not_valid_and_the_error_names_the_limit() -> None:
+    none_of_many = {"items": {"not": {"anyOf": [{"const": i, "items": {}} for i in range(200)]}}}
+    compiled = from_schema(none_of_many)
+    assert compiled.is_valid([-1] * 100)
+    assert not compiled.is_valid([-1] * 4_000)
+    [error] = compiled.errors([-1] * 4_000)
+    assert error.keyword == "max_check_steps"
+    assert (
+        "at most 30000 steps of checking (max_check_steps), got more at $; [registry.limits] can" in error.message
+    )
+    assert from_schema(none_of_many, limits=Limits(max_check_steps=10_000_000)).is_valid([-1] * 4_000)
+
+
+def test_a_budget_of_steps_grows_with_the_value_and_is_each_calls_own() -> None:
+    steps = Limits(max_check_steps=1_000)
+    compiled = from_schema({"items": {"allOf": [{"items": {"type": "integer"}}] * 70}}, limits=steps)
+    assert compiled.is_valid([[1] * 10])
+    assert not compiled.is_valid([[1] * 50])
+    assert compiled.is_valid([[1] * 10])
+    assert from_schema({"items": {"allOf": [{"items": {"type": "integer"}}] * 7}}, limits=steps).is_valid(
+        [[1] * 500]
+    ), "so few are not counted"
+
+
+def test_what_a_crowd_refers_to_is_counted_although_it_was_read_before() -> None:
+    document = {
+        "$defs": {
+            "B": {"allOf": [{"items": {"type": "integer"}}] * 30},
+            "A": {"allOf": [{"items": {"$ref": "#/$defs/B"}}] * 30},
+        }
+    }
+    steps = Limits(max_check_steps=10)
+
+    def part(name: str) -> Any:
+        return from_schema(document["$defs"][name], document=document, pointer=f"/$defs/{name}", limits=steps)
+
+    inner = part("B")
+    assert inner.is_valid([1] * 100)
+    assert not part("A").is_valid([[1] * 100])
+
+
+def test_a_cast_that_takes_too_many_steps_leaves_the_value_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"anyOf": [{"type": "integer", "minimum": i} for i in range(400)]}})
+    value = ["1"] * 2_000
+    assert compiled.cast(value) is value
+    assert "beyond max_check_steps" in caplog.text
+    assert compiled.cast(["1"] * 20) == [1] * 20
+
+
+def test_a_search_for_errors_that_runs_out_of_steps_tells_what_it_has() -> None:
+    compiled = from_schema({"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "null"}}] * 100})
+    value = [1] * 48
+    [error] = compiled.errors(value)
+    assert error.keyword == "anyOf"
+    assert "expected string, got int at $[0]" in error.message
+
+
+def test_unevaluated_properties_in_unions_in_unions_are_looked_at_once() -> None:
+    schema: Any = {"properties": {"a": {"type": "integer"}}}
+    for level in range(40):
+        schema = {"anyOf": [schema, {"required": ["z"]}]}
+        if level % 2:
+            schema["unevaluatedProperties"] = False
+    compiled = from_schema(schema)
+    assert compiled.is_valid({"a": 1})
+    assert not compiled.is_valid({"a": 1, "b": 1})
+
+
+def test_members_of_a_large_enum_are_found_not_searched_for() -> None:
+    compiled = from_schema({"items": {"enum": list(range(5_000))}})
+    assert compiled.cast(["4999", 4999.0, "x", True] * 2_000)[:4] == [4999, 4999, "x", 1]
+    assert compiled.is_valid([4999] * 5_000)
+    arrays = from_schema({"items": {"enum": [[0, i] for i in range(2_000)]}})
+    assert arrays.is_valid([[0, i] for i in range(2_000)])
+    assert not arrays.is_valid([[0, True]])
+
+
+def test_objects_of_few_of_many_properties_are_read_by_what_they_have() -> None:
+    wide = {f"p{i}": {"type": "integer"} for i in range(400)}
+    compiled = from_schema({"items": {"properties": wide, "required": ["p7"]}})
+    assert compiled.is_valid([{"p7": 1}] * 3_000)
+    assert not compiled.is_valid([{"p7": "x"}])
+    assert not compiled.is_valid([{"p8": 1}])
+    assert not compiled.is_valid([{"p7": 1, "p8": "x"}])

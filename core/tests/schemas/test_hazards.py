@@ -16,7 +16,7 @@ PREAMBLE = """
 import logging, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
-import fastjsonschema, jsonschema, referencing, msgspec
+import msgspec
 from operad.schemas import from_schema
 logging.disable(logging.CRITICAL)
 
@@ -37,7 +37,7 @@ def everything(schema, value, **options):
     valid = compiled.is_valid(value)
     assert valid == (not compiled.errors(value))
     compiled.mismatches(value)
-    compiled.engine, compiled.bundled(), repr(compiled)
+    compiled.bundled(), repr(compiled)
     return compiled, result, valid
 
 def warned(compiled, word):
@@ -60,14 +60,14 @@ CASES = {
             _, _, valid = everything(schema, inner)
             assert valid
     """,
-    "names_that_collide_in_generated_code_stay_apart": """
+    "names_that_are_alike_stay_apart": """
         schema = {"properties": {"p": {"$ref": "#/$defs/Foo"}, "q": {"$ref": "#/$defs/foo"}, "a-b": {"$ref": "#/$defs/a-b"},
                                  "a_b": {"$ref": "#/$defs/a_b"}},
                   "$defs": {"Foo": {"type": "integer"}, "foo": {"type": "string"}, "a-b": {"type": "null"}, "a_b": {"type": "array"}}}
         value = {"p": 1, "q": "x", "a-b": None, "a_b": []}
         for extra in ({}, {"if": True, "then": True}):
             compiled, _, valid = everything({**schema, **extra}, value)
-            assert valid, compiled.engine
+            assert valid
             for name in value:
                 assert not compiled.is_valid({**value, name: 1.5})
     """,
@@ -155,7 +155,7 @@ CASES = {
                     schema = {key: schema if key == "items" else {"a": schema}, "if": True, "then": True}
                     value, bad = wrap(value), wrap(bad)
                 compiled, _, valid = everything(schema, value)
-                assert valid and not compiled.is_valid(bad), (depth, compiled.engine)
+                assert valid and not compiled.is_valid(bad), depth
     """,
     "a_schema_nested_too_deeply_is_unknown_from_there_and_says_so": """
         schema = {}
@@ -280,17 +280,12 @@ CASES = {
                 compiled = from_schema(schema)
                 compiled.cast(value), compiled.is_valid(value), compiled.errors(value), compiled.normalizer(value), compiled.mismatches(value)
     """,
-    "a chain of references that generated code would nest too deeply": """
+    "a_long_chain_of_references_is_followed": """
         links = {f"n{i}": {"properties": {"a": {"$ref": f"#/$defs/n{i + 1}"}}, "minProperties": 1} for i in range(480)}
         schema = {"$ref": "#/$defs/n0", "minProperties": 1, "$defs": links | {"n480": {}}}
         compiled = from_schema(schema)
         assert compiled.is_valid({"a": {"a": 1}}) and not compiled.is_valid({"a": {}})
         everything(schema, {"a": {}})
-    """,
-    "generated code for ever more schemas": """
-        links = {f"n{i}": {"properties": {"a": {"$ref": f"#/$defs/n{i + 1}"}}, "minProperties": 1} for i in range(5000)}
-        schema = from_schema({"$ref": "#/$defs/n0", "$defs": links | {"n5000": {}}})
-        assert "max_schemas_generated = 20000" in schema.engine, schema.engine
     """,
 }
 

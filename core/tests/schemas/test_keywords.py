@@ -131,7 +131,7 @@ def test_a_keyword_means_the_same_in_every_engine(schema: Any, good: list[Any], 
                 and isinstance(value, list | tuple)
             ):
                 continue
-            assert compiled.is_valid(value) is valid, (form, value, compiled.engine)
+            assert compiled.is_valid(value) is valid, (form, value)
             assert bool(compiled.errors(value)) is not valid, (form, value)
 
 
@@ -275,7 +275,7 @@ MESSAGES: list[tuple[Any, Any, str]] = [
         {"a": 1, "b": 2},
         "expected no undeclared property, got 'b' at $",
     ),
-    ({"unevaluatedProperties": False}, {"b": 2}, "expected no undeclared property, got one at $"),
+    ({"unevaluatedProperties": False}, {"b": 2}, "expected no undeclared property, got 'b' at $"),
     ({"unevaluatedItems": False}, [1], "expected no further items, got some at $"),
     ({"uniqueItems": True}, [1, 1], "expected unique items, got the same item twice at $"),
     ({"contains": INTEGER}, ["x"], "expected an array with a matching item, got none at $"),
@@ -297,20 +297,3 @@ def test_an_error_says_what_was_expected_what_came_and_where(schema: Any, value:
     [error] = from_schema(schema).errors(value)
     assert message in error.message
     assert error.message.startswith(f"expected {error.expected}, got {error.got} at {error.path}")
-
-
-def test_the_engine_is_named_with_its_reason() -> None:
-    assert from_schema({"properties": {"a": INTEGER}}).engine == "closures"
-    assert from_schema({"properties": {"a": {"minProperties": 1}}}).engine == "generated"
-    slow = {"contains": {}, "minContains": 2}
-    assert from_schema({"items": {"items": slow}}).engine == "interpreted: minContains or maxContains"
-    assert from_schema({"items": {"minProperties": 1}, "not": slow}).engine.startswith("interpreted")
-    reasons = {
-        "an object in enum or const": {"minProperties": 1, "const": {}},
-        "const beside enum": {"minProperties": 1, "const": 1, "enum": [1]},
-        "unevaluatedProperties": {"unevaluatedProperties": False, "anyOf": [{}]},
-        "unevaluatedItems": {"unevaluatedItems": False, "contains": {}},
-        "multipleOf": {"minProperties": 1, "multipleOf": 2},
-    }
-    for reason, schema in reasons.items():
-        assert from_schema(schema).engine.startswith(f"interpreted: {reason}"), reason

@@ -32,7 +32,6 @@ def test_schemas_of_one_document_share_what_they_reach() -> None:
     first, second = part(document, "A"), part(document, "C")
     assert not first.is_valid(["x"])
     assert second.is_valid("x")
-    assert first.engine == second.engine == "closures"
 
 
 def nested(depth: int, leaf: Any) -> Any:
@@ -47,26 +46,14 @@ def inside(depth: int, value: Any) -> Any:
     return value
 
 
-def test_schemas_nested_deeply_in_generated_code_stay_apart() -> None:
+def test_schemas_that_are_alike_and_nested_deeply_stay_apart() -> None:
     leaves = [INTEGER, {"type": "string"}, {"type": "null"}]
     names = "abc"
     parts = {name: nested(9, leaf) for name, leaf in zip(names, leaves, strict=True)}
     schema = from_schema({"minProperties": 0, "properties": parts})
-    assert schema.engine == "generated"
     for name, good in zip(names, [1, "x", None], strict=True):
         for value in (1, "x", None):
             assert schema.is_valid({name: inside(9, value)}) is (value == good)
-
-
-def test_code_is_generated_for_so_many_schemas_and_no_more() -> None:
-    schema = {"minProperties": 0, "properties": {f"p{i}": INTEGER for i in range(9)}}
-    assert from_schema(schema, limits=Limits(max_generated=10)).engine == "generated"
-    more = from_schema(schema, limits=Limits(max_generated=9))
-    assert more.engine == "interpreted: more than 9 schemas"
-    assert not more.is_valid({"p1": "x"})
-    document = {"$defs": {f"s{i}": {**schema, "title": str(i)} for i in range(3)}}
-    engines = [part(document, f"s{i}", limits=Limits(max_schemas_generated=15)).engine for i in range(3)]
-    assert engines == ["generated", "generated", "interpreted: beyond max_schemas_generated = 15"]
 
 
 def test_tags_behind_a_long_chain_of_references_are_not_looked_for() -> None:

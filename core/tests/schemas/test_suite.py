@@ -72,9 +72,9 @@ def test_the_official_suite_finds_no_wrong_accept_and_no_wrong_reject(
                 if refused:
                     took["refers outside the document"] += 1
                     continue
-                took[schema.engine.partition(":")[0]] += 1
+                took["checked"] += 1
                 if answer != case["valid"]:
-                    wrong.append((name, group["description"], case["description"], schema.engine))
+                    wrong.append((name, group["description"], case["description"]))
     assert sum(took.values()) > 500
     assert wrong == []
     record_property("engines", dict(took))

@@ -175,7 +175,7 @@ def test_bounds_of_values_are_settable() -> None:
     )
     assert from_schema({"pattern": "^a$"}, limits=Limits(max_pattern_string=2)).is_valid("bbb")
     few = from_schema({"items": {"type": "integer"}}, limits=Limits(max_error_steps=5)).errors(["x"] * 19)
-    assert len(few) == 5
+    assert len(few) == 4, "the schema itself is one step"
 
 
 def test_a_schema_built_later_takes_its_bounds_along() -> None:

@@ -1,52 +1,62 @@
-"""Validation of the normal form. Three engines behind one table: each schema goes to the first that takes it.
+"""Validation of the normal form: closures, compiled where a value first reaches a schema and shared by all that
+refer to it.
 
-1. Closures, compiled where a value first reaches a schema and shared by everything that refers to it: the
-   common keywords.
-2. fastjsonschema, in a draft-7 form that holds nothing but what it gets right (`generated`).
-3. jsonschema (`interpreting`), which also finds every list of errors.
-
-All three read the normal form, in which nothing can be fetched and every pattern is bounded.
+Nothing can be fetched, every pattern is bounded, and what a schema can make of a value is known before: where one
+part of it can meet many schemas (`Node.crowd`), each schema that is applied draws on one budget for the whole
+call (`patterns.WORK`).
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-from operad.schemas.generated import Generator, UnsupportedError
-from operad.schemas.interpreting import errors_of
+from operad.schemas.evaluating import Evaluation, is_plain, seen_by
+from operad.schemas.keywords import (
+    Check,
+    all_of,
+    any_of,
+    check_count,
+    check_number,
+    check_string,
+    check_types,
+    check_unique,
+    check_values,
+    exact,
+    one_of,
+    types_of,
+)
 from operad.schemas.nodes import Body, Definition, Node, Store
+from operad.schemas.patterns import WORK, TooMuchWorkError
 from operad.schemas.tags import decides
-from operad.schemas.values import ARRAY, CLASSES, CONTAINER, equal, is_multiple, is_type
+from operad.schemas.values import CONTAINER, MAX_PARTS, count_parts
 
-Check = Callable[[Any], bool]
+Answer = TypeVar("Answer")
 
 _TYPED = {"type", "default"}
 _VALUES = {"enum", "const"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _STRINGS = {"minLength", "maxLength", "pattern"}
-_ARRAYS = {"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"}
-_OBJECTS = {"properties", "required", "additionalProperties", "patternProperties", "unevaluatedProperties"}
-_UNIONS = {"$ref", "allOf", "anyOf", "oneOf", "not"}
-_CLOSED = _TYPED | _VALUES | _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS | _UNIONS | {"$siblings", "discriminator"}
+_ITEMS = {"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"}
+_ARRAYS = _ITEMS | {"contains", "uniqueItems"}
+_PROPERTIES = {"properties", "required"}
+_NAMES = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"}
+_OBJECTS = _PROPERTIES | _NAMES | {"minProperties", "maxProperties", "dependentRequired", "dependentSchemas"}
+_LOOPS = _NAMES | {"items", "unevaluatedItems", "contains", "uniqueItems"}
+SPARSE = 32
+"""From how many declared properties on an object of few is read by what it has."""
 
 
 class Checks:
     """The checks of a document's schemas, each made when first needed and kept by its node."""
 
     def __init__(self, store: Store) -> None:
-        self.bodies = store.bodies
         self.patterns = store.patterns
         self.limits = store.limits
-        self._generator = Generator(store.patterns, store.limits)
         self._local = threading.local()
-        self._engines: tuple[tuple[str, Callable[[Node], Check]], ...] = (
-            ("closures", self._closures),
-            ("generated", self._generated),
-            ("interpreted", self._interpreted),
-        )
+        self.evaluation = Evaluation(self)
 
     def of(self, body: Body) -> Check:
         """The check of a schema; it answers for any value, and raises `RecursionError` on one that is too deep."""
@@ -55,41 +65,59 @@ class Checks:
         return body.check or self._make(body)
 
     def _make(self, body: Node) -> Check:
-        why = ""
-        for name, engine in self._engines:
-            try:
-                check = engine(body)
-            except UnsupportedError as error:
-                why = str(error)
-            else:
-                body.why = name if name != "interpreted" else f"{name}: {why}"
-                body.check = check
-                break
-        return check
+        if is_plain(body):
+            body.check = self.counted(body, self.but_unevaluated(body))
+        else:
+            evaluate = self.evaluation.of(body)
+            body.check = self.counted(body, lambda value: evaluate(value) is not None)
+        return body.check
 
-    def _interpreted(self, body: Node) -> Check:
-        return lambda value: self.interpret(value, body)
+    def counted(self, body: Node, check: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+        """`check`, drawing on the call's budget where one part of a value can meet many schemas."""
+        if not body.counts or _is_leaf(body):
+            return check
+        deep = "uniqueItems" in body
+        breadth = len(body.get("patternProperties", ())) + (not _LOOPS.isdisjoint(body))
+        own = 1 + sum(_is_leaf(one) for one in body.here())
+        work = WORK
 
-    def _closures(self, body: Node) -> Check:
-        if not _is_closed(body):
-            raise UnsupportedError("keywords of other engines")
-        types = _types(body)
+        def counted(value: Any) -> Answer:
+            count = own
+            if breadth and isinstance(value, CONTAINER):
+                count += breadth * len(value) + (count_parts(value, MAX_PARTS) if deep else 0)
+            work.steps = left = work.steps - count
+            if left < 0:
+                raise TooMuchWorkError
+            return check(value)
+
+        return counted
+
+    def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
+        """The check of a schema whose `unevaluated*` says no more than `additionalProperties` or `items` would.
+
+        Without `in_place`, of what it says itself, and not of the schemas in it that see the same value.
+        """
+        types = types_of(body)
         checks: list[Check] = []
         if not body.keys().isdisjoint(_VALUES):
-            checks.append(_check_values(body))
+            checks.append(check_values(body))
         parts: dict[type, Check] = {}
         if not body.keys().isdisjoint(_OBJECTS):
-            parts[dict] = self._object(body)
+            parts[dict] = self._object(body, in_place=in_place)
         if not body.keys().isdisjoint(_ARRAYS):
             parts[list] = self._array(body)
         if not body.keys().isdisjoint(_STRINGS):
-            parts[str] = _check_string(body, self.patterns)
+            parts[str] = check_string(body, self.patterns)
         if not body.keys().isdisjoint(_NUMBERS):
-            parts[int] = _check_number(body)
+            parts[int] = check_number(body)
         if parts or types is not None:
-            checks.insert(0, _check_types(types, parts))
-        checks.extend(self._unions(body))
-        return checks[0] if len(checks) == 1 else _every(checks)
+            checks.insert(0, check_types(types, parts))
+        if "not" in body:
+            excluded = self.lazy(body["not"])
+            checks.append(lambda value: not excluded(value))
+        if in_place:
+            checks.extend(self._unions(body))
+        return checks[0] if len(checks) == 1 else all_of(checks)
 
     def lazy(self, body: Body) -> Check:
         """The check of a schema, made when first called."""
@@ -97,17 +125,18 @@ class Checks:
             return self.of(body)
         return lambda value: (body.check or self._make(body))(value)
 
-    def _ref(self, definition: Definition) -> Check:
-        check = self.lazy(definition.body)
+    def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+        """`check`, asked once in a call for each part of a value, where its definition is met too often."""
         if not definition.is_heavy:
             return check
 
-        def remember(value: Any) -> bool:
+        def remember(value: Any) -> Any:
             memo = getattr(self._local, "memo", None)
             if memo is None or not isinstance(value, CONTAINER):
                 return check(value)
-            key = definition, id(value)
-            found: tuple[Any, bool] | None = memo.get(key)
+            WORK.step(1)
+            key = definition, what, id(value)
+            found = memo.get(key)
             if found is None:
                 # With the value, so that its id stays its own for as long as it is remembered.
                 found = memo[key] = (value, check(value))
@@ -135,47 +164,77 @@ class Checks:
 
     def _unions(self, body: Node) -> Iterator[Check]:
         if body.ref is not None:
-            yield self._ref(body.ref)
+            yield self.remembered(body.ref, self.lazy(body.ref.body), "valid")
         for node in body.get("allOf", ()):
             yield self.lazy(node)
-        if "anyOf" in body:
-            branches = [self.lazy(node) for node in body["anyOf"]]
-            yield _tagged(body, "anyOf", branches, _any(branches))
-        if "oneOf" in body:
-            branches = [self.lazy(node) for node in body["oneOf"]]
-            yield _tagged(body, "oneOf", branches, _one(branches))
-        if "not" in body:
-            excluded = self.lazy(body["not"])
-            yield lambda value: not excluded(value)
+        for key, combine in (("anyOf", any_of), ("oneOf", one_of)):
+            if key in body:
+                branches = [self.lazy(node) for node in body[key]]
+                yield _tagged(body, key, branches, combine(branches))
+        if "then" in body or "else" in body:
+            condition, then, otherwise = (self.lazy(body.get(key, True)) for key in ("if", "then", "else"))
+            yield lambda value: then(value) if condition(value) else otherwise(value)
 
-    def _object(self, body: Node) -> Check:
+    def _object(self, body: Node, *, in_place: bool) -> Check:
+        checks = []
+        if not body.keys().isdisjoint(("minProperties", "maxProperties")):
+            checks.append(check_count(body, "minProperties", "maxProperties"))
+        if not body.keys().isdisjoint(_PROPERTIES):
+            checks.append(self._properties(body))
+        if (others := self._others(body)) is not None:
+            checks.append(others)
+        if "propertyNames" in body:
+            name_check = self.lazy(body["propertyNames"])
+            checks.append(lambda value: all(map(name_check, value)))
+        if "dependentRequired" in body:
+            needs = [(name, set(others)) for name, others in body["dependentRequired"].items()]
+            checks.append(lambda value: all(name not in value or value.keys() >= others for name, others in needs))
+        if in_place and "dependentSchemas" in body:
+            rows = [(name, self.lazy(node)) for name, node in body["dependentSchemas"].items()]
+            checks.append(lambda value: all(name not in value or check(value) for name, check in rows))
+        return checks[0] if len(checks) == 1 else all_of(checks)
+
+    def _properties(self, body: Node) -> Check:
         properties = body.get("properties", {})
         needed = set(body.get("required", ()))
-        rows = [(name, _exact(node), self.lazy(node), name in needed) for name, node in properties.items()]
+        rows = [(name, exact(node), self.lazy(node), name in needed) for name, node in properties.items()]
         undeclared = tuple(needed - properties.keys())
-        others = self._others(body)
 
         def check_object(value: Any) -> bool:
-            for name, exact, check, required in rows:
+            for name, classes, check, required in rows:
                 if name in value:
                     item = value[name]
-                    if item.__class__ not in exact and not check(item):
+                    if item.__class__ not in classes and not check(item):
                         return False
                 elif required:
                     return False
-            for name in undeclared:
+            for name in undeclared:  # noqa: SIM110  # a generator would be slower
                 if name not in value:
                     return False
-            return others is None or others(value)
+            return True
 
-        return check_object
+        if len(rows) < SPARSE:
+            return check_object
+        by_name = {name: check for name, _, check, _ in rows}
+
+        def check_sparse(value: Any) -> bool:
+            if len(value) * 4 > len(rows):
+                return check_object(value)
+            if not needed <= value.keys():
+                return False
+            return all(name not in by_name or by_name[name](item) for name, item in value.items())
+
+        return check_sparse
 
     def _others(self, body: Node) -> Check | None:
         """The check of what `properties` does not name; of `unevaluatedProperties` where that is simple."""
-        rest = body.get("additionalProperties", body.get("unevaluatedProperties", True))
+        if body.keys().isdisjoint(_NAMES):
+            return None
+        simple = is_plain(body)
+        rest = body.get("additionalProperties", body.get("unevaluatedProperties", True) if simple else True)
         rest = True if isinstance(rest, Node) and not rest else rest
-        hides = "additionalProperties" in body or "unevaluatedProperties" not in body
-        seen = [body] if hides else _seen(body)
+        hides = "additionalProperties" in body or "unevaluatedProperties" not in body or not simple
+        seen = [body] if hides else seen_by(body)
         names = {name for one in seen for name in one.get("properties", ())}
         patterns = [
             (self.patterns[source].matches, self.lazy(node) if one is body else _everything)
@@ -201,13 +260,33 @@ class Checks:
         return check_others
 
     def _array(self, body: Node) -> Check:
+        checks = []
+        if not body.keys().isdisjoint(_ITEMS):
+            checks.append(self._items(body))
+        if "uniqueItems" in body:
+            checks.append(check_unique)
+        if "contains" in body:
+            least, most, contained = (
+                body.get("minContains", 1),
+                body.get("maxContains"),
+                self.lazy(body["contains"]),
+            )
+            if most is None and least <= 1:
+                checks.append(lambda value: least == 0 or any(map(contained, value)))
+            else:
+                top = math.inf if most is None else most
+                checks.append(lambda value: least <= sum(map(contained, value)) <= top)
+        return checks[0] if len(checks) == 1 else all_of(checks)
+
+    def _items(self, body: Node) -> Check:
         prefix = [self.lazy(node) for node in body.get("prefixItems", ())]
-        item = body.get("items", body.get("unevaluatedItems", True))
-        exact, check = _exact(item), self.lazy(item)
+        simple = is_plain(body)
+        item = body.get("items", body.get("unevaluatedItems", True) if simple else True)
+        classes, check = exact(item), self.lazy(item)
         least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
         start = len(prefix)
-        if "items" not in body:
-            start = max(len(one.get("prefixItems", ())) for one in _seen(body))
+        if "items" not in body and simple:
+            start = max(len(one.get("prefixItems", ())) for one in seen_by(body))
         is_bounded = least > 0 or most != math.inf
 
         def check_array(value: Any) -> bool:
@@ -219,58 +298,19 @@ class Checks:
                         return False
             if item is not True:
                 for part in value[start:] if start else value:
-                    if part.__class__ not in exact and not check(part):
+                    if part.__class__ not in classes and not check(part):
                         return False
             return True
 
         return check_array
 
-    def _generated(self, body: Node) -> Check:
-        function = self._generator.check(body)
 
-        def check(value: Any) -> bool:
-            try:
-                return function(value)
-            except Exception:  # noqa: BLE001  # generated code leaks KeyError, OverflowError, RecursionError…
-                return self.interpret(value, body)
-
-        return check
-
-    def interpret(self, value: Any, body: Node) -> bool:
-        """The interpreter's answer. Raises `RecursionError`; what is no JSON is not valid."""
-        memo = getattr(self._local, "memo", None)
-        key = body, id(value)
-        if memo is not None and key in memo:
-            return bool(memo[key][1])
-        try:
-            valid = not self.found(value, body, 1)
-        except RecursionError:
-            raise
-        except Exception:  # noqa: BLE001  # TypeError, AttributeError: a Python object that is no JSON
-            valid = False
-        if memo is not None:
-            memo[key] = value, valid
-        return valid
-
-    def found(self, value: Any, body: Body, most: int) -> list[Any]:
-        """What is wrong, as `jsonschema` errors. Raises what `jsonschema` raises for what is no JSON."""
-        return errors_of(self, body, value, getattr(self._local, "memo", None), most)
-
-    def engine(self, bodies: list[Body]) -> str:
-        """How the given schemas are checked: the slowest of what each of their parts says."""
-        engines = set()
-        stack = list(bodies)
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Node):
-                self.of(node)
-                engines.add(node.why)
-                # What is in a schema that is no matter of closures is a matter of the same engine.
-                stack.extend([*node.here(), *node.parts()] if node.why == "closures" else ())
-        why = sorted(engine.partition(": ")[2] for engine in engines if engine.startswith("interpreted"))
-        if why:
-            return f"interpreted: {', '.join(why)}"
-        return "generated" if "generated" in engines else "closures"
+def _is_leaf(body: Body) -> bool:
+    """Whether no schema is in it: the schema that it is in counts it with itself."""
+    if isinstance(body, bool):
+        return True
+    holds = body.ref is not None or "uniqueItems" in body
+    return not holds and next(body.here(), None) is None and next(body.parts(), None) is None
 
 
 def _everything(_value: Any) -> bool:
@@ -279,137 +319,6 @@ def _everything(_value: Any) -> bool:
 
 def _nothing(_value: Any) -> bool:
     return False
-
-
-def _is_closed(body: Node) -> bool:
-    if not body.keys() <= _CLOSED:
-        return False
-    # `unevaluated*` is simple where every schema that can see the value is a part of this one without condition.
-    return all(
-        body.get(key, True) is True
-        or other in body
-        or all(one.keys() <= (_CLOSED - _MARKS if one is body else _PLAIN) for one in _seen(body))
-        for key, other in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items"))
-    )
-
-
-_MARKS = {"anyOf", "oneOf"}
-_PLAIN = _CLOSED - _MARKS - {"additionalProperties", "items", "unevaluatedProperties", "unevaluatedItems"}
-
-
-def _seen(body: Node) -> list[Node]:
-    """A schema, what it refers to and its `allOf`, each with theirs: all that see a value beside it."""
-    out = [body]
-    for one in out:
-        parts = [*one.get("allOf", ()), *([one.ref.body] if one.ref is not None else ())]
-        out.extend(part for part in parts if isinstance(part, Node) and part not in out)
-    return out
-
-
-def _exact(body: Body) -> frozenset[type]:
-    """The classes whose every instance is valid."""
-    if isinstance(body, bool) or not body.keys() <= _TYPED:
-        return frozenset()
-    return frozenset(cls for name in _types(body) or () for cls in CLASSES[name])
-
-
-def _check_values(body: Node) -> Check:
-    lists = [[body["const"]]] if "const" in body else []
-    if "enum" in body:
-        lists.append(body["enum"])
-
-    def check(value: Any) -> bool:
-        return all(any(equal(value, one) for one in values) for values in lists)
-
-    if len(lists) == 1 and all(isinstance(value, str) for value in lists[0]):
-        texts = frozenset(lists[0])
-        return lambda value: value in texts if value.__class__ is str else check(value)
-    return check
-
-
-def _check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
-    """The check of the types, and of what a schema says about values of each of them."""
-    objects, items = parts.get(dict), parts.get(list)
-    strings, numbers = parts.get(str), parts.get(int)
-    if types == ["object"] and objects is not None:
-        return lambda value: isinstance(value, dict) and objects(value)
-    if types == ["array"] and items is not None:
-        return lambda value: isinstance(value, ARRAY) and items(value)
-    if types == ["string"] and strings is not None:
-        return lambda value: isinstance(value, str) and strings(value)
-
-    def check(value: Any) -> bool:
-        if types is not None and not any(is_type(value, name) for name in types):
-            return False
-        if isinstance(value, dict):
-            return objects is None or objects(value)
-        if isinstance(value, ARRAY):
-            return items is None or items(value)
-        if isinstance(value, str):
-            return strings is None or strings(value)
-        return numbers is None or not is_type(value, "number") or numbers(value)
-
-    if parts:
-        return check
-    exact = frozenset(cls for name in types or () for cls in CLASSES[name])
-    return lambda value: value.__class__ in exact or check(value)
-
-
-def _check_string(body: Node, patterns: Mapping[str, Any]) -> Check:
-    least, most = body.get("minLength", 0), body.get("maxLength", math.inf)
-    if "pattern" not in body:
-        return lambda value: least <= len(value) <= most
-    matches = patterns[body["pattern"]].matches
-    return lambda value: least <= len(value) <= most and matches(value)
-
-
-def _check_number(body: Node) -> Check:
-    least, most = body.get("minimum", -math.inf), body.get("maximum", math.inf)
-    above, below = body.get("exclusiveMinimum"), body.get("exclusiveMaximum")
-    factor = body.get("multipleOf")
-
-    def check(value: Any) -> bool:
-        # As two comparisons that fail: not a number (NaN) is below and above nothing.
-        if value < least or value > most:
-            return False
-        if (above is not None and value <= above) or (below is not None and value >= below):
-            return False
-        return factor is None or is_multiple(value, factor)
-
-    return check
-
-
-def _every(checks: list[Check]) -> Check:
-    def check(value: Any) -> bool:
-        for one in checks:  # noqa: SIM110  # a generator would double the frames of every level
-            if not one(value):
-                return False
-        return True
-
-    return check
-
-
-def _any(checks: list[Check]) -> Check:
-    def check(value: Any) -> bool:
-        for one in checks:  # noqa: SIM110  # see above
-            if one(value):
-                return True
-        return False
-
-    return check
-
-
-def _one(checks: list[Check]) -> Check:
-    def check(value: Any) -> bool:
-        count = 0
-        for one in checks:
-            if one(value):
-                count += 1
-                if count > 1:
-                    return False
-        return count == 1
-
-    return check
 
 
 def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Check:
@@ -426,8 +335,3 @@ def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Ch
         return isinstance(tag, str) and tag in tags and branches[tags[tag]](value)
 
     return check
-
-
-def _types(body: Node) -> list[str] | None:
-    types = body.get("type")
-    return [types] if isinstance(types, str) else types

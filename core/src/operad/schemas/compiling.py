@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import threading
 import weakref
 from collections import OrderedDict
@@ -14,15 +15,19 @@ from typing import Any
 from operad.schemas.casting import Casting
 from operad.schemas.checking import Checks
 from operad.schemas.conjunctions import Call, Caster, flatten
-from operad.schemas.explaining import filled_up, invented, readable, too_deep
+from operad.schemas.explaining import filled_up, invented, readable, too_deep, too_much
+from operad.schemas.finding import faults
 from operad.schemas.nodes import Closure, SchemaLimitError, Store
-from operad.schemas.patterns import WORK
+from operad.schemas.patterns import WORK, TooMuchWorkError
 from operad.schemas.reader import read
 from operad.schemas.records import Origin, SchemaError
 from operad.schemas.references import References, dialect_of, parse_pointer
-from operad.schemas.values import is_deeper
+from operad.schemas.values import MAX_PARTS, count_parts, is_deeper
 
 logger = logging.getLogger("operad.schemas.schema")
+
+STEPS_OF_A_PART = 15
+"""What each part of a value adds to `max_check_steps`."""
 
 Traced = tuple[Any, bool, bool, bool]
 """A cast value; whether nothing about it is worth a warning, whether anything was dropped, or invented."""
@@ -42,6 +47,7 @@ class Compiled:
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         self._is_recursive, self._is_heavy = closure.is_recursive, closure.is_heavy
         self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
+        self._counts_steps = closure.counts
         self._said_exhausted = False
         # Without a wrapper that it does not need: these four are the hot ones.
         self.validator: Callable[[Any], bool] = self._counted(self._validator())
@@ -50,27 +56,24 @@ class Compiled:
         self.errors: Callable[[Any], list[SchemaError]] = self._counted(self._errors)
         self.mismatches: Callable[[Any], list[SchemaError]] = self._counted(self._mismatches)
 
-    @property
-    def engine(self) -> str:
-        """How values are checked."""
-        return self.checks.engine([definition.body for definition in self.closure.definitions])
-
     def _is_too_deep(self, value: Any) -> bool:
         return self._is_recursive and is_deeper(value, self.limits.max_data_depth)
 
     def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """`function`, with a budget for the work of patterns where one of them needs that."""
-        if not self._counts:
+        """`function`, with a budget for the work of a call where it needs one."""
+        if not self._counts and not self._counts_steps:
             return function
+        patterns, steps = self.limits.max_pattern_steps, self.limits.max_check_steps
 
         def run(value: Any) -> Any:
-            with WORK.call(self.limits.max_pattern_steps) as work:
+            allowed = steps + STEPS_OF_A_PART * count_parts(value, MAX_PARTS) if self._counts_steps else math.inf
+            with WORK.call(patterns, allowed) as work:
                 result = function(value)
                 exhausted = work.exhausted
             if exhausted and not self._said_exhausted:
                 self._said_exhausted = True
                 text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
-                logger.warning(text, self.limits.max_pattern_steps)
+                logger.warning(text, patterns)
             return result
 
         return run
@@ -107,7 +110,7 @@ class Compiled:
             if recursive and is_deeper(value, depth):
                 return self._left(value, None)
             try:
-                return inner(value, Call())
+                return inner(value, Call(value))
             except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
                 return self._left(value, error)
 
@@ -118,7 +121,8 @@ class Compiled:
         if error is None:
             logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
         else:
-            logger.warning("a value cannot be cast (%s): it is left as it is", type(error).__name__)
+            why = "beyond max_check_steps" if isinstance(error, TooMuchWorkError) else type(error).__name__
+            logger.warning("a value cannot be cast (%s): it is left as it is", why)
         return value
 
     def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
@@ -131,7 +135,7 @@ class Compiled:
         def trace(value: Any) -> Traced:
             if recursive and is_deeper(value, depth):
                 return self._left(value, None), False, False, False
-            call = Call()
+            call = Call(value)
             try:
                 out = inner(value, call)
             except Exception as error:  # noqa: BLE001  # see above
@@ -159,7 +163,7 @@ class Compiled:
             return [too_deep(self.limits.max_data_depth)]
         kind = type(value).__name__
         try:
-            found = self.checks.remembering(self.checks.found)(value, self.root, self.limits.max_schema_errors)
+            found = self.checks.remembering(faults)(self.checks, value, self.root)
         except RecursionError:
             return [too_deep(self.limits.max_data_depth)]
         except Exception as error:  # noqa: BLE001  # TypeError on what is no JSON
@@ -167,17 +171,19 @@ class Compiled:
             return [SchemaError("$", text, "", "a JSON value", kind)]
         text = "expected a value of the schema at $"
         generic = SchemaError("$", text, "", "a value of the schema", kind)
-        return readable(found, self.closure.store.patterns) or [generic]
+        if not found and WORK.steps < 0:
+            return [too_much(self.limits.max_check_steps)]
+        return readable(found) or [generic]
 
     def _mismatches(self, value: Any) -> list[SchemaError]:
         """What is worth a warning once a value is cast."""
-        call = Call()
+        call = Call(value)
         out = value
         if not self.is_unknown and not self._is_too_deep(value):
             try:
                 out = self._inner()(value, call)
             except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
-                call = Call()
+                call = Call(value)
         found = invented(out, call.invented or [])
         if call.filled > self.limits.max_filled:
             # The rest stays absent, so that there are as many errors; one says it for all.

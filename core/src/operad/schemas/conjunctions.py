@@ -9,10 +9,13 @@ from typing import Any, Protocol
 from operad.schemas.limits import Limits
 from operad.schemas.nodes import Body, Node
 from operad.schemas.patterns import Pattern
-from operad.schemas.values import CONTAINER, equal
+from operad.schemas.values import CONTAINER, MAX_PARTS, count_parts, equal
 
 ABSENT: Any = object()
 """In the place of a value: there is none."""
+
+SCALARS = 10
+"""How many scalar defaults may be filled in for each other part that may, and for each part of the value."""
 
 Members = tuple[Node, ...]
 """The schemas whose conjunction is a node, without their references, `allOf` and `$siblings`."""
@@ -26,6 +29,24 @@ class Call:
     dropped = False
     recasts = 0
     filled = 0
+    scalars = 0
+    is_full = False
+    """Whether as much is filled in as may be: what is missing from there on stays absent."""
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def fill(self, weight: int, most: int) -> bool:
+        """Whether something of a weight may be filled in; a scalar default, which weighs nothing, may be far more
+        often: as often as is plausible for the value."""
+        if weight:
+            self.filled += weight
+        else:
+            self.scalars += 1
+            if self.scalars > SCALARS * most and self.scalars > SCALARS * count_parts(self.value, MAX_PARTS):
+                self.filled = most + 1
+        self.is_full = self.filled > most
+        return not self.is_full
 
     def mark(self) -> tuple[int, bool]:
         """Where the notes are, for `forget` and `moved`."""
@@ -113,19 +134,21 @@ class Casts(Protocol):
 class Lazy:
     """A cast that is compiled when first called; `put` puts it where this stood."""
 
-    __slots__ = ("casting", "put", "schemas")
+    __slots__ = ("casting", "made", "put", "schemas")
 
     def __init__(self, casting: Casts, schemas: list[Body]) -> None:
         self.casting = casting
         self.schemas = schemas
         self.put: Callable[[Caster], None] | None = None
+        self.made: Caster | None = None
 
     def __call__(self, value: Any, call: Call) -> Any:
-        with self.casting.lock:
-            cast = self.casting.node(self.schemas)
-        if self.put is not None:
-            self.put(cast)
-        return cast(value, call)
+        if self.made is None:
+            with self.casting.lock:
+                self.made = self.casting.node(self.schemas)
+            if self.put is not None:
+                self.put(self.made)
+        return self.made(value, call)
 
 
 def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:

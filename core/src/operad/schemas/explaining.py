@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from operad.schemas.patterns import Pattern
+from operad.schemas.finding import Fault
 from operad.schemas.records import Change, SchemaError
 from operad.schemas.values import equal, shown
 
@@ -32,10 +32,6 @@ def _short(value: Any) -> str:
     return shown(value, _WIDTH)
 
 
-def _written(patterns: Mapping[str, Pattern], source: str) -> str:
-    return patterns[source].written if source in patterns else source
-
-
 def _type_name(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
@@ -45,101 +41,98 @@ def _any_of(values: Iterable[Any]) -> str:
     return shown[0] if len(shown) == 1 else "one of " + ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
 
 
-def _type(error: Any) -> tuple[str, str]:
-    types = error.validator_value
-    return types if isinstance(types, str) else " or ".join(types), _type_name(error.instance)
+def _type(fault: Fault) -> tuple[str, str]:
+    return fault.wanted if isinstance(fault.wanted, str) else " or ".join(fault.wanted), _type_name(fault.value)
 
 
-def _length(error: Any) -> tuple[str, str]:
-    units = {"Length": "character", "Items": "item", "Properties": "propertie"}
-    unit = units[error.validator[3:]]
-    count = error.validator_value
-    plural = "properties" if unit == "propertie" else f"{unit}s"
-    singular = "property" if unit == "propertie" else unit
-    least = "at least" if error.validator.startswith("min") else "at most"
-    return f"{least} {count} {singular if count == 1 else plural}", str(len(error.instance))
+def _length(fault: Fault) -> tuple[str, str]:
+    singular, plural = {
+        "Length": ("character", "characters"),
+        "Items": ("item", "items"),
+        "Properties": ("property", "properties"),
+    }[fault.keyword[3:]]
+    least = "at least" if fault.keyword.startswith("min") else "at most"
+    return f"{least} {fault.wanted} {singular if fault.wanted == 1 else plural}", str(len(fault.value))
 
 
-def _bound(error: Any) -> tuple[str, str]:
-    sign = {"minimum": ">=", "maximum": "<=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}[error.validator]
-    return f"a number {sign} {shown(error.validator_value, _WIDTH)}", _short(error.instance)
+def _bound(fault: Fault) -> tuple[str, str]:
+    sign = {"minimum": ">=", "maximum": "<=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}[fault.keyword]
+    return f"a number {sign} {shown(fault.wanted, _WIDTH)}", _short(fault.value)
 
 
-def _required(error: Any) -> tuple[str, str]:
-    missing = [name for name in error.validator_value if name not in error.instance]
-    named = [name for name in missing if error.message.startswith(repr(name))] or missing
-    return f"the property {named[0]!r}" if named else "the required properties", "none"
+def _undeclared(fault: Fault) -> tuple[str, str]:
+    return "no undeclared property", ", ".join(map(_short, fault.wanted[:5]))
 
 
-def _undeclared(error: Any) -> tuple[str, str]:
-    known = error.schema.get("properties", {})
-    extra = [name for name in error.instance if name not in known]
-    return "no undeclared property", ", ".join(map(_short, extra[:5])) or "one"
+def _matching(fault: Fault) -> tuple[str, str]:
+    least = "at least" if fault.keyword == "minContains" else "at most"
+    return f"an array with {least} {fault.wanted} matching items", "fewer" if least == "at least" else "more"
 
 
-_TEXTS: dict[str, Callable[[Any], tuple[str, str]]] = {
+_TEXTS: dict[str, Callable[[Fault], tuple[str, str]]] = {
     "type": _type,
-    "enum": lambda error: (_any_of(error.validator_value), _short(error.instance)),
-    "const": lambda error: (_short(error.validator_value), _short(error.instance)),
+    "pattern": lambda fault: (f"a string that matches {_short(fault.wanted)}", _short(fault.value)),
+    "enum": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
+    "const": lambda fault: (_short(fault.wanted), _short(fault.value)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _length),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _bound),
-    "multipleOf": lambda error: (f"a multiple of {shown(error.validator_value, _WIDTH)}", _short(error.instance)),
-    "required": _required,
-    "additionalProperties": _undeclared,
-    "unevaluatedProperties": lambda _error: ("no undeclared property", "one"),
-    "unevaluatedItems": lambda _error: ("no further items", "some"),
-    "uniqueItems": lambda _error: ("unique items", "the same item twice"),
-    "contains": lambda _error: ("an array with a matching item", "none"),
-    "not": lambda error: ("a value outside the excluded schema", _short(error.instance)),
-    "dependentRequired": lambda _error: ("the properties that others depend on", "some missing"),
-    "discriminator": lambda error: (_any_of(error.validator_value), _short(error.instance)),
-    "False": lambda error: ("nothing here", _short(error.instance)),
+    "multipleOf": lambda fault: (f"a multiple of {shown(fault.wanted, _WIDTH)}", _short(fault.value)),
+    "required": lambda fault: (f"the property {fault.wanted!r}", "none"),
+    **dict.fromkeys(("additionalProperties", "unevaluatedProperties"), _undeclared),
+    "items": lambda fault: (f"at most {fault.wanted} items", str(len(fault.value))),
+    "unevaluatedItems": lambda _fault: ("no further items", "some"),
+    "uniqueItems": lambda _fault: ("unique items", "the same item twice"),
+    "contains": lambda _fault: ("an array with a matching item", "none"),
+    **dict.fromkeys(("minContains", "maxContains"), _matching),
+    "not": lambda fault: ("a value outside the excluded schema", _short(fault.value)),
+    "dependentRequired": lambda _fault: ("the properties that others depend on", "some missing"),
+    "discriminator": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
+    "false": lambda fault: ("nothing here", _short(fault.value)),
 }
 
 
-def readable(errors: Iterable[Any], patterns: Mapping[str, Pattern]) -> list[SchemaError]:
-    """`jsonschema` errors as ours; `patterns` gives a translated pattern as it was written."""
-    return [_readable(error, patterns) for error in errors]
+def readable(found: Iterable[Fault]) -> list[SchemaError]:
+    """What the search found, for people."""
+    return [_readable(fault) for fault in found]
 
 
-def _readable(error: Any, patterns: Mapping[str, Pattern]) -> SchemaError:
-    keyword = str(error.validator) if error.validator is not None else "False"
-    path = path_of(error.absolute_path)
-    if keyword == "pattern":
-        expected = f"a string that matches {_short(_written(patterns, error.validator_value))}"
-        got = _short(error.instance)
-    elif keyword in ("anyOf", "oneOf"):
-        return _union(error, patterns, path)
-    elif keyword in _TEXTS:
-        expected, got = _TEXTS[keyword](error)
-    else:
-        expected, got = f"a value that {keyword} allows", _short(error.instance)
-    name = "false" if keyword == "False" else keyword
-    return SchemaError(path, f"expected {expected}, got {got} at {path}", name, expected, got)
+def _readable(fault: Fault) -> SchemaError:
+    path = path_of(fault.path)
+    if fault.keyword in ("anyOf", "oneOf"):
+        return _union(fault, path)
+    expected, got = _TEXTS[fault.keyword](fault)
+    return SchemaError(path, f"expected {expected}, got {got} at {path}", fault.keyword, expected, got)
 
 
-def _union(error: Any, patterns: Mapping[str, Pattern], path: str) -> SchemaError:
+def _union(fault: Fault, path: str) -> SchemaError:
     """A union's error says what came closest: the branch whose first mismatch is deepest."""
-    count = len(error.validator_value)
-    if error.validator == "oneOf" and not error.context:
+    count = len(fault.wanted)
+    branches = fault.branches
+    if fault.keyword == "oneOf" and not branches:
         expected, got = f"exactly one of {count} alternatives", "a match of several"
         return SchemaError(path, f"expected {expected}, got {got} at {path}", "oneOf", expected, got)
-    context = list(error.context or ())
-    if context and all(one.validator == "type" and not one.path for one in context):
-        names = dict.fromkeys(_type(one)[0] for one in context)
-        expected, got = " or ".join(names), _type_name(error.instance)
-        return SchemaError(path, f"expected {expected}, got {got} at {path}", str(error.validator), expected, got)
-    expected, got = f"one of {count} alternatives", _short(error.instance)
+    if branches and all(one.keyword == "type" and one.path == fault.path for one in branches):
+        names = dict.fromkeys(_type(one)[0] for one in branches)
+        expected, got = " or ".join(names), _type_name(fault.value)
+        return SchemaError(path, f"expected {expected}, got {got} at {path}", fault.keyword, expected, got)
+    expected, got = f"one of {count} alternatives", _short(fault.value)
     message = f"expected {expected}, got {got} at {path}"
-    if context:
-        closest = _readable(max(context, key=_closeness), patterns)
+    if branches:
+        closest = _readable(max(branches, key=_closeness))
         message += f" (closest: {closest.message})"
-    return SchemaError(path, message, str(error.validator), expected, got)
+    return SchemaError(path, message, fault.keyword, expected, got)
 
 
-def _closeness(error: Any) -> tuple[bool, int]:
+def _closeness(fault: Fault) -> tuple[bool, int]:
     """A branch that failed on its tag is further away than one that failed on its content."""
-    return error.validator not in ("type", "const", "enum"), len(error.absolute_path)
+    return fault.keyword not in ("type", "const", "enum"), len(fault.path)
+
+
+def too_much(limit: int) -> SchemaError:
+    """The error of a value whose check takes too many steps."""
+    expected, got = f"a value that takes at most {limit} steps of checking (max_check_steps)", "more"
+    text = f"expected {expected}, got {got} at $; [registry.limits] can raise it"
+    return SchemaError("$", text, "max_check_steps", expected, got)
 
 
 def too_deep(limit: int) -> SchemaError:

@@ -25,16 +25,15 @@ class Limits:
     """The members of one `enum`."""
     max_schema_indexed: int = 100_000
     """The nodes of a document that the search for `$id` and anchors looks at."""
-    max_generated: int = 500
-    """The schemas that code is generated for at once: beyond them that takes longer than it saves."""
-    max_schemas_generated: int = 20_000
-    """The schemas of one document that code is generated for, all together."""
     max_pattern_length: int = 1_024
     """The characters of a pattern."""
     max_pattern_string: int = 4_096
     """The characters of a string that a pattern is run on; a longer one counts as a match."""
     max_pattern_steps: int = 4_000_000
     """The steps of backtracking, at worst, that the patterns of one call may take; beyond them strings match."""
+    max_check_steps: int = 30_000
+    """The schemas that one call may apply to a value, beside 15 for each part of it; one that takes more is not
+    valid. Counted only where one part can meet more than 64 schemas."""
     max_data_depth: int = 200
     """The levels of a value that are checked and cast."""
     max_fill: int = 10_000

@@ -21,6 +21,10 @@ from operad.schemas.tags import settle_tags
 from operad.schemas.vocabulary import WORDS
 
 _MISSING: Any = object()
+FEW = 64
+"""How many schemas one part of a value may meet without being counted."""
+MANY = 1_000
+"""From how many on what was found out about a part of a value is remembered."""
 
 
 class SchemaLimitError(ValueError):
@@ -33,15 +37,15 @@ class Node(dict[str, Any]):
     `$ref` is there as text, `#/$defs/d7`, for the engines that read documents; `ref` is the definition itself.
     """
 
-    __slots__ = ("_lesser", "check", "ref", "why")
+    __slots__ = ("_lesser", "check", "counts", "ref")
 
     def __init__(self, keywords: Mapping[str, Any] | None = None, ref: Definition | None = None) -> None:
         super().__init__(keywords or {})
         self.ref = ref
         self.check: Callable[[Any], bool] | None = None
         """Whether a value is valid; made when first needed."""
-        self.why = ""
-        """Which engine checks, where it is no closure, and why."""
+        self.counts = False
+        """Whether each check draws on the budget of its call."""
         self._lesser: dict[tuple[str, ...], Node] = {}
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
@@ -98,10 +102,12 @@ class Definition:
     nodes: int = 0
     size: int = 0
     refs: tuple[Definition, ...] = ()
-    weight: int = 0
-    """How many schemas one value can meet from here on; 0 before it is settled."""
+    crowd: int = 0
+    """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
     is_heavy: bool = False
     """Whether that is so many that what was found out about a part of a value is remembered within a call."""
+    counts: bool = False
+    """Whether that is so many that each schema that is applied draws on the budget of its call."""
     is_recursive: bool = False
     warnings: list[str] = field(default_factory=list)
     tagged: list[Node] = field(default_factory=list)
@@ -134,6 +140,11 @@ class Closure:
     def is_heavy(self) -> bool:
         """Whether any of it is; see `Definition`."""
         return any(definition.is_heavy for definition in self.definitions)
+
+    @property
+    def counts(self) -> bool:
+        """Whether any of it draws on the budget of its call."""
+        return any(definition.counts for definition in self.definitions)
 
     @property
     def is_recursive(self) -> bool:
@@ -212,7 +223,7 @@ class Store:
                     seen[ref] = None
                     queue.append(ref)
         # What is new reaches all that it refers to, so what was settled before cannot change.
-        self._settle([definition for definition in seen if not definition.weight])
+        self._settle([definition for definition in seen if not definition.crowd])
         warnings = [text for definition in seen for text in definition.warnings]
         return Closure(root, tuple(seen), self, tuple(warnings))
 
@@ -239,18 +250,52 @@ class Store:
                     one.body, weights[one] = True, 1
                     one.warn(one.target.location, f"beyond max_schema_in_place = {most}: it is unknown")
         edges = {one: refs_of(one.body) for one in fresh}
-        bound = 10_000
         for group in components(edges):
-            is_recursive = len(group) > 1 or any(one in edges[one] for one in group)
+            recurses = len(group) > 1 or any(one in edges[one] for one in group)
             for one in group:
-                one.is_recursive = is_recursive
-                below = bound if is_recursive else sum(ref.weight for ref in edges[one])
-                one.weight = min(1 + below, bound + 1)
-                one.is_heavy = one.weight > bound
+                one.is_recursive = recurses
+                one.crowd = MANY if recurses else max(_crowd(one.body))
+                one.is_heavy = one.crowd >= MANY
+        _count([one for one in fresh if one.crowd > FEW])
         for one in fresh:
             self.bodies[one.name] = one.body
             for node in one.tagged:
                 settle_tags(node, decides=self.dialect.startswith("openapi"))
+
+
+def _crowd(body: Body) -> tuple[int, int]:
+    """How many schemas the value itself can meet, and how many a part of it can, at most; both up to `MANY`."""
+    if isinstance(body, bool):
+        return 1, 0
+    itself, parts = 1, 0
+    for one in body.here():
+        below = _crowd(one)
+        itself, parts = itself + below[0], parts + below[1]
+    if body.ref is not None:
+        itself, parts = itself + body.ref.crowd, parts + body.ref.crowd
+    for key, held in body.items():
+        word = WORDS.get(key)
+        if word is not None and word.applies == "parts":
+            schemas = held.values() if word.holds == "map" else held if word.holds == "list" else (held,)
+            each = [max(_crowd(one)) for one in schemas]
+            parts += max(each, default=0) if key in ("properties", "prefixItems") else sum(each)
+    return min(itself, MANY), min(parts, MANY)
+
+
+def _count(crowded: list[Definition]) -> None:
+    """Note that these definitions, and all that they reach, draw on the budget of a call."""
+    stack: list[Any] = list(crowded)
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Definition) and not one.counts:
+            one.counts = True
+            stack.append(one.body)
+        elif isinstance(one, Node):
+            # A check that was made before does not count: it is made anew.
+            one.counts, one.check = True, None
+            stack.extend([*one.here(), *one.parts()])
+            if one.ref is not None:
+                stack.append(one.ref)
 
 
 class TrackDynamicError(Exception):

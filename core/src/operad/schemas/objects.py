@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from operad.schemas.conjunctions import ABSENT, Call, Caster, Casts, Fills, Lazy, Members, Row, flatten, identity
-from operad.schemas.nodes import Body, Node
-from operad.schemas.patterns import Pattern
+from operad.schemas.nodes import FEW, Body, Node
+from operad.schemas.patterns import WORK, Pattern
 
 OBJECT_KEYWORDS = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties")
 
@@ -100,6 +100,8 @@ class ObjectShape:
 
         def extra(name: Any, value: Any, call: Call) -> Any:
             if isinstance(name, str):
+                if len(patterns) > FEW:
+                    WORK.step(len(patterns))
                 matching = [schema for pattern, schema in patterns if pattern.matches(name)]
                 if matching:
                     if False in matching:
@@ -142,7 +144,7 @@ def _declared(rows: list[Row]) -> Caster:
             if name in value:
                 item = value[name]
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None:
+            elif fill is not None and not call.is_full:
                 fill(out, name, call)
         return out
 
@@ -161,7 +163,7 @@ def closed_object(rows: list[Row]) -> Caster:
             if name in value:
                 item = value[name]
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None:
+            elif fill is not None and not call.is_full:
                 before = len(out)
                 fill(out, name, call)
                 filled += len(out) - before

@@ -13,6 +13,7 @@ tried that this scanner refuses.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -30,23 +31,36 @@ class UnsafePatternError(ValueError):
     """The pattern is not run; the message says why."""
 
 
-class Work(threading.local):
-    """What the patterns of one call may still cost, in steps of backtracking at worst."""
+class TooMuchWorkError(Exception):
+    """A call has applied more schemas than it may."""
 
-    left = 0
+
+class Work(threading.local):
+    """What one call may still cost: steps of backtracking at worst, and schemas applied to parts of a value."""
+
+    left: float = 0
+    steps = math.inf
     depth = 0
     exhausted = False
 
     @contextmanager
-    def call(self, steps: int) -> Iterator[Work]:
-        """Within it, at most `steps`; a call within a call draws on the outer one's."""
+    def call(self, patterns: float, steps: float) -> Iterator[Work]:
+        """Within it, at most so many; a call within a call draws on the outer one's."""
         if self.depth == 0:
-            self.left, self.exhausted = steps, False
+            self.left, self.steps, self.exhausted = patterns, steps, False
         self.depth += 1
         try:
             yield self
         finally:
             self.depth -= 1
+            if self.depth == 0:
+                self.steps = math.inf
+
+    def step(self, count: int) -> None:
+        """Draw on the budget of schemas; raises `TooMuchWorkError` when it is spent."""
+        self.steps -= count
+        if self.steps < 0:
+            raise TooMuchWorkError
 
 
 WORK = Work()

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from operad.schemas.conjunctions import ABSENT, Call, Caster, Members, allowed_values
-from operad.schemas.values import equal, is_type
+from operad.schemas.values import CONTAINER, frozen, is_type
 
 MAX_NUMBER = 330
 """The longest string, in characters, that is read as a number: none that is longer is a finite one of use."""
@@ -29,7 +29,7 @@ def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
     """The cast of a scalar; None when the node says nothing about scalars."""
     values = allowed_values(members)
     if values is not None:
-        return lambda value, _call: _to_member(value, values, types)
+        return _member_cast(values, types)
     if not types or not any(name in _SCALARS for name in types):
         return None
     fitting = {cls for name in types for cls in EXACT.get(name, ())}
@@ -40,17 +40,30 @@ def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
     return cast
 
 
-def _to_member(value: Any, values: list[Any], types: list[str] | None) -> Any:
-    for one in values:
-        if equal(value, one):
-            return value if isinstance(one, dict | list) or one.__class__ is value.__class__ else one
-    for one in values:
-        for name in ("string", "boolean", "integer", "number"):
-            if is_type(one, name) and (types is None or any(is_type(one, other) for other in types)):
-                converted = _convert(value, name)
-                if converted is not ABSENT and equal(converted, one):
-                    return one
-    return value
+def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
+    """The cast to one of some values: to the first that is a conversion of the value."""
+    scalars: dict[Any, int] = {}
+    for position, one in enumerate(values):
+        if not isinstance(one, CONTAINER):
+            scalars.setdefault(frozen(one), position)
+
+    def fits(position: int | None, name: str) -> bool:
+        if position is None or not is_type(values[position], name):
+            return False
+        return types is None or any(is_type(values[position], other) for other in types)
+
+    def cast(value: Any, _call: Call) -> Any:
+        if isinstance(value, CONTAINER):
+            return value
+        position = scalars.get(frozen(value))
+        if position is not None:
+            one = values[position]
+            return value if one.__class__ is value.__class__ else one
+        found = [(scalars.get(frozen(_convert(value, name))), name) for name in _SCALARS]
+        best = min((at for at, name in found if at is not None and fits(at, name)), default=None)
+        return value if best is None else values[best]
+
+    return cast
 
 
 def to_type(value: Any, types: list[str]) -> Any:

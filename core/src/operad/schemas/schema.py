@@ -5,9 +5,8 @@
     schema.errors({"id": "seven"})       # one SchemaError: expected integer, got str at $.id
 
 A schema is a pointer into a document that is shared and never copied or changed. Nothing is compiled until
-it is first used, nothing is ever fetched, and this module imports no validator: fastjsonschema and
-jsonschema load with the first schema that needs them. Schemas may come from anybody: whatever would inject
-code, hang a regular expression, blow the stack or reach out of the document is unknown, with a warning.
+it is first used, and nothing is ever fetched. Schemas may come from anybody: whatever would hang a regular
+expression, blow the stack or reach out of the document is unknown, with a warning.
 
 On a hot path, take the callables once per schema and keep them:
 
@@ -159,11 +158,6 @@ class Schema:
     def warnings(self) -> tuple[str, ...]:
         """The parts of the schema that are ignored or unknown, and why: `#/properties/a: …`."""
         return (self._compiled or self._compile()).warnings
-
-    @property
-    def engine(self) -> str:
-        """How values are checked: `closures`, `generated` or `interpreted: <why>`, whichever is the slowest."""
-        return (self._compiled or self._compile()).engine
 
     def _built(self) -> Origin:
         build = self._build

@@ -16,7 +16,8 @@ from operad.schemas.conjunctions import (
     flatten,
     node_types,
 )
-from operad.schemas.nodes import Body, Node
+from operad.schemas.nodes import FEW, Body, Node
+from operad.schemas.patterns import WORK
 from operad.schemas.values import equal, is_type
 from operad.schemas.vocabulary import TYPES
 
@@ -81,6 +82,8 @@ class Union:
             return fitting[0], ABSENT
         if not fitting:
             return (None, ABSENT) if before is not None else self._try(value, call)
+        if len(fitting) > FEW:
+            WORK.step(len(fitting))
         valid = [index for index in fitting if self.check(index)(value)]
         ranked = valid or fitting
         if len(ranked) > 1 and isinstance(value, dict):
@@ -89,6 +92,8 @@ class Union:
 
     def _try(self, value: Any, call: Call) -> tuple[int | None, Any]:
         mark = call.mark()
+        if len(self.branches) > FEW:
+            WORK.step(len(self.branches))
         for index in range(len(self.branches)):
             if self.branches[index] is False:
                 continue

@@ -11,6 +11,9 @@ MAX_DATA_DEPTH = 200
 MAX_BITS = 14_000
 """The bits of an integer that Python still writes out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 
+MAX_PARTS = 1_000_000
+"""Up to which number the parts of a value are counted."""
+
 ARRAY = (list, tuple)
 CONTAINER = (dict, list, tuple)
 CLASSES: dict[str, tuple[type, ...]] = {
@@ -44,6 +47,15 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+def frozen(value: Any) -> Any:
+    """A hashable stand-in that is equal where two JSON values are."""
+    if isinstance(value, dict):
+        return "o", frozenset((key, frozen(item)) for key, item in value.items())
+    if isinstance(value, ARRAY):
+        return "a", tuple(map(frozen, value))
+    return (bool, value) if isinstance(value, bool) else value
+
+
 def is_deeper(value: Any, limit: int) -> bool:
     """Whether a value has more than `limit` levels of arrays and objects."""
     level = [value]
@@ -58,6 +70,20 @@ def is_deeper(value: Any, limit: int) -> bool:
             return False
         level = below
     return any(isinstance(item, (dict, list, tuple)) for item in level)
+
+
+def count_parts(value: Any, most: int) -> int:
+    """The parts of a value, counted up to `most`."""
+    stack = [value]
+    count = 0
+    while stack and count < most:
+        item = stack.pop()
+        count += 1
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, ARRAY):
+            stack.extend(item)
+    return count
 
 
 def is_number(value: Any) -> bool:

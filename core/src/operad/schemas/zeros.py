@@ -8,6 +8,7 @@ from typing import Any
 
 from operad.schemas.conjunctions import ABSENT, Call, Casts, Members, allowed_values, flatten, node_types
 from operad.schemas.nodes import Body, Node
+from operad.schemas.values import count_parts
 
 _INFINITE: Any = object()
 
@@ -46,10 +47,9 @@ class Fill:
         value = self.value if self.known else self.template()
         if value is ABSENT:
             return
+        if not call.fill(self.weight, self.casting.checks.limits.max_filled):
+            return
         if self.weight:
-            call.filled += self.weight
-            if call.filled > self.casting.checks.limits.max_filled:
-                return
             value = _copied(value)
         if isinstance(out, list):
             out.append(value)
@@ -102,20 +102,6 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
-
-
-def count_parts(value: Any, most: int) -> int:
-    """The parts of a value, counted up to `most`."""
-    stack = [value]
-    count = 0
-    while stack and count < most:
-        item = stack.pop()
-        count += 1
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return count
 
 
 class Zeros:
