@@ -7,22 +7,38 @@ asked again at each level. Source: JSON Schema 2020-12, core, section 11.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from operad.schemas.nodes import Body, Node
+from operad.schemas.nodes import Body, Definition, Node
+from operad.schemas.patterns import Pattern
 from operad.schemas.tags import decides
 from operad.schemas.values import ARRAY
-
-if TYPE_CHECKING:
-    from operad.schemas.checking import Checks
 
 Seen = set[Any]
 """The names of an object's properties, or the positions of an array, that were evaluated."""
 Evaluate = Callable[[Any], Seen | None]
 """What was evaluated of a value; None of one that is not valid."""
 
+
+class Checking(Protocol):
+    """What evaluations take from the checks of a document."""
+
+    patterns: dict[str, Pattern]
+
+    def lazy(self, body: Body) -> Callable[[Any], bool]:
+        """The check of a schema, made when first called."""
+
+    def but_unevaluated(self, body: Node, *, in_place: bool) -> Callable[[Any], bool]:
+        """The check of what a schema says itself."""
+
+    def counted(self, body: Node, check: Evaluate) -> Evaluate:
+        """A check that draws on the call's budget where it needs to."""
+
+    def remembered(self, definition: Definition, check: Evaluate, what: str) -> Evaluate:
+        """A check that is asked once in a call for each part of a value, where it needs to be."""
+
+
 _NONE: Seen = set()
-_IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 
 
 def seen_by(body: Node) -> list[Node]:
@@ -55,7 +71,7 @@ _MARKS = _CONDITIONS | {"additionalProperties", "items", "unevaluatedProperties"
 class Evaluation:
     """The evaluations of a document's schemas, each made when first needed."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, checks: Checking) -> None:
         self.checks = checks
         self._made: dict[Node, Evaluate] = {}
 
