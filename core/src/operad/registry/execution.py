@@ -135,7 +135,7 @@ class Execution:
             if entry is None or entry.invoke is None:
                 entry = await self._prepared(operation_id, call.deadline)
             if input is None:
-                input = {}
+                input = _left_out(entry)
             if entry.adapt is not None:
                 input = entry.adapt(input)
             if entry.guarded:  # `Entry.admit`, without a step more for what everybody may call
@@ -239,7 +239,7 @@ class Execution:
         if refused is not None:
             message = f'"{entry.spec.id}" cannot be downloaded: {refused}'
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-        input = {} if input is None else input
+        input = _left_out(entry) if input is None else input
         if entry.adapt is not None:
             input = entry.adapt(input)
         entry.admit(input, call)
@@ -250,7 +250,7 @@ class Execution:
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
         """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
         if input is None:
-            input = {}
+            input = _left_out(entry)
         if entry.adapt is not None:
             input = entry.adapt(input)
         entry.admit(input, call)
@@ -389,6 +389,12 @@ class Execution:
                     yield envelope
             finally:
                 await stream.aclose()
+
+
+def _left_out(entry: Entry) -> Any:
+    """What an input is that is ``None``: an empty one, unless null is what the operation takes."""
+    schema = entry.spec.input_schema
+    return None if not schema.is_valid({}) and schema.is_valid(None) else {}
 
 
 def _check_key(key: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import attrs
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types import methods
@@ -16,7 +17,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, M
 from pydantic import ValidationError
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
-from operad.plugin import mask_error, trace_context
+from operad.plugin import mask_error, to_json, trace_context
 from operad_mcp._serving.asking import HandshakeClient, StatelessClient
 from operad_mcp._serving.forms import ToolForm, tool_form
 from operad_mcp._serving.kinds import Json, Listing, listing_of
@@ -70,6 +71,11 @@ class Door:
         wanted = self.config.tools
         return wanted == "search" or (wanted is None and len(self.listing.tools) > self.config.search_above)
 
+    def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
+        """Whether `form` has been made before."""
+        known = self._forms.get((name, handshake))
+        return known is not None and known[0] is spec
+
     def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
         """An operation as a tool; ``None`` for one that the protocol's models refuse, which is logged once."""
         known = self._forms.get((name, handshake))
@@ -93,7 +99,7 @@ class Door:
                 if trimmings:
                     logger.warning("the tool %r is listed without all of its words: %s", form.spec.id, reason)
                 form.tool.update(listed["tools"][0])
-                return form
+                return attrs.evolve(form, size=len(to_json(form.tool)))
         logger.warning("the tool %r is left out: %s", form.spec.id, reason)
         return None
 

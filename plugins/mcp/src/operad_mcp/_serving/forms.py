@@ -29,6 +29,8 @@ class ToolForm:
     declares_output: bool
     has_headers: bool
     """Whether arguments travel as HTTP headers, too (``x-mcp-header``), which have to be compared."""
+    size: int = 0
+    """Bytes of the tool as JSON, about."""
 
 
 def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values: int) -> ToolForm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -27,6 +28,8 @@ from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.results import error_result, stream_result, text_block, tool_result
 
 _CURSOR = "after:"
+_PAGE_BYTES = 128 * 1024
+"""Bytes of a page of tools, about: one that has more ends, however few its tools."""
 _PREVIEW = 2_000
 """Characters of an item in the report of progress."""
 
@@ -51,11 +54,19 @@ class Tools:
         door, handshake = self._door, is_handshake(ctx)
         found, last = door.listing.page(after, door.config.page_size, door.caller(ctx))
         tools: list[Json] = []
-        for name, spec in found:
-            await asyncio.sleep(0)  # the schema of a large tool takes milliseconds to make
-            form = door.form(name, await self._described(spec), handshake=handshake)
+        size = 0
+        for index, (name, spec) in enumerate(found):
+            if size > _PAGE_BYTES:  # a page is written in one step of the loop
+                last = found[index - 1][0]
+                break
+            spec = await self._described(spec)
+            known = door.has_form(name, spec, handshake=handshake)
+            # The schema of a large tool takes tens of milliseconds to make: not in the loop.
+            make = partial(door.form, name, spec, handshake=handshake)
+            form = make() if known else await asyncio.to_thread(make)
             if form is not None:
                 tools.append(form.tool)
+                size += form.size
         listed: Json = {**PRIVATE, "tools": tools}
         return listed if last is None else {**listed, "nextCursor": _CURSOR + last}
 

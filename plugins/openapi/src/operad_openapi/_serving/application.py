@@ -38,7 +38,12 @@ class OpenAPIApplication:
         self._door = Doorkeeper(config)
         guarded = self._door.has_authenticator
         self._traces = Traces(registry)
-        self._calls = Calls(registry, config, Forms(registry), self._traces if config.explorer else None)
+        self._calls = Calls(
+            registry,
+            config,
+            Forms(registry, formats=config.check_formats),
+            self._traces if config.explorer else None,
+        )
         self._documents = DocumentMaker(registry, config, guarded=guarded)
         self._explorer = Explorer(registry, config, self._traces, guarded=guarded) if config.explorer else None
 

@@ -20,7 +20,7 @@ from operad_openapi._serving.answers import (
     wants_envelope,
 )
 from operad_openapi._serving.exchange import BodyError, Exchange, Sweep
-from operad_openapi._serving.forms import Forms
+from operad_openapi._serving.forms import Form, Forms
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.problems import Problem, denied, problem_of
 from operad_openapi._serving.streams import EventStream, last_event_id
@@ -78,7 +78,7 @@ class Calls:
             )
         spec = self._visible(operation_id, exchange)
         if exchange.method != "POST":
-            await self._check_method(spec, exchange)
+            await self._check_method(spec, operation_id, exchange)
         deadline = self._deadline(exchange, spec)
         input = await self._input(exchange, spec)
         context = OperationContext(
@@ -120,10 +120,13 @@ class Calls:
             raise problem_of(error, (), has_identity=True)
         return spec
 
-    async def _check_method(self, spec: OperationSpec | None, exchange: Exchange) -> None:
-        allowed = "POST" if spec is None else ", ".join(await self._forms.methods(spec))
+    async def _check_method(self, spec: OperationSpec | None, operation_id: str, exchange: Exchange) -> None:
+        allowed = "POST" if spec is None else ", ".join((await self._forms.form(spec)).methods)
         if exchange.method == "OPTIONS":
             raise Problem(204, "", headers=[(b"allow", allowed.encode())])
+        if spec is None:  # one that only a plugin's resolver knows is called by POST
+            message = f'there is no operation "{operation_id}"; /openapi.json lists the operations'
+            raise Problem(404, message, code=ErrorCode.OPERATION_NOT_FOUND, details={"operationId": operation_id})
         if exchange.method not in allowed.split(", "):
             raise Problem(
                 405,
@@ -132,10 +135,19 @@ class Calls:
             )
 
     async def _input(self, exchange: Exchange, spec: OperationSpec | None) -> Any:
-        if exchange.method != "POST":
-            form = None if spec is None else await self._forms.query(spec)
-            assert form is not None  # `_check_method` let the request pass
-            return form.read(exchange.scope.get("query_string", b""))
+        form = None if spec is None else self._forms.known(spec) or await self._forms.form(spec)
+        if exchange.method == "POST":
+            value = await self._body(exchange)
+        else:
+            # `_check_method` let the request pass
+            assert form is not None
+            assert form.query is not None
+            value = form.query.read(exchange.scope.get("query_string", b""))
+        if form is not None and (form.formats is not None or _has_null(value)):
+            _check(form, value)
+        return value
+
+    async def _body(self, exchange: Exchange) -> Any:
         try:
             body = await exchange.body(self._config.max_body, self._config.body_timeout)
         except BodyError as error:
@@ -148,22 +160,10 @@ class Calls:
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Problem(415, f'the body has to be application/json, got "{kind[:100]}"')
         try:
-            value = from_json(body)
+            return from_json(body)
         except ProtocolError as error:
             details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
             raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
-        if value is None and spec is not None:
-            await self._check_null(spec)
-        return value
-
-    async def _check_null(self, spec: OperationSpec) -> None:
-        """Raise `Problem` where a null that was sent is no input: a registry takes it for an empty one."""
-        whole = await self._registry.describe(spec.id) or spec
-        errors = whole.input_schema.errors(None)
-        if errors:
-            told = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in errors]
-            message = f'invalid input for "{spec.id}": {errors[0].message}'
-            raise Problem(422, message, code=ErrorCode.VALIDATION_ERROR, details={"errors": told})
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
         """When the call has to be over, in epoch ms. Raises `Problem`."""
@@ -246,3 +246,25 @@ class Calls:
             operation_id=operation_id,
         )
         return problem_of(masked, declared, has_identity=exchange.identity is not None)
+
+
+def _has_null(input: Any) -> bool:
+    """Whether an input, or a field of it, is a null.
+
+    To a registry, no input is an empty one; to an operation that another API serves, a field that may be absent is
+    so where it is ``None``: models and Python callers say it like this. A body says what it says.
+    """
+    return input is None or (input.__class__ is dict and None in input.values())
+
+
+def _check(form: Form, input: Any) -> None:
+    """Raise `Problem` for an input that the registry would let pass, and the document does not."""
+    errors: list[dict[str, Any]] = []
+    if _has_null(input):
+        found = form.schema.errors(input)
+        errors = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in found]
+    if not errors and form.formats is not None:
+        errors = form.formats.errors(input)
+    if errors:
+        message = f'invalid input for "{form.spec.id}": {errors[0]["message"]}'
+        raise Problem(422, message, code=ErrorCode.VALIDATION_ERROR, details={"errors": errors[:20]})

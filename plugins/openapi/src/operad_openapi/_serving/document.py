@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import SharedDefinitions, may_list, to_json
+from operad_openapi._serving.formats import CHECKED, UNCHECKED
 from operad_openapi._serving.forms import path_of
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.plain import plain
@@ -20,6 +21,7 @@ from operad_openapi._serving.queries import query_form
 logger = logging.getLogger("operad.openapi")
 
 Json = dict[str, Any]
+_Key = tuple[Any, ...]
 
 COMPONENTS = "#/components/schemas/"
 _STEP = 0.005
@@ -71,8 +73,8 @@ class DocumentMaker:
         self._registry = registry
         self._config = config
         self._guarded = guarded
-        self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, Sequence[OperationSpec]]] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._kept: OrderedDict[_Key, tuple[bytes, Sequence[OperationSpec]]] = OrderedDict()
+        self._being_made: dict[_Key, asyncio.Task[bytes]] = {}
         self._skipped: set[str] = set()
 
     async def text(self, identity: Identity | None, root_path: str) -> bytes:
@@ -83,42 +85,63 @@ class DocumentMaker:
             root_path: where the application is mounted; the document's server.
         """
         specs = [spec for spec in self._registry.specs() if may_list(spec.access_control, identity)]
-        async with self._making:  # who asks for the same one at once waits for it
-            key = (root_path, *(id(spec) for spec in specs))
-            if key not in self._kept:
-                # With the specs: their ids stand for them as long as they live.
-                self._kept[key] = to_json(await self._document(specs, root_path)), specs
-                if len(self._kept) > _MAX_KEPT:
-                    self._kept.popitem(last=False)
+        key = (root_path, *(id(spec) for spec in specs))
+        kept = self._kept.get(key)
+        if kept is not None:
             self._kept.move_to_end(key)
-            return self._kept[key][0]
+            return kept[0]
+        making = self._being_made.get(key)
+        loop = asyncio.get_running_loop()
+        if making is None or making.done() or making.get_loop() is not loop:
+            making = self._being_made[key] = loop.create_task(self._make(key, specs, root_path))
+        # Who asks for the same one at once waits for it; who leaves stops it for nobody.
+        return await asyncio.shield(making)
 
-    async def _document(self, specs: Sequence[OperationSpec], root_path: str) -> Json:
-        writer = _Writer(self._guarded)
-        paths: Json = {}
-        turn = time.perf_counter()
+    async def _make(self, key: _Key, specs: Sequence[OperationSpec], root_path: str) -> bytes:
+        try:
+            described, turn = [], time.perf_counter()
+            for spec in specs:
+                described.append(await self._described(spec))
+                if time.perf_counter() - turn > _STEP:
+                    await asyncio.sleep(0)
+                    turn = time.perf_counter()
+            # The schemas of one operation can reach all of an API: a step of half a second, in the loop.
+            text = await asyncio.to_thread(self._document, described, root_path)
+        finally:
+            del self._being_made[key]
+        # With the specs: their ids stand for them as long as they live.
+        self._kept[key] = text, specs
+        if len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return text
+
+    def _document(self, specs: Sequence[OperationSpec], root_path: str) -> bytes:
+        """The document of described operations.
+
+        It is written part by part: the encoder does not let others have the interpreter before it is done.
+        """
+        writer = _Writer(self._guarded, UNCHECKED if self._config.check_formats else UNCHECKED | CHECKED)
+        paths: list[tuple[str, bytes]] = []
         for spec in specs:
             path = path_of(spec.id)
             if path is None:
                 self._skip(spec)
-                continue
-            paths[path] = writer.path_item(await self._described(spec))
-            if time.perf_counter() - turn > _STEP:
-                await asyncio.sleep(0)
-                turn = time.perf_counter()
+            else:
+                paths.append((path, to_json(writer.path_item(spec))))
         info: Json = {"title": self._config.title or "operad", "version": self._config.version}
         if self._config.description:
             info["description"] = self._config.description
         namespaces = sorted({spec.namespace for spec in specs})
-        return {
-            "openapi": "3.1.0",
-            "info": info,
-            "x-operad": {"version": 1},
-            "servers": [{"url": root_path or "/"}],
-            "tags": [{"name": namespace} for namespace in namespaces],
-            "paths": paths,
-            "components": writer.components(),
+        document = {
+            "openapi": to_json("3.1.0"),
+            "info": to_json(info),
+            "x-operad": to_json({"version": 1}),
+            "servers": to_json([{"url": root_path or "/"}]),
+            "tags": to_json([{"name": namespace} for namespace in namespaces]),
+            "paths": _joined(paths),
+            "components": _joined(writer.components()),
         }
+        return _joined(document.items())
 
     async def _described(self, spec: OperationSpec) -> OperationSpec:
         try:
@@ -136,30 +159,31 @@ class DocumentMaker:
 class _Writer:
     """Writes path items, and collects what they share."""
 
-    def __init__(self, guarded: bool) -> None:
+    def __init__(self, guarded: bool, unsaid: frozenset[str]) -> None:
         self._guarded = guarded
+        self._unsaid = unsaid
         self._shared = SharedDefinitions(COMPONENTS)
         problem, count = {"$ref": COMPONENTS + _PROBLEM_NAME}, {"count": {"type": "integer"}}
         self._shared.definitions[_PROBLEM_NAME] = _PROBLEM
         self._shared.definitions[_FAILURE_NAME] = _json_event(problem, "operad.error")
         self._shared.definitions[_END_NAME] = _json_event({"type": "object", "properties": count}, "operad.end")
 
-    def components(self) -> Json:
-        """What the path items refer to."""
-        components: Json = {
-            "schemas": {name: plain(schema) for name, schema in self._shared.definitions.items()},
-            "headers": _COMPONENT_HEADERS,
-            "responses": {
-                "Problem": _problem_response("The call failed.", {"$ref": COMPONENTS + _PROBLEM_NAME}),
-            },
-        }
+    def components(self) -> Iterator[tuple[str, bytes]]:
+        """What the path items refer to, as JSON."""
+        definitions = self._shared.definitions.items()
+        yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in definitions)
+        yield "headers", to_json(_COMPONENT_HEADERS)
+        problem = _problem_response("The call failed.", {"$ref": COMPONENTS + _PROBLEM_NAME})
+        yield "responses", to_json({"Problem": problem})
         if self._guarded:
-            components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-        return components
+            yield "securitySchemes", to_json({"bearer": {"type": "http", "scheme": "bearer"}})
+
+    def _plain(self, schema: Any) -> Any:
+        return plain(schema, self._unsaid)
 
     def path_item(self, spec: OperationSpec) -> Json:
         """POST for every operation; GET, too, where the input is flat."""
-        input_schema = plain(spec.input_schema.bundled(self._shared))
+        input_schema = self._plain(spec.input_schema.bundled(self._shared))
         shared = self._operation(spec)
         post: Json = {**shared, "operationId": spec.id, "x-operad": self._mark(spec)}
         post["requestBody"] = {
@@ -186,7 +210,7 @@ class _Writer:
         return operation
 
     def _responses(self, spec: OperationSpec) -> Json:
-        output = plain(spec.output_schema.bundled(self._shared))
+        output = self._plain(spec.output_schema.bundled(self._shared))
         if spec.type is OperationType.SUBSCRIPTION:
             content: Json = {"text/event-stream": {"schema": _event(output)}}
         else:
@@ -216,7 +240,7 @@ class _Writer:
 
     def _error(self, definition: ErrorDefinition) -> Json:
         mark: Json = {"code": definition.code, "description": definition.description}
-        schema = plain(definition.schema.bundled(self._shared))
+        schema = self._plain(definition.schema.bundled(self._shared))
         if schema != {}:
             mark["schema"] = schema
         if definition.http_status is not None:
@@ -227,6 +251,11 @@ class _Writer:
         """The problem of errors that an operation declares; another one of that status may come all the same."""
         texts = [definition.description or definition.code for definition in definitions]
         return _problem_response("; ".join(texts), {"$ref": COMPONENTS + _PROBLEM_NAME})
+
+
+def _joined(members: Iterable[tuple[str, bytes]]) -> bytes:
+    """The JSON object of members whose values are JSON already."""
+    return b"{" + b",".join(to_json(name) + b":" + value for name, value in members) + b"}"
 
 
 def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDefinition]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from operad import OperationRegistry, OperationSpec
+import attrs
+
+from operad import CallError, OperationRegistry, OperationSpec, Schema
+from operad_openapi._serving.formats import Formats
 from operad_openapi._serving.queries import QueryForm, query_form
 
 PREFIX = "/operations/"
@@ -29,26 +32,55 @@ def _has_path(operation_id: str) -> bool:
     return not any(segment in ("", ".", "..") for segment in operation_id.split("/"))
 
 
+@attrs.frozen(eq=False)
+class Form:
+    """How an operation is called over HTTP."""
+
+    spec: OperationSpec
+    query: QueryForm | None
+    """How its input is written as a query string, if it can be."""
+    schema: Schema
+    """What its input has to be."""
+    formats: Formats | None
+    """What its input has to be besides, and the registry does not check."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the operation."""
+        return ("POST",) if self.query is None else ("GET", "HEAD", "POST")
+
+
 class Forms:
-    """The query forms of operations, made when they are first asked for."""
+    """The forms of operations, made when they are first asked for.
 
-    def __init__(self, registry: OperationRegistry) -> None:
+    Args:
+        registry: whose operations.
+        formats: whether formats are checked.
+    """
+
+    def __init__(self, registry: OperationRegistry, *, formats: bool) -> None:
         self._registry = registry
-        self._kept: dict[str, tuple[OperationSpec, QueryForm | None]] = {}
+        self._formats = formats
+        self._kept: dict[str, tuple[OperationSpec, Form]] = {}
 
-    async def query(self, spec: OperationSpec) -> QueryForm | None:
-        """How the input of an operation is written as a query string, if it can be."""
+    def known(self, spec: OperationSpec) -> Form | None:
+        """The form, if it was asked for before."""
         kept = self._kept.get(spec.id)
-        if kept is not None and kept[0] is spec:
-            return kept[1]
-        whole = await self._registry.describe(spec.id) or spec
+        return kept[1] if kept is not None and kept[0] is spec else None
+
+    async def form(self, spec: OperationSpec) -> Form:
+        """How an operation is called."""
+        known = self.known(spec)
+        if known is not None:
+            return known
+        try:
+            whole = await self._registry.describe(spec.id) or spec
+        except CallError:  # whoever serves it is not there: the call itself says so
+            return Form(spec, None, spec.input_schema, None)
         schema = whole.input_schema.bundled()
-        form = query_form(whole, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
+        query = query_form(whole, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
+        made = Form(whole, query, whole.input_schema, Formats.of(schema) if self._formats else None)
         if len(self._kept) >= _MAX_KEPT:  # of operations that are long gone, most of them
             self._kept.clear()
-        self._kept[spec.id] = whole, form
-        return form
-
-    async def methods(self, spec: OperationSpec) -> tuple[str, ...]:
-        """The methods of an operation."""
-        return ("POST",) if await self.query(spec) is None else ("GET", "HEAD", "POST")
+        self._kept[spec.id] = spec, made
+        return made

@@ -56,3 +56,6 @@ class OpenAPIServerConfig:
     """Origins, such as ``https://app.example.com``, whose pages may call (CORS); ``*`` for any."""
     mask_errors: bool = True
     """Whether messages of exceptions that no operation declares are replaced by a reference into the log."""
+    check_formats: bool = True
+    """Whether inputs are checked for the formats that the document says, such as ``date-time`` and ``int32``.
+    Without it none of these is in the document."""

@@ -94,6 +94,8 @@ def _status(error: CallError, declared: Iterable[ErrorDefinition]) -> int:
     upstream = (error.details or {}).get("statusCode")
     if type(upstream) is int and error.code == ErrorCode.EXECUTION_ERROR:
         return upstream if 400 <= upstream < 500 else 502
+    if error.code == ErrorCode.EXECUTION_ERROR and "jsonrpcCode" in (error.details or {}):
+        return 502  # an MCP server's own error
     for definition in declared:
         status = definition.http_status
         if definition.code == error.code and status is not None and 400 <= status < 600:
