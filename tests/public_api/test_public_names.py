@@ -39,7 +39,7 @@ PROMISED = {
     """,
     "operad.testing": """
         ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
-        PluginConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
+        PluginConformance ResultStoreConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
         assert_nothing_pending cassette make_plugin plugins_of run support_table
     """,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from operad import (
     from_remote,
     operation,
 )
+from operad.testing import ResultStoreConformance
 
 KEY = "order-1"
 
@@ -197,6 +199,60 @@ async def test_two_registries_may_share_a_store(shop: Shop) -> None:
     for _ in range(2):
         answer = await registry_of(shop, store=store).execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
         assert answer.data == {"number": 1}
+
+
+class Away(MemoryResults):
+    """Where the memory of another process would be."""
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        raise OSError("no connection")
+
+
+class TestMemoryResults(ResultStoreConformance):
+    @pytest.fixture(autouse=True)
+    def stores(self) -> None:
+        self.shared: dict[str, MemoryResults] = {}
+
+    def store(self, name: str) -> AbstractAsyncContextManager[MemoryResults]:
+        return nullcontext(self.shared.setdefault(name, MemoryResults()))
+
+    def away(self) -> AbstractAsyncContextManager[MemoryResults]:
+        return nullcontext(Away())
+
+
+class Forgetful(MemoryResults):
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        return None
+
+
+class Chatty(Away):
+    def __repr__(self) -> str:
+        return f"<store at pigeon://:{ResultStoreConformance.secret}@127.0.0.1>"
+
+
+@pytest.mark.parametrize(
+    ("new", "away", "failing"),
+    [
+        (Forgetful, Away, "test_two_workers_run_a_repeated_request_once"),
+        (Forgetful, Away, "test_a_name_is_claimed_once_replaced_freed_and_expires"),
+        (MemoryResults, MemoryResults, "test_a_server_that_is_away_lets_nothing_run"),
+        (MemoryResults, Chatty, "test_a_server_that_is_away_lets_nothing_run"),
+    ],
+)
+def test_a_store_with_a_fault_fails_the_kits_test_that_is_meant_for_it(
+    new: type[MemoryResults], away: type[MemoryResults], failing: str
+) -> None:
+    shared = new()
+
+    class Faulty(ResultStoreConformance):
+        def store(self, name: str) -> AbstractAsyncContextManager[MemoryResults]:
+            return nullcontext(shared)
+
+        def away(self) -> AbstractAsyncContextManager[MemoryResults]:
+            return nullcontext(away())
+
+    with pytest.raises(AssertionError):
+        getattr(Faulty(), failing)()
 
 
 async def test_memory_is_bounded_and_results_expire() -> None:

@@ -10,6 +10,7 @@ from operad.testing._examples import ANYTHING, Example
 from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
 from operad.testing._leaks import HeldResources, assert_nothing_pending
 from operad.testing._plugins import PluginConformance
+from operad.testing._results import ResultStoreConformance
 from operad.testing._running import run
 from operad.testing._server import ServerProcess
 from operad.testing._sources import SourceCapabilities, SourceConformance
@@ -27,6 +28,7 @@ __all__ = [
     "HeldResources",
     "Participant",
     "PluginConformance",
+    "ResultStoreConformance",
     "ServerProcess",
     "SourceCapabilities",
     "SourceConformance",
