@@ -44,8 +44,8 @@ FIRST = 40
 SECONDS = 30
 """How much longer than before the tests of one mutant may take; one that never ends is noticed, too."""
 WARM = [
-    "pytest", "hypothesis", "hypothesis.stateful", "attrs", "cattrs", "msgspec", "pluggy", "fastjsonschema",
-    "jsonschema", "jsonschema_rs", "pydantic", "asyncio", "concurrent.futures",
+    "pytest", "hypothesis", "hypothesis.stateful", "attrs", "cattrs", "msgspec", "pluggy", "jsonschema",
+    "jsonschema_rs", "pydantic", "asyncio", "concurrent.futures",
 ]  # fmt: skip
 """What every fork has at hand: nothing of operad."""
 
@@ -242,7 +242,11 @@ class Reach:
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Those that reach the line of a mutant; first those of little else, which know most about it."""
-        found = self._lines.get(str(mutant.path), {}).get(str(mutant.line), [])
+        module = self._lines.get(str(mutant.path), {})
+        found = set(module.get(str(mutant.line), ()))
+        if found == {""}:
+            # A line that runs as the module is imported: whatever uses the module reaches it.
+            found = {test for tests in module.values() for test in tests}
         return sorted(filter(None, found), key=lambda test: (self._weights[test], test))
 
     def some(self, count: int) -> list[str]:
