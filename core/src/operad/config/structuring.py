@@ -43,7 +43,7 @@ def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
 
     ``None`` leaves it to the converter, which also has the words for what is wrong.
     """
-    if not attrs.has(config_type):
+    if not attrs.has(config_type) or not isinstance(table, Mapping):
         return None
     types = {field.alias: field.type for field in attrs.fields(config_type) if field.init}
     for key, value in table.items():

@@ -109,8 +109,10 @@ class Compiled:
         def cast(value: Any) -> Any:
             if recursive and is_deeper(value, depth):
                 return self._left(value, None)
+            call = Call()
+            call.value = value
             try:
-                return inner(value, Call(value))
+                return inner(value, call)
             except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
                 return self._left(value, error)
 
@@ -129,20 +131,26 @@ class Compiled:
         """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
         if self.is_unknown:
             return lambda value: (value, True, False, False)
-        inner, check = self._inner(keeps=keeps), self.validator
+        inner = self._inner(keeps=keeps)
         recursive, depth = self._is_recursive, self.limits.max_data_depth
+        check = self.validator if recursive or self._is_heavy else self.checks.of(self.root)
 
         def trace(value: Any) -> Traced:
             if recursive and is_deeper(value, depth):
                 return self._left(value, None), False, False, False
-            call = Call(value)
+            call = Call()
+            call.value = value
             try:
                 out = inner(value, call)
             except Exception as error:  # noqa: BLE001  # see above
                 return self._left(value, error), False, False, False
             if call.invented is not None:
                 return out, False, call.dropped, True
-            return out, check(out), call.dropped, False
+            try:
+                clean = check(out)
+            except Exception:  # noqa: BLE001  # see above
+                clean = False
+            return out, clean, call.dropped, False
 
         return self._counted(trace)
 
@@ -177,13 +185,13 @@ class Compiled:
 
     def _mismatches(self, value: Any) -> list[SchemaError]:
         """What is worth a warning once a value is cast."""
-        call = Call(value)
-        out = value
+        call = Call()
+        call.value = out = value
         if not self.is_unknown and not self._is_too_deep(value):
             try:
                 out = self._inner()(value, call)
             except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
-                call = Call(value)
+                call = Call()
         found = invented(out, call.invented or [])
         if call.filled > self.limits.max_filled:
             # The rest stays absent, so that there are as many errors; one says it for all.

@@ -32,9 +32,8 @@ class Call:
     scalars = 0
     is_full = False
     """Whether as much is filled in as may be: what is missing from there on stays absent."""
-
-    def __init__(self, value: Any = None) -> None:
-        self.value = value
+    value: Any = None
+    """What is cast."""
 
     def fill(self, weight: int, most: int) -> bool:
         """Whether something of a weight may be filled in; a scalar default, which weighs nothing, may be far more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from operad.schemas.limits import Limits
 
@@ -33,8 +33,7 @@ class Change:
     after: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a schema stands: itself, the document that it is part of and its place there, and how it is read.
 
     Without `pointer`, a schema with a `document` stands beside it, and its references lead into the document.

@@ -19,7 +19,6 @@ On a hot path, take the callables once per schema and keep them:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from operad.schemas.limits import DEFAULT, Limits
@@ -64,7 +63,7 @@ class Schema:
             made = Schema(None, self._build)
             made._limits = limits
             return made
-        return Schema(replace(self.origin, limits=limits))
+        return Schema(self.origin._replace(limits=limits))
 
     @property
     def is_unknown(self) -> bool:
@@ -167,7 +166,7 @@ class Schema:
         built = build()
         origin = built.origin if isinstance(built, Schema) else Origin(_checked(built), None, None, "", DEFAULT)
         if self._limits is not None:
-            origin = replace(origin, limits=self._limits)
+            origin = origin._replace(limits=self._limits)
         self._origin = origin
         # Last: another thread that still sees `build` builds once more, to the same effect.
         self._build = None
@@ -233,7 +232,7 @@ def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schem
 
 
 def _checked(schema: Any) -> Any:
-    if isinstance(schema, bool | Mapping):
+    if schema.__class__ is dict or isinstance(schema, (bool, Mapping)):
         return schema
     raise TypeError(f"expected a JSON Schema (a mapping or a bool), got {type(schema).__name__}: {schema!r:.80}")
 
