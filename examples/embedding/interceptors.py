@@ -59,7 +59,8 @@ def remembered(seconds: float) -> Callable[[InterceptedCall, Proceed], Awaitable
         if call.spec.type != "query":
             return await proceed(call)
         identity = call.context.identity
-        key = call.spec.id, identity and identity.id, json.dumps(call.input, sort_keys=True)
+        who = None if identity is None else identity.id
+        key = call.spec.id, who, json.dumps(call.input, sort_keys=True)
         known = kept.get(key)
         if known is None or known[0] < time.monotonic():
             known = kept[key] = time.monotonic() + seconds, await proceed(call)

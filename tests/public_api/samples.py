@@ -2,13 +2,25 @@
 
 # pyright: strict
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, assert_type
 
 import attrs
 
-from operad import OperationContext, OperationRegistry, ResponseEnvelope, local_envelope, operation
-from operad.plugin import InterceptedCall, Interceptor
+from operad import (
+    Conversions,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    ResponseEnvelope,
+    local_envelope,
+    operation,
+    unwrap,
+)
+from operad.plugin import Configuration, InterceptedCall, Interceptor, check_options
+from operad.sync import OperationRegistry as WaitingRegistry
+from operad.sync import Subscription
+from operad.testing import run
 
 
 @attrs.frozen
@@ -72,3 +84,55 @@ def interceptors(registry: OperationRegistry) -> None:
     remove()
     Interceptor(tap, order=1)
     registry.use(match=3)  # wrong
+
+
+async def operations() -> None:
+    assert_type(await add(1, b=2), int)
+    assert_type(plain(Point(1)), list[Point])
+    wider: Operation[[int], list[Point]] | Operation[..., Any] = plain
+    registry_takes_both: list[Operation[..., Any]] = [add, points, plain]
+    print(wider, registry_takes_both)
+    narrower: Operation[[str], Coroutine[Any, Any, int]] = add  # wrong
+    print(narrower)
+
+
+def envelopes(envelope: ResponseEnvelope[Point]) -> None:
+    assert_type(envelope.data, Point)
+    assert_type(unwrap(envelope), Point)
+    assert_type(local_envelope(Point(1), "t.point"), ResponseEnvelope[Point])
+    assert_type(ResponseEnvelope("x", None), ResponseEnvelope[str])
+    wider: ResponseEnvelope[object] = envelope
+    print(wider)
+    other: ResponseEnvelope[int] = envelope  # wrong
+    print(other)
+
+
+def waiting(registry: WaitingRegistry, context: OperationContext) -> None:
+    assert_type(registry.call(add, 1, b=2), int)
+    assert_type(registry.call(plain, Point(1)), list[Point])
+    assert_type(registry.call(points, 3), Point)
+    assert_type(registry.call(wrapped, context), ResponseEnvelope[Point])
+    assert_type(registry.bound(timeout=1.0).call(add, a=1), int)
+    assert_type(registry.stream(points, count=3), Subscription[Point])
+    assert_type(next(registry.stream(numbers, count=3)), float)
+    assert_type(list(registry.stream(points, count=3)), list[Point])
+    assert_type(registry.subscribe("t.points"), Subscription[ResponseEnvelope[Any]])
+    assert_type(registry.download("t.file"), Subscription[bytes])
+    registry.call(add, "one")  # wrong
+    registry.stream(points, "three")  # wrong
+
+
+def settings(registry: OperationRegistry, configuration: Configuration, options: Mapping[str, Any]) -> None:
+    assert_type(registry.configured("point", Point), Point)
+    assert_type(configuration.table("point", Point), Point)
+    assert_type(check_options(options, Point, where="a test"), Point)
+    configuration.table("point", Point(1))  # wrong
+
+
+def conversions(known: Conversions) -> None:
+    known.register(Point, schema={"type": "integer"}, structure=Point, unstructure=lambda point: point.x)
+    known.register(Point, schema={}, structure=str, unstructure=lambda point: point.x)  # wrong
+
+
+def tests() -> None:
+    assert_type(run(add(1)), int)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import operad
+import operad.plugin
+import operad.sync
+import operad.testing
 
 PROGRAM = """
 from typing import Any, ClassVar
@@ -106,13 +113,45 @@ def test_the_types_are_what_the_documentation_says(tmp_path: Path) -> None:
 
 
 SAMPLES = Path(__file__).with_name("samples.py")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "embedding"
+TYPED = [
+    str(EXAMPLES / f"{name}.py") for name in ("interceptors", "typed_calls", "views", "idempotency", "notebook")
+]
+"""Examples that need the core alone."""
+FACES = (operad, operad.plugin, operad.sync, operad.testing)
+
+
+def generics() -> set[str]:
+    """What is generic of the public names: classes with parameters, functions and methods with type variables."""
+    return {
+        name for face in FACES for name in face.__all__ for word in _generic(name, getattr(face, name)) if word
+    }
+
+
+def _generic(name: str, value: object) -> list[str]:
+    methods = (
+        [found for key, found in vars(value).items() if not key.startswith("_")] if inspect.isclass(value) else []
+    )
+    told = [method for method in (value, *methods) if inspect.isfunction(method)]
+    variables = re.compile(r"(?<![\w.])(T|T_co|R|R_co|P\.args)(?!\w)")
+    found = [name for one in told for hint in one.__annotations__.values() if variables.search(str(hint))]
+    return [*found, name] if getattr(value, "__parameters__", ()) else found
+
+
+def test_every_public_generic_is_among_the_samples() -> None:
+    assert generics() >= {"Operation", "ResponseEnvelope", "Subscription", "OperationRegistry", "unwrap", "run"}
+    told = SAMPLES.read_text()
+    assert {name for name in generics() if not re.search(rf"\b{name}\b", told)} == set()
+
+
 PYRIGHT = Path(__file__).parent / "node_modules" / "pyright" / "index.js"
 
 
 def lines_with_errors(command: list[str], cwd: Path) -> set[int]:
-    """The lines of the samples that a type checker complains of."""
+    """The lines of the samples that a type checker complains of; it must not of anything else."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
+    assert not re.findall(r"^(?!.*samples\.py).* error: .*", done.stdout, re.MULTILINE), done.stdout
     return {int(number) for number in re.findall(r"samples\.py:(\d+):[\d: -]*error", done.stdout)}
 
 
@@ -122,7 +161,7 @@ def wrong() -> set[int]:
 
 
 def test_mypy_sees_the_samples_as_they_say(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(SAMPLES)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(SAMPLES), *TYPED]
     assert lines_with_errors(command, tmp_path) == wrong()
 
 
@@ -133,5 +172,13 @@ def test_mypy_sees_the_samples_as_they_say(tmp_path: Path) -> None:
     reason=f"needs node and pyright; run: npm install --prefix {PYRIGHT.parents[2]}",
 )
 def test_pyright_sees_the_samples_as_they_say(tmp_path: Path) -> None:
-    command = ["node", str(PYRIGHT), "--pythonpath", sys.executable, str(SAMPLES)]
+    settings = {
+        "typeCheckingMode": "strict",
+        "include": ["."],
+        "reportUnusedExpression": False,  # a cell of a notebook ends with what it shows
+    }
+    for program in (str(SAMPLES), *TYPED):
+        shutil.copy(program, tmp_path)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = ["node", str(PYRIGHT), "--pythonpath", sys.executable, "--project", str(tmp_path)]
     assert lines_with_errors(command, tmp_path) == wrong()

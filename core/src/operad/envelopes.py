@@ -141,7 +141,7 @@ class OpaqueMeta:
         return dict(self.fields)
 
 
-def local_envelope(data: Any, operation_id: str) -> ResponseEnvelope[Any]:
+def local_envelope(data: T, operation_id: str) -> ResponseEnvelope[T]:
     """An envelope of kind ``local``, stamped now."""
     return ResponseEnvelope(data, LocalResponseMeta(operation_id, int(_now() * 1000)))
 

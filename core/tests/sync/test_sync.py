@@ -115,6 +115,38 @@ def test_streams_are_iterators_and_close_where_a_loop_is_left(registry: Operatio
         next(iter(registry.subscribe("t.points", {"count": "many"})))
 
 
+def test_a_client_and_bound_calls_wait_too(registry: OperationRegistry) -> None:
+    client = registry.client("t")
+    assert client.add(a=1, timeout=5.0) == 2
+    assert client["add"]({"a": 1, "b": 5}) == 6
+    assert "add" in dir(client)
+    with registry.client("t").points(count=3) as points_:
+        assert next(points_) == {"x": 0}
+    with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+        client.nothing()
+
+    keyed = registry.bound(context=operad.OperationContext(trusted=True), timeout=5.0, idempotency_key="k")
+    assert keyed.call(add, 1, b=2) == 3
+    assert keyed.execute("t.add", {"a": 1}).data == 2
+    assert [envelope.data for envelope in keyed.subscribe("t.add", {"a": 1})] == [2]
+    assert keyed.client("t").add(a=2) == 3
+
+
+def test_specs_and_handlers_are_registered_apart_and_calls_are_observed(registry: OperationRegistry) -> None:
+    async def double(input: Any, context: Any) -> Any:
+        return input["n"] * 2
+
+    registry.register_handler("u.double", double)
+    registry.register_spec(operad.OperationSpec(namespace="u", name="double"))
+    assert registry.get_handler("u.double") is double
+    seen: list[str] = []
+    forget = registry.observe(lambda call: seen.append(call.operation_id))
+    assert registry.execute("u.double", {"n": 4}).data == 8
+    forget()
+    registry.execute("u.double", {"n": 4})
+    assert seen == ["u.double"]
+
+
 def test_many_threads_share_it(registry: OperationRegistry) -> None:
     def work(number: int) -> list[int]:
         registry.register(operad.Operation(operad.OperationSpec(namespace="n", name=str(number)), add.handler))

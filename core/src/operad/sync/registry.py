@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.operations import Handler, Operation, OperationSpec
-from operad.registry import registry as asynchronous
 from operad.registry.handles import Browsable
+from operad.registry.registry import OperationRegistry as AsynchronousRegistry
+from operad.sync.calling import WaitingCalls
 from operad.sync.portal import Portal, portal
 from operad.sync.streams import Subscription
 
 if TYPE_CHECKING:
+    from operad.observers import Observer
     from operad.plugins.manager import Plugins
     from operad.registry.registry import SourceFailure
     from operad.registry.views import Rename
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-Id = str | Operation[..., Any]
-
-
-class OperationRegistry(Browsable):
+class OperationRegistry(WaitingCalls, Browsable):
     """An `operad.OperationRegistry` whose calls wait for their answers, from any thread.
 
     All of them run in one event loop in the background, beside whatever loop this thread may run. Use it as a
@@ -38,19 +35,21 @@ class OperationRegistry(Browsable):
         options: ``normalize``, ``on_mismatch``, ``max_threads``.
     """
 
+    asynchronous: AsynchronousRegistry
+    """The registry behind this one; whatever awaits has to run in the background loop."""
+
     def __init__(self, plugins: Plugins | None = None, **options: Any) -> None:
-        self._bind(asynchronous.OperationRegistry(plugins, **options))
+        self._bind(AsynchronousRegistry(plugins, **options))
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], plugins: Plugins | None = None, **options: Any) -> Self:
         """The registry that a configuration file describes; entering it (or `open`) loads the sources."""
         made = cls.__new__(cls)
-        made._bind(asynchronous.OperationRegistry.from_config(path, plugins, **options))
+        made._bind(AsynchronousRegistry.from_config(path, plugins, **options))
         return made
 
-    def _bind(self, registry: asynchronous.OperationRegistry, *, is_view: bool = False) -> None:
+    def _bind(self, registry: AsynchronousRegistry, *, is_view: bool = False) -> None:
         self.asynchronous = registry
-        """The registry behind this one; whatever awaits has to run in the background loop."""
         self._is_view = is_view
         self._loaded_by: int | None = None  # the process whose connections the sources have
 
@@ -116,6 +115,17 @@ class OperationRegistry(Browsable):
         register: Callable[..., None] = self.asynchronous.register
         self._portal().call(register, spec, *handlers, replace=replace)
 
+    def register_spec(self, spec: OperationSpec, *, replace: bool = False) -> None:
+        """Add a spec without its handler. Raises `RegistrationError`."""
+        self._portal().call(self.asynchronous.register_spec, spec, replace=replace)
+
+    def register_handler(
+        self, operation_id: str, handler: Handler, *, blocking: bool | None = None, replace: bool = False
+    ) -> None:
+        """Add a handler, before or after its spec. Raises `RegistrationError`."""
+        register: Callable[..., None] = self.asynchronous.register_handler
+        self._portal().call(register, operation_id, handler, blocking=blocking, replace=replace)
+
     def unregister(self, operation_id: str) -> None:
         """Remove an operation. Raises `RegistrationError` if there is none of that id."""
         self._portal().call(self.asynchronous.unregister, operation_id)
@@ -124,6 +134,12 @@ class OperationRegistry(Browsable):
         """Put an interceptor, which is asynchronous, around calls; as `operad.OperationRegistry.use`."""
         here = self._portal()
         remove = here.call(self.asynchronous.use, interceptor, **options)
+        return lambda: here.call(remove)
+
+    def observe(self, started: Observer | None = None, finished: Observer | None = None) -> Callable[[], None]:
+        """Let functions see each call, in the background loop; as `operad.OperationRegistry.observe`."""
+        here = self._portal()
+        remove = here.call(self.asynchronous.observe, started, finished)
         return lambda: here.call(remove)
 
     def __len__(self) -> int:
@@ -135,6 +151,10 @@ class OperationRegistry(Browsable):
     def get_spec(self, operation_id: str) -> OperationSpec | None:
         """The spec of an operation, or ``None``."""
         return self._portal().call(self.asynchronous.get_spec, operation_id)
+
+    def get_handler(self, operation_id: str) -> Handler | None:
+        """The handler of an operation, or ``None``."""
+        return self._portal().call(self.asynchronous.get_handler, operation_id)
 
     def describe(self, operation_id: str) -> OperationSpec | None:
         """As `get_spec`, complete."""
@@ -159,17 +179,15 @@ class OperationRegistry(Browsable):
     ) -> Self:
         """A part of this registry; as `operad.OperationRegistry.view`."""
         options = {"include": include, "exclude": exclude, "prefix": prefix, "rename": rename, "access": access}
-        view: Callable[..., asynchronous.OperationRegistry] = self.asynchronous.view
+        view: Callable[..., AsynchronousRegistry] = self.asynchronous.view
         made = type(self).__new__(type(self))
         made._bind(self._portal().call(view, **options), is_view=True)
         made._loaded_by = self._loaded_by
         return made
 
-    # --- calling ---------------------------------------------------------------------------------
-
     def execute(
         self,
-        operation_id: Id,
+        operation_id: str | Operation[..., Any],
         input: Any = None,
         context: OperationContext | None = None,
         *,
@@ -187,59 +205,9 @@ class OperationRegistry(Browsable):
             )
         )
 
-    def subscribe(
-        self,
-        operation_id: Id,
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Subscription[ResponseEnvelope[Any]]:
-        """Subscribe to an operation: an iterator over its envelopes; ``timeout`` bounds the wait for each."""
+    def download(
+        self, operation_id: str, input: Any = None, context: OperationContext | None = None
+    ) -> Subscription[bytes]:
+        """The bytes of an answer, piece by piece; as `operad.OperationRegistry.download`."""
         here = self._portal()
-        return Subscription(
-            here, here.call(self.asynchronous.subscribe, operation_id, input, context, timeout=timeout)
-        )
-
-    def paginate(
-        self, operation_id: str, input: Mapping[str, Any] | None = None, **options: Any
-    ) -> Subscription[Any]:
-        """All pages of a listing, or what stands on them; as `operad.OperationRegistry.paginate`."""
-        here = self._portal()
-        return Subscription(here, here.call(self.asynchronous.paginate, operation_id, input, **options))
-
-    @overload
-    def call(self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-    @overload
-    def call(
-        self,
-        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
-
-    @overload
-    def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-    def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation with its function's arguments, for a result of its type; see `docs/typed-calls.md`."""
-        return self._portal().run(self.asynchronous.call(operation, *args, **kwargs))
-
-    @overload
-    def stream(
-        self,
-        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Subscription[T]: ...
-
-    @overload
-    def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]: ...
-
-    def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Subscription[Any]:
-        """Subscribe to an operation with its function's arguments, for items of its type."""
-        here = self._portal()
-        return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))
+        return Subscription(here, here.call(self.asynchronous.download, operation_id, input, context))

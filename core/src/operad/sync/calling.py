@@ -1,0 +1,162 @@
+"""Calls that wait for their answers: of a registry, bound to a context, by the names of a namespace."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.operations import Operation
+from operad.registry.typed_calls import TypedCalls
+from operad.sync.portal import Portal
+from operad.sync.streams import Subscription
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Id = str | Operation[..., Any]
+
+
+class WaitingCalls:
+    """What a registry for programs that do not await offers its callers, and what is bound to a context, too."""
+
+    asynchronous: TypedCalls
+    """What awaits."""
+
+    def _portal(self) -> Portal:
+        raise NotImplementedError  # of whoever mixes this in
+
+    def execute(
+        self,
+        operation_id: Id,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation and wait for its envelope."""
+        return self._portal().run(self.asynchronous.execute(operation_id, input, context, timeout=timeout))
+
+    def subscribe(
+        self,
+        operation_id: Id,
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription[ResponseEnvelope[Any]]:
+        """Subscribe to an operation: an iterator over its envelopes; ``timeout`` bounds the wait for each."""
+        here = self._portal()
+        return Subscription(
+            here, here.call(self.asynchronous.subscribe, operation_id, input, context, timeout=timeout)
+        )
+
+    def paginate(
+        self, operation_id: str, input: Mapping[str, Any] | None = None, **options: Any
+    ) -> Subscription[Any]:
+        """All pages of a listing, or what stands on them; as `operad.OperationRegistry.paginate`."""
+        here = self._portal()
+        return Subscription(here, here.call(self.asynchronous.paginate, operation_id, input, **options))
+
+    @overload
+    def call(self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+
+    @overload
+    def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call an operation with its function's arguments, for a result of its type; see `docs/typed-calls.md`."""
+        return self._portal().run(self.asynchronous.call(operation, *args, **kwargs))
+
+    @overload
+    def stream(
+        self,
+        operation: Operation[P, AsyncIterator[T]] | Operation[P, Iterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Subscription[T]: ...
+
+    @overload
+    def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]: ...
+
+    def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Subscription[Any]:
+        """Subscribe to an operation with its function's arguments, for items of its type."""
+        here = self._portal()
+        return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))
+
+    def client(self, namespace: str) -> Client:
+        """The operations of a namespace as methods that answer data: ``client.getPetById(petId=1)``."""
+        return Client(self._portal, self.asynchronous.client(namespace))
+
+    def bound(
+        self,
+        *,
+        context: OperationContext | None = None,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> BoundCalls:
+        """The same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, a=1, b=2)``."""
+        bound = self.asynchronous.bound(context=context, timeout=timeout, idempotency_key=idempotency_key)
+        return BoundCalls(self._portal, bound)
+
+
+class BoundCalls(WaitingCalls):
+    """The calls of a registry, all with one context and timeout; made by ``registry.bound(…)``."""
+
+    def __init__(self, portal: Callable[[], Portal], asynchronous: TypedCalls) -> None:
+        self._find, self.asynchronous = portal, asynchronous
+
+    def _portal(self) -> Portal:
+        return self._find()
+
+
+class Client:
+    """The operations of one namespace, as `operad.OperationRegistry.client` has them, waiting for their answers.
+
+    A subscription answers an iterator of data.
+    """
+
+    __slots__ = ("_client", "_portal")
+
+    def __init__(self, portal: Callable[[], Portal], client: Any) -> None:
+        self._portal, self._client = portal, client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._waiting(self._portal().call(getattr, self._client, name))
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._waiting(self._portal().call(lambda: self._client[name]))
+
+    def __dir__(self) -> Sequence[str]:
+        return self._portal().call(dir, self._client)
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+    def _waiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            async def call() -> Any:
+                answer = method(*args, **kwargs)
+                return await answer if inspect.iscoroutine(answer) else answer
+
+            here = self._portal()
+            answer = here.run(call())
+            return Subscription(here, answer) if inspect.isasyncgen(answer) else answer
+
+        return wait
