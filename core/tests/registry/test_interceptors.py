@@ -456,3 +456,22 @@ async def test_a_handlers_error_in_a_stream_is_a_call_error_for_them() -> None:
     with pytest.raises(CallError, match="the stream broke") as caught:
         await anext(stream)
     assert (caught.value.code, seen) == ("BROKEN", ["EXECUTION_ERROR"])
+
+
+async def test_going_on_with_what_is_no_call_and_changing_one_in_place_are_told(caplog: Any) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="n", name="echo"), echo)
+
+    async def lost(call: Any, proceed: Any) -> Any:
+        return await proceed(call.input)
+
+    async def changed(call: Any, proceed: Any) -> Any:
+        call.input = {}
+        return await proceed(call)
+
+    for interceptor, says in ((lost, r"proceed takes the call, or what call\.evolve"), (changed, "no setter")):
+        remove = registry.use(interceptor)
+        with pytest.raises(CallError, match=says):
+            await registry.execute("n.echo", {})
+        remove()
+    assert (await registry.execute("n.echo", {"a": 1})).data == {"a": 1}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from operad import OperationSpec
+from operad_cli._stub_modules import package
 from plugins.cli.tests.conftest import Run
 
 PEERS = Path(__file__).parents[3] / "tests" / "peers" / "prism" / "node_modules"
@@ -127,6 +129,44 @@ def test_a_docstring_and_names_of_a_document_stay_words(run: Run) -> None:
     assert str(ast.get_docstring(method)).startswith('books/find\n\nFind """books""" \\\n')
     assert "from_: Where to begin." in str(ast.get_docstring(method))
     assert [one.arg for one in method.args.kwonlyargs] == ["order", "from_", "timeout_", "timeout"]
+
+
+HOSTILE = (
+    "'; import os; os.system('x') #", '\"\"\"\nimport os\n\"\"\"', "a\nb", "\\", "\u2028x", "класс", "__init__", "class", "None",
+    "self", "list", "x\x00y", "}{", "Any", "__class__", "a'b", 'a"b', "\ud800",
+)  # fmt: skip
+"""Words of a document that would like to be code."""
+
+
+def test_no_word_of_a_hostile_document_becomes_code_or_breaks_it() -> None:
+    fields = {word: {"type": "string", "description": word, "enum": [word, "ok"]} for word in HOSTILE}
+    answers = [{"type": "object", "title": word, "properties": fields} for word in HOSTILE[:2]]
+    specs = [
+        OperationSpec(
+            namespace=("shop", "class", "__init__", "namespace", "list")[number % 5],
+            name="".join(letter for letter in word if letter.isprintable() and not letter.isspace()) or "n",
+            title=word,
+            description=word,
+            input_schema={"type": "object", "properties": fields, "required": list(HOSTILE[:3])},
+            output_schema={"anyOf": [*answers, {"enum": list(HOSTILE)}, {"const": word}]},
+        )
+        for number, word in enumerate(HOSTILE)
+    ]
+    for name, text in package(specs).items():
+        tree = ast.parse(text.encode())
+        assert {type(node) for node in tree.body} <= {
+            ast.Expr,
+            ast.Import,
+            ast.ImportFrom,
+            ast.ClassDef,
+            ast.Assign,
+            ast.AnnAssign,
+        }
+        for node in ast.walk(tree):
+            assert not isinstance(node, ast.Import), name
+            assert not isinstance(node, ast.Call) or ast.unparse(node.func) == "TypedDict", name
+            if isinstance(node, ast.ImportFrom):
+                assert node.level or node.module in ("builtins", "collections.abc", "operad", "typing"), name
 
 
 def test_what_is_not_up_to_date_is_told(run: Run) -> None:

@@ -298,3 +298,15 @@ async def test_objects_of_the_vendors_sdks_are_calls_as_their_json_is() -> None:
             return call("anthropic", "m_add", {"a": 1})
 
     assert (await run_tool_call(registry(), Dumps()))["content"] == "1"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', '{"a": "\\ud800"}', "{" * 9_000, "\ud800"]
+)
+async def test_arguments_that_only_some_readers_take_are_no_json(text: str) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="m", name="any"), lambda _input, context: None)
+    call = {"id": "1", "type": "function", "function": {"name": "m_any", "arguments": text}}
+    answer = await run_tool_call(registry, call)
+    assert "the arguments are not JSON: " in answer["content"]
+    json.dumps(answer).encode()

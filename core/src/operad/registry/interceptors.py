@@ -91,9 +91,15 @@ class InterceptedCall:
         Raises:
             CallError: they do not hold.
             RuntimeError: the spec is another one, or the trust.
+            TypeError: it is no call.
         """
         identity, trusted = self._identity, self._trusted
-        context = changed._context
+        try:
+            context = changed._context
+        except AttributeError:
+            raise TypeError(
+                f"proceed takes the call, or what call.evolve(…) made of it, got {type(changed).__name__}"
+            ) from None
         if changed._spec is not self._spec or context.trusted is not trusted:
             raise RuntimeError(
                 "an interceptor changes neither which operation is called nor whether it is trusted"

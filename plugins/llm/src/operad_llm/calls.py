@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad import CallError, ErrorCode, OperationContext, OperationSpec, OperationType
-from operad.plugin import mask_error
+from operad.plugin import from_json, mask_error
 from operad_llm import _results
 from operad_llm._results import Outcome, failure_of, outcome_of
 from operad_llm._schemas import INPUT, Json, parameters, without_nulls
@@ -93,9 +92,9 @@ async def _prepared(
     arguments = call.arguments
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            message = "the arguments are not JSON"
+            arguments = from_json(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError) as error:
+            message = f"the arguments are not JSON: {str(error)[:200]}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"arguments": arguments[:200]}) from None
     arguments = {} if arguments is None else arguments
     return spec, _fitted(spec, arguments, call.format) if isinstance(arguments, dict) else arguments
