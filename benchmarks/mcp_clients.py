@@ -1,167 +1,198 @@
-"""Calls to MCP servers beside the raw session of the SDK, and connecting many servers beside one by one.
+"""Calls to MCP servers beside the Python SDK, FastMCP, langchain-mcp-adapters and UTCP, and ten servers at start-up.
 
-    python benchmarks/mcp_clients.py [--rounds 5] [--calls 500] [--servers 10]
+    python benchmarks/mcp_clients.py [--rounds 5] [--calls 200] [--servers 10] [--environments FOLDER]
 
-Each round measures all parties one after the other, on one server each; the table has the median of the rounds
-and its ratio to the raw `ClientSession.call_tool`, in wall time and in CPU time of the client.
+Each library runs in a process of its own, the peers in environments of their own, which uv makes (once, if they are
+given a folder). In each round all of them take their turn at the same work; the tables have the medians of the
+rounds: milliseconds per call, with the ratio to operad's, and the processor time of the client.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import socket
+import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-SERVER = """
-import asyncio
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("bench")
-@server.tool()
-def add(a: int, b: int) -> int:
-    return a + b
-asyncio.run(server.run_stdio_async() if {port} == 0 else server.run_streamable_http_async(port={port}))
-"""
-# A server that costs little itself, so that the ratio is the clients'.
-THIN = """
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if m.get("method") == "initialize":
-        info = {"name": "t", "version": "1"}
-        r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
-    elif m.get("method") == "tools/list":
-        r = {"tools": [{"name": "add", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}]}
-    elif m.get("method") == "tools/call":
-        r = {"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}
-    else:
-        continue
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
-"""
-Call = Callable[[], Awaitable[Any]]
+HERE = Path(__file__).parent
+SERVERS, PARTY = HERE / "mcp_servers.py", HERE / "mcp_party.py"
+PEERS = {
+    "fastmcp": ["fastmcp==4.1.2"],
+    "langchain": ["langchain-mcp-adapters==0.3.2", "mcp==1.30.0"],
+    "utcp": ["utcp==1.2.0", "utcp-mcp==1.2.0", "mcp==1.30.0", "mcp-use==1.3.11"],
+}
+NAMES = {
+    "operad": "operad, a registry", "from_mcp": "operad, `from_mcp`", "sdk": "`mcp.Client` 2.3.0",
+    "fastmcp": "FastMCP 4.1.2", "langchain": "langchain-mcp-adapters 0.3.2", "utcp": "UTCP 1.2.0",
+}  # fmt: skip
+WORK = [(tool, at_once) for tool in ("text", "record") for at_once in (1, 64)]
+Figures = dict[tuple[str, str], list[tuple[float, float]]]
 
 
-async def measure(call: Call, calls: int, concurrency: int) -> tuple[float, float]:
-    """Milliseconds per call, and those of them that this process computed."""
-    for _ in range(20):
-        await call()
-    left = iter(range(calls))
-
-    async def worker() -> None:
-        for _ in left:
-            await call()
-
-    started, computed = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
-    return (time.perf_counter() - started) / calls * 1000, (time.process_time() - computed) / calls * 1000
-
-
-async def raw(stack: AsyncExitStack, code: str, port: int) -> Call:
-    from mcp.client.session import ClientSession
-    from mcp.client.stdio import StdioServerParameters, stdio_client
-    from mcp.client.streamable_http import streamable_http_client
-
-    transport: Any = (
-        streamable_http_client(f"http://127.0.0.1:{port}/mcp")
-        if port
-        else stdio_client(StdioServerParameters(command=sys.executable, args=["-c", code]))
-    )
-    read, write = await stack.enter_async_context(transport)
-    session = await stack.enter_async_context(ClientSession(read, write))
-    await session.initialize()
-    await session.list_tools()
-    return lambda: session.call_tool("add", {"a": 1, "b": 2})
+def interpreters(folder: Path) -> dict[str, Path]:
+    """The interpreter of each library; a peer that cannot be installed is left out, and that is said."""
+    found = {name: Path(sys.executable) for name in ("operad", "from_mcp", "sdk")}
+    uv = [shutil.which("uv")] if shutil.which("uv") else [sys.executable, "-m", "uv"]
+    for name, packages in PEERS.items():
+        python = folder / name / "bin" / "python"
+        steps = [["venv", "-q", "-p", sys.executable, str(folder / name)]]
+        steps.append(["pip", "install", "-q", "--python", str(python), *packages])
+        for step in () if python.exists() else steps:
+            # From elsewhere: the pins of this workspace are not theirs.
+            done = subprocess.run([*map(str, uv), *step], cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"{name} is left out: {done.stderr.strip().splitlines()[-1:]}")
+                break
+        else:
+            found[name] = python
+    return found
 
 
-async def ours(stack: AsyncExitStack, code: str, port: int) -> Call:
-    from operad import OperationRegistry, load_plugins
+class Party:
+    """A library in its process."""
 
-    registry = await stack.enter_async_context(OperationRegistry(load_plugins(only=["mcp"])))
-    place = {"url": f"http://127.0.0.1:{port}/mcp"} if port else {"command": sys.executable, "args": ["-c", code]}
-    await registry.load("mcp", namespace="s", mode="legacy", **place)
-    return lambda: registry.execute("s.add", {"a": 1, "b": 2})
+    def __init__(self, name: str, python: Path) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [python, PARTY, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, *order: Any) -> Any:
+        """Give an order, and wait for the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else "its process ended"
+
+    def end(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
-async def calls(name: str, code: str, port: int, rounds: int, count: int) -> None:
-    for concurrency in (1, 64):
-        figures: dict[str, list[tuple[float, float]]] = {"raw": [], "operad": []}
+def program(name: str) -> dict[str, Any]:
+    """A server over stdio. UTCP loses a server that has a tool without an output schema."""
+    only = ["record"] if name == "utcp" else []
+    return {"command": sys.executable, "args": [str(SERVERS), "stdio", *only]}
+
+
+@contextmanager
+def http_servers(number: int, *only: str) -> Iterator[list[dict[str, Any]]]:
+    """Servers over HTTP."""
+    command = [sys.executable, SERVERS, "http", str(number), *only]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ports = json.loads(process.stdout.readline())
+        yield [{"url": f"http://127.0.0.1:{port}/mcp"} for port in ports]
+        process.kill()
+
+
+def calls(pythons: dict[str, Path], transport: str, rounds: int, times: int) -> None:
+    """Calls of a text and of a record, one after the other and 64 at once."""
+    parties = [Party(name, python) for name, python in pythons.items() if name != "from_mcp"]
+    figures: Figures = {}
+    with http_servers(1) as both, http_servers(1, "record") as record:
+        for party in parties:
+            over_http = (record if party.name == "utcp" else both)[0]
+            answer = party.ask("open", over_http if transport == "HTTP" else program(party.name))
+            if answer is not None:
+                print(f"{party.name}, {transport}: {answer}")
+        for number in range(rounds + 1):
+            for tool, at_once in WORK:
+                for party in parties[number % len(parties) :] + parties[: number % len(parties)]:
+                    answer = party.ask("call", tool, times if number else 20, at_once)
+                    if isinstance(answer, list) and number:  # the first round is for warming up
+                        figures.setdefault((party.name, f"{tool}, {at_once}"), []).append((answer[0], answer[1]))
+        for party in parties:
+            party.ask("shut")
+            party.end()
+    columns = [f"{tool}, {at_once}" for tool, at_once in WORK]
+    table(f"{transport}: ms per call", columns, [party.name for party in parties], figures)
+
+
+def starts(pythons: dict[str, Path], transport: str, rounds: int, servers: int) -> None:
+    """Many servers, connected and listed: by a program from its start, and by one that runs."""
+    figures: Figures = {}
+    with http_servers(servers) as both, http_servers(servers, "record") as record:
         for number in range(rounds):
-            parties = [("raw", raw), ("operad", ours)]
-            for party, make in parties if number % 2 else parties[::-1]:
-                async with AsyncExitStack() as stack:
-                    figures[party].append(await measure(await make(stack, code, port), count, concurrency))
-        line = f"{name:19} {concurrency:3} at once"
-        for place, what in enumerate(("ms", "ms of CPU")):
-            medians = [statistics.median(each[place] for each in figures[party]) for party in ("raw", "operad")]
-            line += f"   raw {medians[0]:6.3f}, operad {medians[1]:6.3f} {what}: {medians[1] / medians[0]:.2f}"
-        print(line, flush=True)
+            order = list(pythons)
+            for name in order[number % len(order) :] + order[: number % len(order)]:
+                over_http = record if name == "utcp" else both
+                many = over_http if transport == "HTTP" else [program(name)] * servers
+                started = time.perf_counter()
+                party = Party(name, pythons[name])
+                first = party.ask("many", many)
+                whole = time.perf_counter() - started
+                again = [party.ask("many", many) for _ in range(3)]
+                party.end()
+                if not isinstance(first, list) or not first[2]:
+                    print(f"{name}, {transport}: {first}")
+                    continue
+                figures.setdefault((name, "from nothing"), []).append((whole, first[1]))
+                figures.setdefault((name, "running"), []).extend((one[0], one[1]) for one in again)
+    table(f"{transport}: ms for {servers} servers", ["from nothing", "running"], list(pythons), figures)
 
 
-async def connecting(servers: int, rounds: int) -> None:
-    import mcp.client  # noqa: F401  # its 400 ms are not the servers'
-
-    from operad_mcp import MCPClientConfig, MCPClientLoader
-
-    code = SERVER.format(port=0)
-    configs = {f"s{n}": MCPClientConfig(command=sys.executable, args=["-c", code]) for n in range(servers)}
-    one_by_one, together = [], []
-    for _ in range(rounds):
-        loader = MCPClientLoader()
-        started = time.perf_counter()
-        for name, config in configs.items():
-            await loader.load({name: config}, strict=True)
-        one_by_one.append(time.perf_counter() - started)
-        await loader.close_all()
-        started = time.perf_counter()
-        await loader.load(configs, strict=True)
-        together.append(time.perf_counter() - started)
-        await loader.close_all()
-    first, second = statistics.median(one_by_one), statistics.median(together)
-    print(
-        f"connect {servers} servers: one by one {first:.2f} s, together {second:.2f} s, ratio {second / first:.2f}"
-    )
+def table(title: str, columns: list[str], names: list[str], figures: Figures) -> None:
+    """Print the medians as a table."""
+    print(f"\n| {title} | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|")
+    for name in names:
+        cells = []
+        for column in columns:
+            found, ours = figures.get((name, column)), figures.get(("operad", column))
+            if not found or not ours:
+                cells.append("does not work")
+                continue
+            wall, cpu = (statistics.median(pair[place] for pair in found) for place in (0, 1))
+            ratio = wall / statistics.median(pair[0] for pair in ours)
+            cells.append(f"{wall * 1000:.3g} ({ratio:.2f}), cpu {cpu * 1000:.3g}")
+        print(f"| {NAMES[name]} | {' | '.join(cells)} |", flush=True)
 
 
 def imports() -> None:
+    """What `load_plugins` imports of what is heavy."""
     heavy = "{'mcp', 'mcp_types', 'pydantic', 'httpx2'}"
     code = f"import sys, operad; operad.load_plugins(); print(sorted({heavy} & {{*sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     print(f"imported by load_plugins, of mcp, mcp_types, pydantic, httpx2: {loaded.strip()}")
 
 
-async def main() -> None:
+def main() -> None:
+    """Run all of it, or what is chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--servers", type=int, default=10)
+    parser.add_argument("--environments", type=Path, help="a folder for the peers' environments, to keep them")
+    parser.add_argument("--only", choices=("calls", "start"))
+    parser.add_argument("--parties", nargs="*", default=list(NAMES))
     options = parser.parse_args()
     imports()
-    await connecting(options.servers, min(options.rounds, 3))
-    await calls("stdio, thin server", THIN, 0, options.rounds, options.calls)
-    await calls("stdio, SDK server", SERVER.format(port=0), 0, options.rounds, options.calls)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER.format(port=port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            await asyncio.sleep(0.05)
-        await calls("HTTP, SDK server", "", port, options.rounds, options.calls)
-    finally:
-        server.kill()
-        server.wait()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (options.environments or Path(scratch)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        pythons = {name: python for name, python in interpreters(folder).items() if name in options.parties}
+        for transport in ("stdio", "HTTP"):
+            if options.only != "start":
+                calls(pythons, transport, options.rounds, options.calls)
+            if options.only != "calls":
+                starts(pythons, transport, min(options.rounds, 3), options.servers)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.shared.dispatcher import ProgressFnT
 
+    from operad_mcp._stdio import ServerProcess
+
 Json = dict[str, Any]
 
 
@@ -170,15 +172,23 @@ class Connection:
     async def _enter(self, stack: AsyncExitStack, closed: asyncio.Event) -> Live:
         import importlib
 
+        from operad_mcp._stdio import stdio_streams
+
+        callbacks = Callbacks(self.config, self.logger, self._calls)
+        stack.push_async_callback(callbacks.end)
+        self._words = callbacks.last_words
+        program: ServerProcess | None = None
+        if self.config.command is not None:
+            # It gets ready while the SDK is imported.
+            streams = stdio_streams(self.config, self.logger, callbacks.log)
+            started, _ = await stack.enter_async_context(streams)
+            callbacks.words, program = lambda: started.last_words, started
         # The first import of the SDK costs 400 ms, in which other servers and calls can go on.
         dialing = await asyncio.to_thread(importlib.import_module, "operad_mcp._dialing")
         if self._auth is None and self.config.url is not None:
             from operad_mcp._oauth import http_auth
 
             self._auth = http_auth(self.config, self.name)
-        callbacks = Callbacks(self.config, self.logger, self._calls)
-        stack.push_async_callback(callbacks.end)
-        self._words = callbacks.last_words
         live: Live
         live, self._legacy = await dialing.dial(
             stack,
@@ -188,6 +198,7 @@ class Connection:
             self.logger,
             closed,
             self._auth,
+            program=program,
             legacy=self._legacy,
         )
         if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:

@@ -24,7 +24,7 @@ from operad_mcp._memory import memory_streams
 from operad_mcp._negotiation import negotiate
 from operad_mcp._raw import RawDispatcher
 from operad_mcp._sse import sse_streams
-from operad_mcp._stdio import ServerProcess, stdio_streams
+from operad_mcp._stdio import ServerProcess
 from operad_mcp.config import MCPClientConfig
 
 # The SDK logs what a server does wrong with tracebacks, which a program that configured no logging would print.
@@ -40,6 +40,7 @@ async def dial(
     closed: asyncio.Event,
     auth: httpx2.Auth | None,
     *,
+    program: ServerProcess | None,
     legacy: bool,
 ) -> tuple[Live, bool]:
     """Connect.
@@ -52,6 +53,7 @@ async def dial(
         logger: for diagnostics.
         closed: set when the connection has ended.
         auth: of HTTP requests.
+        program: what was started, where the server is one.
         legacy: whether the server is known to speak no stateless protocol.
 
     Returns: the connection, and what ``legacy`` may be the next time.
@@ -59,11 +61,12 @@ async def dial(
     Raises:
         Exception: whatever the transport and the SDK raise.
     """
-    streams = await _streams(stack, config, callbacks, logger, auth)
-    read, write = await stack.enter_async_context(streams)
-    process = read if isinstance(read, ServerProcess) else None
-    if process is not None:
-        callbacks.words = lambda: process.last_words
+    read: Any = program
+    write: Any = program
+    if program is None:
+        read, write = await stack.enter_async_context(await _streams(stack, config, callbacks, logger, auth))
+    else:
+        program.begin()
     inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write)
     session = await stack.enter_async_context(
         ClientSession(
@@ -99,8 +102,6 @@ async def _streams(
     logger: ServerLogger,
     auth: httpx2.Auth | None,
 ) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    if config.command is not None:
-        return stdio_streams(config, logger, callbacks.log)
     if config.url is None:
         return memory_streams(config.server, callbacks.log)
     client = await stack.enter_async_context(http_client(config, auth))

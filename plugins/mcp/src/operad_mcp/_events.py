@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from operad_mcp._messages import EDGE
+from operad_mcp._incoming import EDGE
 
 
 @attrs.frozen

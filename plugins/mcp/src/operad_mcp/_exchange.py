@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
 import httpx2
@@ -20,6 +23,15 @@ _HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
 _READ_TIMEOUT = 24 * 3600.0
 """Seconds; a stream may be silent for long, and a call's own deadline ends it."""
 _REDIRECTS = 5
+_KEPT_OPEN = 8
+"""Idle connections that are kept. Each request looks at all of them, at the price of a system call each."""
+_TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@lru_cache(maxsize=4)
+def _default_tls(*_named: str | None) -> ssl.SSLContext:
+    """What the system, or its environment, trusts. To read it takes longer than to connect to a server."""
+    return httpx2.create_ssl_context()
 
 
 def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
@@ -35,10 +47,10 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
     return httpx2.AsyncClient(
         headers=headers,
         proxy=config.proxy,
-        verify=True if verify is None else verify,
+        verify=_default_tls(*map(os.environ.get, _TLS_FROM)) if verify is None else verify,
         auth=auth,
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_OPEN),
         follow_redirects=False,
     )
 

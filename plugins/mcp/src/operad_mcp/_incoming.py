@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 KEPT = 256
 """Messages that wait for the session; a transport pauses here, and progress beyond it is not worth waiting for."""
+EDGE = 512
+"""Bytes of the beginning and the end of an unreadable message in which its id is looked for."""
 
 
 class Incoming:

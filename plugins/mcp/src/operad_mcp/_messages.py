@@ -13,13 +13,12 @@ import msgspec
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
+from operad_mcp._incoming import EDGE
 from operad_mcp.errors import Fault, Said, TooLarge, Unreadable
 
 RequestId = int | str
 _decode = msgspec.json.Decoder().decode
 _SHOWN = 200
-EDGE = 512
-"""Bytes of the beginning and the end of an unreadable message in which its id is looked for."""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
 _ANSWERS = rb'"(?:result|error)"'

@@ -4,7 +4,7 @@ Ours and not the SDK's, because a server is untrusted here: lines that are no JS
 above the limit fails its own call and no other (the SDK joins what it read so far with every new piece, which for
 a result of 200 MB takes hours), and when the connection ends everything that the program started ends with it.
 
-Imported with the first connection: it needs the SDK.
+The program is started without the SDK, whose import takes as long as the program does to be ready.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import IO, Any
-
-import anyio
-from mcp.shared.message import SessionMessage
+from typing import IO, TYPE_CHECKING, Any
 
 from operad import ConfigError
 from operad_mcp._ending import MARK, end_process, new_mark
-from operad_mcp._incoming import Incoming
+from operad_mcp._incoming import EDGE, Incoming
 from operad_mcp._live import ServerLogger
-from operad_mcp._messages import EDGE, answered_id, failure, parse, too_large
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost
 
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
+
+_INHERITED = (
+    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
+     "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
+    if sys.platform == "win32" else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+)  # fmt: skip
+"""The variables that every MCP host passes on."""
 _STDERR_KEPT = 4096
 _PRINTED_KEPT = 3
 _END_GRACE = 0.2
@@ -41,17 +46,17 @@ _PRETTY = (b"{", b"[")
 async def stdio_streams(
     config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
 ) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
-    """Start the program and talk to it; both streams are the same object.
+    """Start the program; both streams are the same object, which has to `begin` before it is read.
 
     Raises:
         OSError: the program cannot be started.
     """
-    from mcp.client.stdio import get_default_environment
-
     assert config.command is not None
     mark = new_mark()
     loop = asyncio.get_running_loop()
-    inherited = {name: os.environ[name] for name in config.inherit_env if name in os.environ}
+    named = (*_INHERITED, *config.inherit_env)
+    # A value that begins with () is a function of a shell, and code.
+    inherited = {name: os.environ[name] for name in named if not os.environ.get(name, "()").startswith("()")}
     with _log_file(config.stderr) as log:
         _, process = await loop.subprocess_exec(
             lambda: ServerProcess(config, logger, on_log, log),
@@ -60,7 +65,7 @@ async def stdio_streams(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=get_default_environment() | inherited | config.env | {MARK: mark},
+            env=inherited | config.env | {MARK: mark},
             cwd=config.cwd,
             start_new_session=sys.platform != "win32",
         )
@@ -115,6 +120,16 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self._stderr = b""
         self._printed: list[str] = []
         self._pretty: list[bytes] = []
+        self._early: list[bytes] | None = []
+
+    def begin(self) -> None:
+        """Read what the program writes; the SDK, in whose terms its messages are, is there from now on."""
+        early, self._early = self._early or (), None
+        for data in early:
+            self._lines.feed(data)
+        self._stdout.resume_reading()
+        if self.transport.get_returncode() is not None:
+            self._end_soon()
 
     # --- asyncio.SubprocessProtocol ------------------------------------------------------------
 
@@ -126,6 +141,7 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         assert isinstance(stdin, asyncio.WriteTransport)
         assert isinstance(stdout, asyncio.ReadTransport)
         self._stdin, self._stdout = stdin, stdout
+        stdout.pause_reading()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take lines of standard output; keep the end of standard error for messages."""
@@ -136,6 +152,9 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
                     self._stderr_file.write(data)
             self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
             return
+        if self._early is not None:
+            self._early.append(data)
+            return
         self._lines.feed(data)
         if self.crowded and not self._paused:
             self._paused = True
@@ -143,13 +162,14 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Standard output is the connection: its end is the end, once the reason is known."""
-        if fd == 1:
+        if fd == 1 and self._early is None:
             self._lines.end()
             self._end_soon()
 
     def process_exited(self) -> None:
         """The end, once what is still in the pipe is read; children may hold it open for ever."""
-        self._end_soon()
+        if self._early is None:
+            self._end_soon()
 
     def _end_soon(self) -> None:
         """End at once when output and process have both ended, else when the other had time to."""
@@ -177,7 +197,7 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
 
     def taken(self) -> None:
         """Read on."""
-        if self._paused:
+        if self._paused and self._early is None:
             self._paused = False
             self._stdout.resume_reading()
 
@@ -185,6 +205,9 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         """End the connection: the program sees the end of its input."""
         self.end()
         self._stdin.close()
+        if self._early is not None:  # it was never read
+            self._early = None
+            self._stdout.resume_reading()
         self.taken()  # a program that waits for its output to be read never sees the end of its input
 
     # --- lines -> messages ---------------------------------------------------------------------
@@ -199,6 +222,8 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self._whole(line)
 
     def _whole(self, text: bytes) -> None:
+        from operad_mcp._messages import parse
+
         messages = parse(text)
         for message in messages:
             self.add(message)
@@ -220,6 +245,8 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
             self._whole(whole)
 
     def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
+        from operad_mcp._messages import answered_id, failure, too_large
+
         self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
         found = answered_id(head, tail)
         if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
@@ -248,7 +275,11 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
                     await asyncio.shield(self._writable)
                 return
         if not is_request:
-            raise anyio.ClosedResourceError
+            from anyio import ClosedResourceError
+
+            raise ClosedResourceError
+        from operad_mcp._messages import failure
+
         self.add(failure(message.id, ConnectionLost("the program has ended", sent=False)))
 
     # --- the end -------------------------------------------------------------------------------
