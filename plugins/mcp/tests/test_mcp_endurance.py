@@ -21,6 +21,7 @@ from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 PROGRAM = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy", "shutdown_timeout": 1.0}
+THIN = Path(__file__).parents[3] / "benchmarks" / "mcp_servers.py"
 MB = 1024 * 1024
 
 
@@ -77,7 +78,29 @@ async def test_300_programs_are_started_and_ended() -> None:
     await steady(cycle, 300)
 
 
-async def test_1000_connections_are_made_and_closed() -> None:
+@pytest.mark.parametrize("part", [1, 2])
+async def test_500_programs_and_500_servers_over_http_are_connected_called_and_closed(part: int) -> None:
+    """Both parts together are 1,000 cycles; each starts 250 programs and opens 250 sessions over HTTP."""
+    plugins = load_plugins(only=["mcp"])
+    command = [sys.executable, str(THIN), "http", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        url = f"http://127.0.0.1:{json.loads(served.stdout.readline())[0]}/mcp"
+        program = {"command": sys.executable, "args": [str(THIN), "stdio"]}
+
+        async def cycle(number: int) -> None:
+            async with OperationRegistry(plugins) as registry:
+                await registry.load("mcp", namespace="t", **(program if number % 2 else {"url": url}))
+                envelope = await registry.execute("t.record", {"a": 1, "b": 2})
+                assert envelope.data["field1"] == 1
+
+        try:
+            await steady(cycle, 500)
+        finally:
+            served.kill()
+
+
+async def test_1000_connections_in_memory_are_made_and_closed() -> None:
     plugins, server = load_plugins(only=["mcp"]), memory_server()
 
     async def cycle(_: int) -> None:
@@ -102,6 +125,27 @@ async def test_10000_calls_and_2000_that_are_cancelled() -> None:
                 assert isinstance(result, asyncio.CancelledError) or result.data == {"n": n}  # type: ignore[union-attr]  # gather answers BaseException
 
         await steady(calls, 200)
+
+
+async def test_10000_calls_and_2000_that_are_cancelled_over_http() -> None:
+    chance = random.Random(5)
+    command = [sys.executable, str(THIN), "http", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        url = f"http://127.0.0.1:{json.loads(served.stdout.readline())[0]}/mcp"
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="t", url=url)
+
+            async def calls(number: int) -> None:
+                tasks = [asyncio.create_task(registry.execute("t.record", {"a": 1, "b": n})) for n in range(60)]
+                for task in chance.sample(tasks, 10):
+                    await asyncio.sleep(chance.random() / 1000)
+                    task.cancel()
+                for result in await asyncio.gather(*tasks, return_exceptions=True):
+                    assert isinstance(result, asyncio.CancelledError) or result.data["field1"] == 1  # type: ignore[union-attr]  # gather answers BaseException
+
+            await steady(calls, 200)
+        served.kill()
 
 
 async def test_200_programs_that_die_are_started_again() -> None:

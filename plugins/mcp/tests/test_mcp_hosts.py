@@ -139,3 +139,19 @@ async def test_a_server_that_cannot_be_had_says_what_to_do(options: dict[str, An
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         with pytest.raises((SourceError, ConfigError), match=message):
             await registry.load("mcp", namespace="x", **options)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_of_windows_is_read_in_whatever_encoding_and_keeps_its_paths(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "mcp.json"
+    text = r'{"mcpServers": {"ä": {"command": "C:\\Program Files\\x\\s.exe", "args": ["C:\\a\\\\", "\\\\h\\d"], },},}'
+    path.write_bytes(f"// Dateien\r\n{text}\r\n".encode(encoding))
+    config = load_mcp_servers(path)["ä"]
+    assert config.command == r"C:\Program Files\x\s.exe"
+    assert config.args == ["C:\\a\\\\", "\\\\h\\d"]
+
+
+def test_a_path_with_single_backslashes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = write(tmp_path / "mcp.json", r'{"mcpServers": {"a": {"command": "C:\Users\x.exe"}}}')
+    with pytest.raises(ConfigError, match=r"line 1 column .*a backslash within a text is written twice"):
+        load_mcp_servers(path)

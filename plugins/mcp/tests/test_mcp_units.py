@@ -316,3 +316,27 @@ async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
     assert "'s'" not in repr(auth)
     given = MCPAuth(type="provider", provider=made)
     assert http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=given), "s") is made
+
+
+BROKEN = """
+import asyncio, sys
+from operad import OperationRegistry, SourceError, load_plugins
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp" or name.startswith("mcp."):
+            raise TypeError("two versions do not fit")
+async def main():
+    sys.meta_path.insert(0, Broken())
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        try:
+            await asyncio.wait_for(registry.load("mcp", namespace="h", command=sys.executable, args=["-c", ""]), 20)
+        except SourceError as error:
+            print(error)
+asyncio.run(main())
+"""
+
+
+def test_an_installation_of_the_sdk_that_is_broken_in_an_unusual_way_is_told() -> None:
+    done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=30)
+    assert "two versions do not fit" in done.stdout
+    assert done.returncode == 0

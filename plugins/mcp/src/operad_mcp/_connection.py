@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -428,9 +429,9 @@ class Connection:
             return CallError(ErrorCode.UNAVAILABLE, f"{self._what}: {not_started(self.config, error)}")
         if not isinstance(error, Exception) or isinstance(error, OperadError):
             return error
-        from mcp.shared.exceptions import MCPError
-
-        if fault is not None or isinstance(error, MCPError):
+        # Whose import may be what failed: then there are no such errors.
+        errors: Any = sys.modules.get("mcp.shared.exceptions")
+        if fault is not None or isinstance(error, getattr(errors, "MCPError", ())):
             return self._final(classify(error, f"{self._what} ({self.config.where})"))
         words = self._words()
         text = "; ".join(part for part in (in_words(error), words) if part)

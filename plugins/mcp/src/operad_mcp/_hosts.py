@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from operad import ConfigError
-from operad_mcp._jsonc import loads, variables
+from operad_mcp._jsonc import loads, read, variables
 from operad_mcp.config import MCPAuth, MCPClientConfig
 
 Json = dict[str, Any]
@@ -70,9 +70,10 @@ def load_mcp_servers(
 
 def _document(path: Path) -> Any:
     try:
-        return loads(path.read_text(encoding="utf-8-sig"))
+        return loads(read(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
+        hint = "; a backslash within a text is written twice" if "escape" in str(error) else ""
+        raise ConfigError(f"{path} cannot be read as JSON: {error}{hint}") from error
 
 
 def _servers(document: Any) -> tuple[Any, str]:
@@ -212,7 +213,7 @@ def _program(entry: Json, where: str, folder: Path) -> Json:
     if entry.get("envFile") is not None:
         file = folder / str(entry["envFile"])
         try:
-            environment = variables(file.read_text(encoding="utf-8-sig"))
+            environment = variables(read(file))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"{where}.envFile: {file} cannot be read: {reason}") from None

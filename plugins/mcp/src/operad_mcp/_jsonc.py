@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 _STRING = r'"(?:\\.|[^"\\])*"'
@@ -11,6 +13,13 @@ _COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read(path: Path) -> str:
+    """The text of a file: UTF-8, or what its byte order mark says. Raises `OSError`, `ValueError`."""
+    content = path.read_bytes()
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as Windows' shell writes files
+    return content.decode("utf-16" if wide else "utf-8-sig")
 
 
 def loads(text: str) -> Any:
