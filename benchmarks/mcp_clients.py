@@ -62,7 +62,11 @@ class Party:
     def __init__(self, name: str, python: Path) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [python, PARTY, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [python, PARTY, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def ask(self, *order: Any) -> Any:

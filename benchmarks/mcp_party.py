@@ -150,7 +150,9 @@ class UTCP:
 
     async def open(self, stack: AsyncExitStack, server: Json) -> Call:
         client = await self._made([server])
-        names = {tool.name.rpartition(".")[2]: tool.name for tool in await client.config.tool_repository.get_tools()}
+        names = {
+            tool.name.rpartition(".")[2]: tool.name for tool in await client.config.tool_repository.get_tools()
+        }
         return lambda tool: client.call_tool(names[tool], INPUT)
 
     async def many(self, stack: AsyncExitStack, servers: list[Json]) -> int:
@@ -158,7 +160,14 @@ class UTCP:
         return len(await client.config.tool_repository.get_tools())
 
 
-PARTIES = {"operad": Operad, "from_mcp": FromMCP, "sdk": SDK, "fastmcp": FastMCP, "langchain": LangChain, "utcp": UTCP}
+PARTIES = {
+    "operad": Operad,
+    "from_mcp": FromMCP,
+    "sdk": SDK,
+    "fastmcp": FastMCP,
+    "langchain": LangChain,
+    "utcp": UTCP,
+}
 
 
 async def called(call: Call, tool: str, times: int, at_once: int) -> tuple[float, float]:

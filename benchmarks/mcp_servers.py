@@ -15,7 +15,11 @@ from typing import Any
 
 FIELDS = {f"field{number}": {"type": "integer" if number % 2 else "string"} for number in range(20)}
 RECORD = {name: number if number % 2 else f"value {number}" for number, name in enumerate(FIELDS)}
-INPUT = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+INPUT = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+}
 TOOLS = [
     {"name": "text", "description": "A text.", "inputSchema": INPUT},
     {
@@ -82,7 +86,8 @@ class HTTP(asyncio.Protocol):
         content = text.encode()
         self._transport.write(
             f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nmcp-session-id: s\r\n"
-            f"content-length: {len(content)}\r\n\r\n".encode() + content
+            f"content-length: {len(content)}\r\n\r\n".encode()
+            + content
         )
 
 

@@ -54,6 +54,7 @@ TOOLS = [
     *(tool(name) for name in ["error", "pid", "slow", "count"]),
     tool("strict", inputSchema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
     tool("cancelled_tasks"),
+    *(tool(name) for name in ["ask_much", "refused"]),
     tool("read_only", annotations={"readOnlyHint": True}),
     tool("die_once", annotations={"readOnlyHint": True}),
     tool("with space", annotations={"idempotentHint": True}),
@@ -101,7 +102,7 @@ def listing(params: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [*TOOLS, *BAD_TOOLS]}
 
 
-CALLS = {"count": 0, "raws": 0, "listings": 0}
+CALLS = {"count": 0, "raws": 0, "listings": 0, "errors": 0}
 
 
 def write_raw(text: str, request_id: Any) -> None:
@@ -132,6 +133,7 @@ def begin(request_id: Any, params: dict[str, Any]) -> None:
 FACTS: dict[str, Any] = {
     "pid": lambda _: [os.getpid(), *(child.pid for child in CHILDREN)],
     "cancelled_tasks": lambda _: CALLS.get("tasks/cancel", 0),
+    "refused": lambda _: CALLS["errors"],
     "environment": lambda arguments: {key: os.environ.get(key) for key in arguments["names"]},
 }
 
@@ -163,6 +165,11 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
     elif name == "error":
         error = {"code": -32602, "message": "bad arguments", "data": {"field": "x"}}
         send({"id": request_id, "error": error})
+    elif name == "ask_much":
+        form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+        for number in range(arguments["times"]):
+            send({"id": f"q{number}", "method": "elicitation/create", "params": form})
+        send({"id": request_id, "result": {"content": [], "structuredContent": "asked"}})
     elif name in FACTS:
         send({"id": request_id, "result": {"content": [], "structuredContent": FACTS[name](arguments)}})
     elif name == "slow":
@@ -182,6 +189,7 @@ CHILDREN: list[subprocess.Popen[bytes]] = []
 
 def handle(message: dict[str, Any]) -> None:
     method, request_id = message.get("method"), message.get("id")
+    CALLS["errors"] += "error" in message
     if method == "server/discover":
         if "dies_when_asked" in MODES:
             sys.exit(1)

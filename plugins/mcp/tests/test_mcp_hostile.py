@@ -320,3 +320,22 @@ async def test_a_thousand_concurrent_calls_each_end_in_their_own_result_or_abort
                 assert result == {"n": number}
         assert sum(isinstance(result, asyncio.CancelledError) for result in results) > 0
         assert (await registry.execute("h.echo", {"n": -1})).data == {"n": -1}
+
+
+async def test_a_server_that_asks_without_end_has_64_questions_with_the_application_and_the_rest_refused() -> None:
+    asked, answer = 0, asyncio.Event()
+
+    async def elicitation(params: dict[str, Any]) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        return {"action": "decline"}
+
+    async with hostile(elicitation=elicitation) as registry:
+        assert (await registry.execute("h.ask_much", {"times": 500})).data == "asked"
+        async with asyncio.timeout(10):
+            while (await registry.execute("h.refused")).data != 436:
+                await asyncio.sleep(0.01)
+        assert asked == 64
+        answer.set()
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}

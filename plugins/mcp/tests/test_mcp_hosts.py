@@ -144,7 +144,9 @@ async def test_a_server_that_cannot_be_had_says_what_to_do(options: dict[str, An
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_file_of_windows_is_read_in_whatever_encoding_and_keeps_its_paths(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "mcp.json"
-    text = r'{"mcpServers": {"ä": {"command": "C:\\Program Files\\x\\s.exe", "args": ["C:\\a\\\\", "\\\\h\\d"], },},}'
+    text = (
+        r'{"mcpServers": {"ä": {"command": "C:\\Program Files\\x\\s.exe", "args": ["C:\\a\\\\", "\\\\h\\d"], },},}'
+    )
     path.write_bytes(f"// Dateien\r\n{text}\r\n".encode(encoding))
     config = load_mcp_servers(path)["ä"]
     assert config.command == r"C:\Program Files\x\s.exe"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
 Json = dict[str, Any]
+_MOST_ASKED = 64
+"""Questions of a server that are with the application at once; whoever asks more is refused, not queued for ever."""
+_BUSY = -32000
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -47,6 +50,7 @@ class Callbacks:
         self._logger = logger
         self._calls = calls
         self._reporting: set[asyncio.Future[Any]] = set()
+        self._asked = 0
         self.words: Callable[[], str] = str
         """The last words of the program, where there is one."""
 
@@ -110,6 +114,8 @@ class Callbacks:
         from mcp_types import ElicitResult
 
         assert self._config.elicitation is not None
+        if self._asked >= _MOST_ASKED:
+            return _too_many()
         asked = _json(params)
         answer = await self._ask(self._config.elicitation, asked)
         if answer is None:
@@ -122,6 +128,8 @@ class Callbacks:
         from mcp_types import CreateMessageResult, CreateMessageResultWithTools
 
         assert self._config.sampling is not None
+        if self._asked >= _MOST_ASKED:
+            return _too_many()
         answer = await self._ask(self._config.sampling, _json(params))
         with_tools = isinstance(answer.get("content"), list) or answer.get("stopReason") == "toolUse"
         return (CreateMessageResultWithTools if with_tools else CreateMessageResult).model_validate(answer)
@@ -129,8 +137,12 @@ class Callbacks:
     async def _ask(self, callback: Callable[..., Any], params: Json) -> Any:
         """The application's answer. While it thinks, no call of this server runs out of time."""
         call = self._calls.asking()
-        with self._calls.held():
-            return await (callback(params, call) if takes_two(callback) else callback(params))
+        self._asked += 1
+        try:
+            with self._calls.held():
+                return await (callback(params, call) if takes_two(callback) else callback(params))
+        finally:
+            self._asked -= 1
 
     async def _roots(self, _context: Any) -> Any:
         from mcp_types import ListRootsResult
@@ -141,6 +153,12 @@ class Callbacks:
         return ListRootsResult.model_validate(
             {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}
         )
+
+
+def _too_many() -> Any:
+    from mcp_types import ErrorData
+
+    return ErrorData(code=_BUSY, message=f"the client answers {_MOST_ASKED} questions at once; ask again later")
 
 
 def _with_defaults(content: Any, schema: Any) -> Json:
