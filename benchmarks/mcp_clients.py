@@ -1,9 +1,9 @@
-"""Calls to MCP servers beside the Python SDK, FastMCP, langchain-mcp-adapters and UTCP, and ten servers at start-up.
+"""Calls to MCP servers, and ten of them at start-up, beside the Python SDK, FastMCP, langchain and UTCP.
 
     python benchmarks/mcp_clients.py [--rounds 5] [--calls 200] [--servers 10] [--environments FOLDER]
 
-Each library runs in a process of its own, the peers in environments of their own, which uv makes (once, if they are
-given a folder). In each round all of them take their turn at the same work; the tables have the medians of the
+Each library runs in a process of its own, the peers in environments of their own, which uv makes (once, if they
+are given a folder). In each round all of them take their turn at the same work; the tables have the medians of the
 rounds: milliseconds per call, with the ratio to operad's, and the processor time of the client.
 """
 
@@ -138,16 +138,15 @@ def starts(pythons: dict[str, Path], transport: str, rounds: int, servers: int) 
             for name in order[number % len(order) :] + order[: number % len(order)]:
                 over_http = record if name == "utcp" else both
                 many = over_http if transport == "HTTP" else [program(name)] * servers
-                started = time.perf_counter()
+                started = time.time()
                 party = Party(name, pythons[name])
                 first = party.ask("many", many)
-                whole = time.perf_counter() - started
                 again = [party.ask("many", many) for _ in range(3)]
                 party.end()
                 if not isinstance(first, list) or not first[2]:
                     print(f"{name}, {transport}: {first}")
                     continue
-                figures.setdefault((name, "from nothing"), []).append((whole, first[1]))
+                figures.setdefault((name, "from nothing"), []).append((first[3] - started, first[1]))
                 figures.setdefault((name, "running"), []).extend((one[0], one[1]) for one in again)
     table(f"{transport}: ms for {servers} servers", ["from nothing", "running"], list(pythons), figures)
 

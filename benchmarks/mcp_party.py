@@ -199,7 +199,8 @@ async def main(name: str, out: Any) -> None:
                 async with AsyncExitStack() as opened:
                     started, computed = time.perf_counter(), time.process_time()
                     found = await party.many(opened, *arguments)
-                    answer = time.perf_counter() - started, time.process_time() - computed, found
+                    ended = time.perf_counter()
+                    answer = ended - started, time.process_time() - computed, found, time.time()
             elif order == "shut":
                 await stack.aclose()
         except Exception as error:

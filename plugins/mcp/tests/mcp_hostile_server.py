@@ -130,10 +130,18 @@ def begin(request_id: Any, params: dict[str, Any]) -> None:
         call(request_id, params)
 
 
+def asked(times: int) -> str:
+    form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    for number in range(times):
+        send({"id": f"q{number}", "method": "elicitation/create", "params": form})
+    return "asked"
+
+
 FACTS: dict[str, Any] = {
     "pid": lambda _: [os.getpid(), *(child.pid for child in CHILDREN)],
     "cancelled_tasks": lambda _: CALLS.get("tasks/cancel", 0),
     "refused": lambda _: CALLS["errors"],
+    "ask_much": lambda arguments: asked(arguments["times"]),
     "environment": lambda arguments: {key: os.environ.get(key) for key in arguments["names"]},
 }
 
@@ -165,11 +173,6 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
     elif name == "error":
         error = {"code": -32602, "message": "bad arguments", "data": {"field": "x"}}
         send({"id": request_id, "error": error})
-    elif name == "ask_much":
-        form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-        for number in range(arguments["times"]):
-            send({"id": f"q{number}", "method": "elicitation/create", "params": form})
-        send({"id": request_id, "result": {"content": [], "structuredContent": "asked"}})
     elif name in FACTS:
         send({"id": request_id, "result": {"content": [], "structuredContent": FACTS[name](arguments)}})
     elif name == "slow":

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import importlib
+import json
 import logging
 import random
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _MOST_ASKED = 64
-"""Questions of a server that are with the application at once; whoever asks more is refused, not queued for ever."""
+"""Questions of a server that are with the application at once; whoever asks more is refused."""
 _BUSY = -32000
 _LEVELS = {
     "debug": logging.DEBUG,

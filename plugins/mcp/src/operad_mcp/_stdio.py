@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 _INHERITED = (
-    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
-     "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
+    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE",
+     "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
     if sys.platform == "win32" else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )  # fmt: skip
 """The variables that every MCP host passes on."""
