@@ -9,6 +9,7 @@ field of a configuration class.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
@@ -221,24 +222,25 @@ def _schema(hint: Any) -> dict[str, Any]:  # a table of kinds
 # --- for type checkers -------------------------------------------------------------------------------
 
 
-def stub() -> str:
-    """The public names of operad, for type checkers: at run time each is imported when it is first used."""
-    import operad
-
-    imports = "".join(
-        f"from {module} import {name} as {name}\n"
-        for module, names in sorted(operad._HOMES.items())
-        for name in sorted(names.split())
-    )
-    listed = "".join(f'    "{name}",\n' for name in operad.__all__)
-    head = "# Written by tools/references.py from the table in __init__.py."
+def stub(name: str) -> str:
+    """The public names of a module, for type checkers: at run time each is imported when it is first used."""
+    module = importlib.import_module(name)
+    homes = [(home, each) for home, names in module._HOMES.items() for each in names.split()]
+    # A name like its module's stands for the module.
+    found = [(home.removesuffix(f".{each}"), each) for home, each in homes]
+    found.sort(key=lambda one: (one[0], not one[1].isupper(), one[1][0].islower(), one[1].lower()))
+    imports = "".join(f"from {home} import {each} as {each}\n" for home, each in found)
+    listed = "".join(f'    "{each}",\n' for each in module.__all__)
+    head = f"# Written by tools/references.py from the table in {Path(str(module.__file__)).name}."
     return f"{head}\n\n{imports}\n__all__ = [\n{listed}]\n"
 
 
 def files() -> dict[str, str]:
     """What is written, by its path in the repository."""
     return {
-        "core/src/operad/__init__.pyi": stub(),
+        "core/src/operad/__init__.pyi": stub("operad"),
+        "core/src/operad/calls/__init__.pyi": stub("operad.calls"),
+        "core/src/operad/plugin.pyi": stub("operad.plugin"),
         "docs/cli.md": cli_page(),
         "docs/configuration-reference.md": reference_page(),
         "docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
