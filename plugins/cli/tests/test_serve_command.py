@@ -104,6 +104,23 @@ async def test_a_server_that_does_not_start_is_named_with_its_reason() -> None:
             pass
 
 
+async def test_a_request_with_two_credentials_reaches_no_application() -> None:
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("this request has to be refused")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    both = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer one"), (b"authorization", b"Bearer two")]
+    scope = {"type": "http", "method": "GET", "path": "/", "server": ("127.0.0.1", 1), "headers": both}
+    await Composition([Mounted("a", "/", app)], HostRules())(scope, None, send)
+    assert sent[0]["status"] == 400
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert b"Authorization is there more than once" in sent[1]["body"]
+
+
 async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:
     seen = []
 

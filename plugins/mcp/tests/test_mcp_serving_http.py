@@ -195,6 +195,16 @@ async def test_the_session_of_one_caller_is_no_session_for_another() -> None:
         assert (await tools("r", session)).status_code == 404
 
 
+async def test_a_request_with_two_credentials_is_refused() -> None:
+    both = [("authorization", "Bearer r"), ("authorization", "Bearer w")]
+    async with application() as app:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.post("/mcp", json=call("m_who"), headers=both)
+    assert answer.status_code == 400
+    assert "more than once" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
 async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers: dict[str, str]) -> None:
     async with application() as app:

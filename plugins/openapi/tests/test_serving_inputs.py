@@ -271,3 +271,36 @@ async def test_those_who_ask_for_the_document_at_once_get_one_and_who_leaves_sto
 async def test_an_error_of_an_mcp_server_that_is_passed_on_is_502() -> None:
     error = CallError("EXECUTION_ERROR", "no", {"message": "Invalid URL", "jsonrpcCode": -32602})
     assert problem_of(error, (), has_identity=False).status == 502
+
+
+async def sent(base: str, request: bytes) -> bytes:
+    """What a server answers to raw bytes until it closes the connection."""
+    host, port = base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+HEAD = b"POST /operations/a.when HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+SMUGGLED = b"GET /operations/a.when?at=2026-01-31 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+AMBIGUOUS = {
+    "credentials": HEAD + b"Authorization: Bearer one\r\nauthorization: Bearer two\r\n\r\n",
+    "origins": HEAD + b"Origin: http://127.0.0.1\r\nOrigin: http://evil.example\r\n\r\n",
+    "types": HEAD + b"Content-Type: text/plain\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+    "lengths": HEAD
+    + b"Content-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    + SMUGGLED,
+}
+
+
+@pytest.mark.parametrize("what", sorted(AMBIGUOUS))
+async def test_a_request_that_two_readers_take_for_two_is_refused_and_the_connection_closed(
+    registry: OperationRegistry, what: str
+) -> None:
+    async with front_door.served(to_openapi(registry)) as base:
+        answer = await sent(base, AMBIGUOUS[what])
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1

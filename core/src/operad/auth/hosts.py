@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+_SINGLE = frozenset({b"authorization", b"content-length", b"content-type", b"host", b"origin"})
+"""Headers by which is decided who calls what, from where."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -40,6 +42,26 @@ class HostRules:
         if origin is None or not local or self.allows_origin(origin) or _is_same(origin, host):
             return None
         return 403, f'a page of origin "{_shown(origin)}" may not call; allow it in allowed_origins'
+
+    @staticmethod
+    def ambiguity(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        """The status of HTTP and the reason with which a request is refused that two readers take for two.
+
+        Whoever stands in front may have judged the other ``Host`` or ``Authorization``, or have seen the end of
+        the body elsewhere (RFC 9112, 6.1 and 11.2). ``None`` for all others.
+
+        Args:
+            headers: as ASGI's ``scope["headers"]`` has them.
+        """
+        names = [name for name, _ in headers]
+        seen = set(names)
+        if b"transfer-encoding" in seen and b"content-length" in seen:
+            return 400, "the length of the body is said by Content-Length and by Transfer-Encoding; expected one"
+        if len(seen) < len(names):
+            for name in sorted(_SINGLE & seen):
+                if names.count(name) > 1:
+                    return 400, f"the header {name.decode().title()} is there more than once"
+        return None
 
     def allows_origin(self, origin: str) -> bool:
         """Whether pages of an origin may read the answers (CORS)."""

@@ -62,6 +62,10 @@ class Composition:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1000})
             return
+        ambiguous = self._rules.ambiguity(scope["headers"])
+        if ambiguous is not None:
+            await _answer(send, *ambiguous, is_last=True)
+            return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self._rules.refusal(scope.get("server"), headers.get("host"), headers.get("origin"))
         if refused is not None:
@@ -114,13 +118,16 @@ def _route(scope: MutableMapping[str, Any]) -> str:
     return found
 
 
-async def _answer(send: Any, status: int, detail: str) -> None:
+async def _answer(send: Any, status: int, detail: str, *, is_last: bool = False) -> None:
+    """Answer a problem; after the last answer the connection is closed."""
     body = json.dumps({"status": status, "detail": detail}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
+    if is_last:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

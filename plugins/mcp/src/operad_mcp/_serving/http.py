@@ -18,7 +18,7 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from starlette.requests import Request
 
 from operad import AccessControl, CallError, Identity, check_access
-from operad.auth import Authenticator, Credentials
+from operad.auth import Authenticator, Credentials, HostRules
 from operad.plugin import Admission
 from operad_mcp._serving.door import CALLER
 from operad_mcp._serving.events import ResumableManager
@@ -182,6 +182,13 @@ class MCPApplication:
         """Let a request in, with its caller in the scope; or answer it. ``None``: it is answered."""
         admission = scope.get("operad")
         if not isinstance(admission, Admission):
+            ambiguous = HostRules.ambiguity(scope["headers"])
+            if ambiguous is not None:
+                status, reason = ambiguous
+                await respond(
+                    send, status, {"error": "bad_request", "detail": reason}, [(b"connection", b"close")]
+                )
+                return None
             refusal = await self._guard.validate_request(Request(scope, receive), is_post=False)
             if refusal is not None:
                 await refusal(scope, receive, send)

@@ -29,6 +29,9 @@ class Doorkeeper:
         scope = exchange.scope
         origin = exchange.header("origin")
         if "operad" not in scope:  # a composition has not looked at it yet
+            ambiguous = self._rules.ambiguity(scope["headers"])
+            if ambiguous is not None:  # nor is it certain where the next request begins
+                raise Problem(*ambiguous, headers=[(b"connection", b"close")])
             refused = self._rules.refusal(scope.get("server"), exchange.header("host"), origin)
             if refused is not None:
                 raise Problem(*refused)
