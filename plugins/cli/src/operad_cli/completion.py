@@ -15,6 +15,21 @@ _WHERE = {
 }
 
 
+# After ``field=`` comes its value: click's scripts would put a space there. fish sees that by itself.
+_NO_SPACE = {
+    "bash": {
+        "    return 0\n": "    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null\n    return 0\n",
+    },
+    "zsh": {
+        "        compadd -U -V unsorted -a completions\n": (
+            "        local -a glued=()\n"
+            '        [[ "${completions[1]}" == *= ]] && glued=(-S "")\n'
+            '        compadd "${glued[@]}" -U -V unsorted -a completions\n'
+        ),
+    },
+}
+
+
 def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids that begin so."""
     return [CompletionItem(name) for name in sorted(_known(context)) if name.startswith(incomplete)]
@@ -54,4 +69,6 @@ def completion(shell: str) -> None:
     assert made is not None
     root = click.get_current_context().find_root()
     source = made(root.command, {}, "operad", "_OPERAD_COMPLETE").source()
+    for line, instead in _NO_SPACE.get(shell, {}).items():
+        source = source.replace(line, instead)
     click.echo(f"# {_WHERE[shell]}\n{source}")
