@@ -479,3 +479,39 @@ async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_pa
         path = files_in(tmp_path, operad=f"[registry.limits]\n{text}\n")
         with pytest.raises(ConfigError, match=said):
             OperationRegistry.from_config(path, plugins=plugins_of())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("\n[sources.a]\npath = 'x'\n", 2, "needs a type"),
+        (
+            "[sources.a]\ntype = 'remote'\nurl = 'x'\n\n[credential.x]\ntype = 'table'\n",
+            5,
+            "unknown table [credential]",
+        ),
+        ("[calls]\n\n[sourcse.a]\ntype = 'remote'\n", 3, 'did you mean "sources"?'),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_with_its_line(
+    tmp_path: Path, text: str, line: int, words: str
+) -> None:
+    file = tmp_path / "operad.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_configuration(file)
+    assert f"operad.toml:{line}: " in str(caught.value)
+    assert words in str(caught.value)
+
+
+async def test_a_key_of_a_table_without_a_header_is_placed_at_the_part_that_has_one(tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text("\n[registry.limits]\nmax_pattern = 3\n")
+    with pytest.raises(ConfigError, match=r"@ operad\.toml:2: registry\.limits"):
+        OperationRegistry.from_config(tmp_path)
+
+
+async def test_a_source_that_nobody_offers_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text("\n\n[sources.a]\ntype = 'nobodys'\n")
+    async with OperationRegistry.from_config(tmp_path) as registry:
+        (failure,) = registry.failures
+    assert str(failure.error).endswith("@ operad.toml:3: sources.a")

@@ -98,7 +98,10 @@ class Configuration:
 
     def where(self, table: str) -> str:
         """The place of a table, for messages: ``operad.toml:12: sources.shop``."""
-        file, line = self.lines.get(table, (self.name, None))
+        found = self.lines.get(table) or next(
+            (place for other, place in self.lines.items() if other.startswith(f"{table}.")), None
+        )  # a table may have no header of its own, but parts that have
+        file, line = found or (self.name, None)
         return f"{file}: {table}" if line is None else f"{file}:{line}: {table}"
 
     def values(self, table: str) -> Mapping[str, Any]:

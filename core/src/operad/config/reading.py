@@ -49,7 +49,8 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
         folders = dict.fromkeys(profiles[chosen].get("sources", {}), file.parent) | folders
     for name, table in tables.get("sources", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("type"), str):
-            raise ConfigError(f'{path}: [sources.{name}] needs a type, such as type = "openapi"')
+            line = f":{read.lines[place][1]}" if (place := f"sources.{name}") in read.lines else ""
+            raise ConfigError(f'{path}{line}: [sources.{name}] needs a type, such as type = "openapi"')
     return Configuration(file.parent, file, tables, folders, read.lines)
 
 
@@ -121,16 +122,23 @@ def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
         raise ConfigError(f"{file} cannot be read as TOML: {error}") from error
     if file.name == "pyproject.toml":
         document = document.get("tool", {}).get("operad", {})
-    _check(document, str(file), (*TABLES, "include", "profiles"))
+    lines = _lines(text, file.name)
+    _check(document, str(file), (*TABLES, "include", "profiles"), lines)
     for name, layer in document.get("profiles", {}).items():
         if not isinstance(layer, dict):
             raise ConfigError(f"{file}: [profiles.{name}] has to be a table, got {type(layer).__name__}")
-        _check(layer, f"{file}: profiles.{name}", TABLES)
-    return document, _lines(text, file.name)
+        _check(layer, f"{file}: profiles.{name}", TABLES, {})
+    return document, lines
 
 
-def _check(document: Mapping[str, Any], where: str, known: tuple[str, ...]) -> None:
+def _check(
+    document: Mapping[str, Any], where: str, known: tuple[str, ...], lines: Mapping[str, tuple[str, int]]
+) -> None:
+    file = where
     for name, table in document.items():
+        places = (line for other, (_, line) in lines.items() if other == name or other.startswith(f"{name}."))
+        line = next(places, None)
+        where = file if line is None else f"{file}:{line}"
         if name not in known:
             raise ConfigError(f"{where}: unknown table [{name}]{did_you_mean(name, known)}")
         if name != "include" and not isinstance(table, dict):

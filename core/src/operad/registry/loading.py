@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import attrs
 
-from operad.errors import ConfigError, OperadError, SourceError
+from operad.errors import ConfigError, OperadError, PluginError, SourceError
 from operad.operations import NAMESPACE, Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
@@ -102,7 +102,10 @@ class LoadedSources:
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure
 
-        source = self.plugins.source(name)
+        try:
+            source = self.plugins.source(name)
+        except PluginError as error:
+            raise error if called is None else PluginError(f"{error} @ {where}") from None
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
         context = self._context(name, options, base_dir, called)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-from operad import ConfigError, OperationRegistry
+from operad import ConfigError, OperationRegistry, PluginError
 from operad.plugin import Transport
 from operad_cli import render
 
@@ -38,4 +38,9 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
             f"warning: [transport] is for {without_password(configured)}; its {kept} is not used", markup=False
         )
         options = {}
-    return registry.plugins.transport(url, **options), url
+    if url != configured or registry.configuration is None:
+        return registry.plugins.transport(url, **options), url
+    try:
+        return registry.plugins.transport(url, **options), url
+    except PluginError as error:
+        raise PluginError(f"{error} @ {registry.configuration.where('transport')}") from None
