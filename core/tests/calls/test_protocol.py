@@ -82,6 +82,8 @@ def test_depth_is_an_error_not_a_crash():
         (b'{"type":"a","type":"b","payload":{}}', '"type" is there twice'),
         (b'{"type":"a","payload":{"x":{"k":1,"k":1}}}', '"k" is there twice'),
         (b'{"type":"a","payload":{"k":1, "\\u006b":2}}', '"k" is there twice'),
+        (b'{"type":"a","payload":{"k":1,"k":2,"s":"' + b"x" * 70_000 + b'"}}', "a key is there twice"),
+        (rb'{"type":"a","payload":{"a\\":1, "b":"\\\":", "a\\":2}}', "is there twice"),
         (b'{"type":"a","payload":{"n":NaN}}', "strict profile"),
         (b'{"type":"a","payload":{"n":1e999}}', "strict profile"),
         (b'{"type":"a","payload":{"n":Infinity}}', "strict profile"),

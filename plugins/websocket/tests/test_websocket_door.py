@@ -326,3 +326,16 @@ async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_ne
             assert await draining
             assert (await call).data == "done"
             gate.clear()
+
+
+async def test_who_is_refused_is_disconnected_at_once() -> None:
+    """A connection without a token holds its descriptor no longer than the answer takes."""
+    async with Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0)) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+        writer.write(UPGRADE)
+        async with asyncio.timeout(10):
+            answer = await reader.read()  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert hub._door is not None
+        await until(lambda: hub._door is not None and not hub._door.waiting)
+        writer.close()

@@ -28,7 +28,7 @@ from operad import (
 from operad.calls import answers
 from operad.plugin import LinkDownError, TransportError, protocol
 from operad.testing import Participant
-from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
+from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens, spoke
 
 TOKENS = {"a": Identity("alice"), "b": Identity("bob")}
 
@@ -297,3 +297,43 @@ async def test_a_caller_that_has_granted_room_once_is_waited_for_when_it_is_busy
 
 def _wanting(caller: Participant) -> list[str]:
     return [payload["requestId"] for payload in caller.of(protocol.CREDIT) if "wantsBytes" in payload]
+
+
+async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link() -> None:
+    """The answer to it cannot be written any more: the connection is lost, and another one is made."""
+    async with Hub(port=0) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)) as handler:
+        link: Any = handler.link
+        socket = link._socket
+
+        async def pong(data: bytes) -> None:
+            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+        socket.pong = pong
+        (connection,) = hub._connections
+        connection._transport.write(b"\x89\x00")
+        connection._transport.flush()
+        await connection.close()
+        await until(lambda: link._socket not in (None, socket) and hub.switch.addresses)
+        async with PendingRequestMap(hub.transport) as calls:
+            assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("of a library"), asyncio.CancelledError()])
+async def test_no_error_is_the_end_of_a_link(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes out of an attempt to connect again, another one follows."""
+    connect, attempts = spoke.connect, 0
+
+    async def failing(*arguments: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 2:
+            raise error
+        return await connect(*arguments)
+
+    async with Hub(port=0) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)) as handler:
+        monkeypatch.setattr(spoke, "connect", failing)
+        link: Any = handler.link
+        await link._socket.close()
+        async with PendingRequestMap(hub.transport) as calls:
+            await until(lambda: attempts == 3 and hub.switch.addresses)
+            assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}

@@ -336,3 +336,18 @@ def test_a_hub_that_drains_takes_no_request_and_says_so() -> None:
     caller.asks()
     error = caller.last("call.error")
     assert (error["code"], error["details"]) == ("UNAVAILABLE", {"operationId": "t.x", "sent": False})
+
+
+def test_one_caller_cannot_fill_the_queue_of_a_handler() -> None:
+    """What is ahead of the others at one connection is bounded for each caller, whoever has more under way."""
+    switch = Switch(Limits(calls_per_handler=2))
+    server, alice, bob = Spoke(switch), Spoke(switch, ALICE), Spoke(switch, BOB)
+    server.serves("op:t.x")
+    for number in range(3):
+        alice.send("call.requested", requestId=str(number), operationId="t.x", input={})
+    assert alice.last("call.error")["details"] == {"limit": "calls_per_handler", "value": 2}
+    bob.send("call.requested", requestId="b", operationId="t.x", input={})
+    assert server.last("call.requested")["requestId"] == "b"
+    server.send("call.responded", requestId="0", output={"data": 1, "meta": {"source": "local"}})
+    alice.send("call.requested", requestId="4", operationId="t.x", input={})
+    assert server.last("call.requested")["requestId"] == "4"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -100,7 +101,8 @@ class Connection:
                     if message.type is WSMsgType.BINARY or message.type is WSMsgType.TEXT:
                         self._take(message.data)
                     elif message.type is WSMsgType.PING:
-                        await self._socket.pong(message.data)
+                        with contextlib.suppress(ConnectionError, RuntimeError):  # lost: `receive` will say so
+                            await self._socket.pong(message.data)
                     elif message.type in ENDS:
                         self.peer.said_goodbye = message.type is WSMsgType.CLOSE and message.data in (1000, 1001)
                         break

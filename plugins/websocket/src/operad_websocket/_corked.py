@@ -10,6 +10,11 @@ from typing import Any
 
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
+try:
+    from aiohttp._websocket import helpers as _helpers
+except ImportError:  # pragma: no cover  # an aiohttp that has moved it
+    _helpers = None  # type: ignore[assignment]  # for "not there"
+
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
 _AT_ONCE = 64 * 2**10
@@ -89,16 +94,13 @@ class Unshared:
         self._protocol = protocol
 
     async def _drain_helper(self) -> None:
-        await asyncio.shield(self._protocol._drain_helper())
+        drained = asyncio.ensure_future(self._protocol._drain_helper())
+        drained.add_done_callback(_seen)  # whoever waited may be gone when the connection is lost
+        await asyncio.shield(drained)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._protocol, name)
 
-
-try:
-    from aiohttp._websocket.helpers import websocket_mask as _mask
-except ImportError:  # pragma: no cover  # an aiohttp that has moved it
-    _mask = None  # type: ignore[assignment]  # for "not there"
 
 _FULL = 64 * 2**10
 """Bytes that wait to be written; above it, whoever sends waits until they are."""
@@ -123,7 +125,7 @@ class Writer:
         writer.transport = Corked(transport, under_way)
         if hasattr(writer, "protocol"):
             self._protocol = writer.protocol = Unshared(writer.protocol)
-            if _mask is not None and hasattr(self._protocol, "_paused"):
+            if hasattr(_helpers, "websocket_mask") and hasattr(self._protocol, "_paused"):
                 self._transport = writer.transport
 
     async def write(self, data: bytes) -> None:
@@ -146,10 +148,15 @@ class Writer:
         else:
             header = b"\x82\xff" + size.to_bytes(8, "big")
         key, masked = self._next_key(), bytearray(data)
-        _mask(key, masked)
+        _helpers.websocket_mask(key, masked)
         transport.write(b"".join((header, key, masked)))
         if self._protocol._paused and transport.get_write_buffer_size() > _FULL:
             await self._protocol._drain_helper()
+
+
+def _seen(drained: asyncio.Future[None]) -> None:
+    if not drained.cancelled():
+        drained.exception()
 
 
 def _keys() -> Iterator[bytes]:

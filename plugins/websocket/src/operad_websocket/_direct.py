@@ -114,14 +114,14 @@ def make_direct(socket: ClientWebSocketResponse, max_size: int) -> None:
         max_size: the largest message, in bytes.
     """
     connection = getattr(getattr(socket, "_response", None), "connection", None)
-    queue = getattr(socket, "_reader", None)
-    if Queue is None or connection is None or type(queue) is not Queue or queue._buffer:
+    queue, protocol = getattr(socket, "_reader", None), getattr(connection, "protocol", None)
+    if Queue is None or protocol is None or type(queue) is not Queue or queue._buffer:  # or lost already
         return
-    direct = DirectQueue(connection.protocol, _CONTROL, loop=asyncio.get_running_loop())
+    direct = DirectQueue(protocol, _CONTROL, loop=asyncio.get_running_loop())
     try:
         parser = Parser(direct, max_size, compress=False, decode_text=False)
     except TypeError:  # aiohttp < 3.14
         parser = Parser(direct, max_size, compress=False)  # type: ignore[call-arg]  # the older signature
-    connection.protocol.set_parser(parser, direct)
+    protocol.set_parser(parser, direct)
     socket._reader = direct
     socket._parser = parser

@@ -35,6 +35,12 @@ class _Visitor:
         self.protocol: asyncio.BaseProtocol | None = None
         self.timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was connected, and is no longer."""
+        connected = self.task is not None and self.task.done()
+        return connected and getattr(self.protocol, "transport", None) is None
+
 
 class Door:
     """Takes connections.
@@ -69,6 +75,7 @@ class Door:
     @property
     def waiting(self) -> int:
         """How many connections are not a spoke's yet."""
+        self._forget_gone()
         return len(self._visitors)
 
     async def open(self, host: str, port: int) -> int:
@@ -124,7 +131,9 @@ class Door:
 
     def _enter(self, connection: sockets.socket, address: str) -> None:
         loop, limits = asyncio.get_running_loop(), self._limits
-        same = self._of.setdefault(address, {})
+        same = self._of.get(address, {})
+        if len(same) >= limits.handshakes_per_address or len(self._visitors) >= limits.handshakes:
+            self._forget_gone()
         if len(same) >= limits.handshakes_per_address:
             self._turn_out(next(iter(same)), f"more than {limits.handshakes_per_address} from there")
         elif len(self._visitors) >= limits.handshakes:
@@ -160,7 +169,9 @@ class Door:
         self._send_away(visitor)
 
     def _expire(self, visitor: _Visitor) -> None:
-        if visitor in self._visitors:
+        if visitor.is_gone:
+            self._forget(visitor)
+        elif visitor in self._visitors:
             seconds = self._limits.handshake
             line = f"a connection from {visitor.address} was no spoke's after {seconds:g} s: disconnected"
             self._reports.refuse(f"address {visitor.address}", line)
@@ -174,6 +185,11 @@ class Door:
         elif visitor.task is not None:
             visitor.task.cancel()  # in the middle of its TLS handshake
             visitor.socket.close()
+
+    def _forget_gone(self) -> None:
+        """Forget those who left, or were refused: their connections are closed."""
+        for visitor in [visitor for visitor in self._visitors if visitor.is_gone]:
+            self._forget(visitor)
 
     def _forget(self, visitor: _Visitor) -> None:
         if visitor.timer is not None:

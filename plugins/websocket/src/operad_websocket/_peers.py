@@ -34,6 +34,7 @@ class Peer:
         "identity",
         "inbox",
         "is_slow",
+        "owed",
         "raw_identity",
         "raw_inbox",
         "said_goodbye",
@@ -65,6 +66,8 @@ class Peer:
         """Requests that it made, by the id that it chose."""
         self.serving: dict[str, Route] = {}
         """Requests that it has, by the id under which it knows them."""
+        self.owed: dict[str, int] = {}
+        """How many of those each account has made."""
         self.topics: dict[str, None] = {}
         """What it serves, in the order of registration."""
         self.ended: dict[str, bool] = {}
@@ -112,5 +115,15 @@ class Route:
     def forget(self, handler: Peer, over: bool) -> None:
         """A handler has it no longer."""
         handler_id = self.handlers.pop(handler)
-        handler.serving.pop(handler_id, None)
+        if handler.serving.pop(handler_id, None) is not None:
+            less(handler.owed, self.account)
         handler.remember(handler_id, over)
+
+
+def less(counts: dict[str, int], name: str) -> None:
+    """One less of something; what there is none of is left out."""
+    left = counts[name] - 1
+    if left:
+        counts[name] = left
+    else:
+        del counts[name]

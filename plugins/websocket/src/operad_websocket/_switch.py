@@ -18,7 +18,7 @@ from operad.plugin import (
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
 from operad_websocket._frames import Frame, Payload, raw, string, value, write, write_event
-from operad_websocket._peers import Peer, Route
+from operad_websocket._peers import Peer, Route, less
 from operad_websocket.config import Limits
 
 _LATE = 2_000
@@ -96,7 +96,7 @@ class Switch:
         if peer not in self.peers:
             return
         self.peers.discard(peer)
-        _less(self._links, peer.account)
+        less(self._links, peer.account)
         self._addresses.leave(peer)
         for route in tuple(peer.calls.values()):
             self._abort_handlers(route)
@@ -156,9 +156,7 @@ class Switch:
             return
         under_way = self._under_way.get(route.account, 0)
         if under_way >= self.limits.calls:
-            message = f"{self.limits.calls} requests of this peer are under way already"
-            details = {"limit": "calls", "value": self.limits.calls}
-            self._deliver(peer, _error(request_id, CallError(ErrorCode.OVERLOADED, message, details)))
+            self._deliver(peer, _error(request_id, _too_many(self.limits.calls, "calls", "under way")))
             return
         self._under_way[route.account] = under_way + 1
         peer.calls[request_id] = route
@@ -203,6 +201,10 @@ class Switch:
         handler = members[0]
         if len(members) > 1:
             members.rotate(-1)
+        limit = self.limits.calls_per_handler
+        if handler.owed.get(route.account, 0) >= limit:
+            self._fail(route, _too_many(limit, "calls_per_handler", "with one handler"))
+            return
         try:
             self._hand_over(route, payload, handler)
         except PayloadTooLargeError as error:
@@ -237,6 +239,7 @@ class Switch:
             payload = {**payload, "requestId": raw(handler_id)}
         handler.deliver(write(protocol.REQUESTED, payload))
         handler.serving[handler_id] = route
+        handler.owed[route.account] = handler.owed.get(route.account, 0) + 1
         route.handlers[handler] = handler_id
         self.routed += 1
 
@@ -349,7 +352,7 @@ class Switch:
             return
         del caller.calls[route.caller_id]
         caller.remember(route.caller_id, True)
-        _less(self._under_way, route.account)
+        less(self._under_way, route.account)
         if route.handlers:
             for handler in tuple(route.handlers):
                 route.forget(handler, False)
@@ -390,16 +393,13 @@ def _expiry(payload: Payload, has_credit: bool) -> float:
     return time.time() * 1000 + timeout + _LATE
 
 
-def _less(counts: dict[str, int], name: str) -> None:
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]
-
-
 def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= protocol.MAX_ID_LENGTH
+
+
+def _too_many(limit: int, name: str, where: str) -> CallError:
+    message = f"{limit} requests of this peer are {where} already"
+    return CallError(ErrorCode.OVERLOADED, message, {"limit": name, "value": limit})
 
 
 def _error(request_id: str, error: CallError) -> bytes:

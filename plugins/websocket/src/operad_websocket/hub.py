@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl as ssl_module
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -115,11 +115,13 @@ class Hub:
 
     async def start(self) -> None:
         """Listen. Raises `OSError` if the address cannot be used."""
-        app = web.Application()
+        app = web.Application(middlewares=[_end_after_answer])
         app.router.add_get("/health", self._on_health)
         app.router.add_get("/metrics", self._on_metrics)
         app.router.add_get("/{path:.*}", self._on_request)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, lingering_time=0.0
+        )
         await runner.setup()
         assert runner.server is not None
         door = Door(runner.server, self.switch.limits, self._ssl, self.switch.reports)
@@ -233,18 +235,14 @@ class Hub:
             return await self._on_request(request)
         self._gate.check_origin(request)
         status = 503 if self._draining else 200
-        answer = web.json_response({"status": "draining" if self._draining else "ok"}, status=status)
-        answer.force_close()
-        return answer
+        return web.json_response({"status": "draining" if self._draining else "ok"}, status=status)
 
     async def _on_metrics(self, request: web.Request) -> web.StreamResponse:
         if _is_upgrade(request):
             return await self._on_request(request)
         self._gate.check_origin(request)
         await self._gate.admit(request)
-        answer = web.Response(text=self.metrics(), headers={"Content-Type": CONTENT_TYPE})
-        answer.force_close()
-        return answer
+        return web.Response(text=self.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     def metrics(self) -> str:
         """What ``/metrics`` answers: counts in the OpenMetrics text format."""
@@ -259,6 +257,21 @@ class Hub:
                 ("operad_hub_refused", "counter", "Frames and connections that were refused.", switch.refused),
             ]
         )
+
+
+@web.middleware
+async def _end_after_answer(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Close the connection of who is refused, and of who only asked for a page: it is no spoke's."""
+    try:
+        answer = await handler(request)
+    except web.HTTPException as refusal:
+        refusal.force_close()
+        raise
+    if not answer.prepared:
+        answer.force_close()
+    return answer
 
 
 def _is_upgrade(request: web.Request) -> bool:

@@ -38,6 +38,8 @@ logger = logging.getLogger("operad.websocket")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _ENDS = frozenset({protocol.RESPONDED, protocol.ERROR, protocol.COMPLETED, protocol.ABORTED})
 _DELIVERY = Delivery()
+_LOST = (ClientError, ConnectionError, RuntimeError)
+"""What aiohttp raises where a connection that is lost is written to."""
 _ACKNOWLEDGED = 10.0
 """Seconds within which a hub answers a frame that is for itself."""
 _MAX_ANSWERING = 100
@@ -155,7 +157,7 @@ class SpokeLink:
             raise LinkDownError(f"there is no connection to {self._where}")
         try:
             await writer.write(data)
-        except (ClientError, ConnectionError, RuntimeError) as error:
+        except _LOST as error:
             raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
 
     async def drain(self, timeout: float) -> None:
@@ -182,16 +184,21 @@ class SpokeLink:
     async def _run(self) -> None:
         """Receive; connect again whenever the connection is lost."""
         while True:
-            try:
-                await self._receive()
-            finally:
-                await self._disconnect()
-            await self._reconnect()
+            for step in (self._receive, self._disconnect, self._reconnect):
+                try:
+                    await step()
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():  # by `close`
+                        raise
+                except Exception:  # whatever it is, it must not be the end of the link
+                    logger.exception("the connection to %s", self._where)
 
     async def _receive(self) -> None:
         """Take events until the connection ends, or the hub is silent."""
         socket = self._socket
-        assert socket is not None
+        if socket is None:
+            return
         with contextlib.suppress(TimeoutError), taking(socket, self._take, self._hear):
             async with asyncio.timeout(None) as silence:
                 beating = asyncio.create_task(self._beat(socket, silence))
@@ -202,7 +209,8 @@ class SpokeLink:
                         if message.type is WSMsgType.BINARY or message.type is WSMsgType.TEXT:
                             self._take(message.data)
                         elif message.type is WSMsgType.PING:
-                            await socket.pong(message.data)
+                            with contextlib.suppress(*_LOST):  # `receive` will say so
+                                await socket.pong(message.data)
                         elif message.type in ENDS:
                             break
                 finally:
@@ -265,7 +273,7 @@ class SpokeLink:
                 continue
             if silence.when() is None:
                 silence.reschedule(loop.time() + ping)
-            with contextlib.suppress(ClientError, ConnectionError, RuntimeError):  # `receive` will say so
+            with contextlib.suppress(*_LOST):
                 await socket.ping()
 
     def _on_answer(self, event: Event) -> None:
