@@ -1,6 +1,6 @@
 """operad-openapi beside its floors and peers; every figure is a ratio, printed with what it compares.
 
-    python benchmarks/openapi.py [load] [call] [sse]
+    python benchmarks/openapi.py [load] [paths] [call] [sse]
 
 Floors: ``json.loads`` of the same bytes, a bare aiohttp request with JSON decoding. Peers, each in an environment
 of its own that uv makes: FastMCP's ``from_openapi``, UTCP's converter, httpx-sse. Documents, where they are:
@@ -121,6 +121,53 @@ def bench_loading():
             f"{sum(t < 0.02 for t in times)} of {len(times)} under 20 ms"
         )
     compare_loading()
+
+
+def many_paths(count):
+    """A document of many small operations: 520 bytes each, 100,000 of them are 52 MB."""
+
+    def operation(number):
+        answer = {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}
+        return {
+            "operationId": f"things/get-thing-{number}",
+            "summary": f"Get thing {number}",
+            "description": f"Gets the thing with the number {number}, if there is one.",
+            "tags": ["things"],
+            "parameters": [
+                {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}},
+                {"$ref": "#/components/parameters/page"},
+            ],
+            "responses": {
+                "200": {"description": "The thing", "content": answer},
+                "404": {"$ref": "#/components/responses/missing"},
+            },
+        }
+
+    components = {
+        "parameters": {"page": {"name": "page", "in": "query", "schema": {"type": "integer"}}},
+        "schemas": {"Thing": {"type": "object", "properties": {"id": {"type": "integer"}}}},
+        "responses": {"missing": {"description": "none"}},
+    }
+    paths = {f"/things{number}/{{id}}": {"get": operation(number)} for number in range(count)}
+    return {"openapi": "3.1.0", "info": {"title": "b", "version": "1"}, "components": components, "paths": paths}
+
+
+def bench_many_paths():
+    """Whether the time to load grows as the document does."""
+    each = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (50_000, 100_000):
+            path = Path(folder) / f"{count}.json"
+            path.write_text(json.dumps(many_paths(count)))
+            data = path.read_bytes()
+            floor, ours, ratio = interleaved(lambda data=data: json.loads(data), lambda path=path: load(path), 5)
+            each[count] = ours / count
+            print(
+                f"{count:8,} paths: json.loads {floor * 1e3:.0f} ms, ours {ours * 1e3:.0f} ms, "
+                f"ratio {ratio:.2f} (at most 2 for 100,000)"
+            )
+    growth = each[100_000] / each[50_000]
+    print(f"twice as many paths take {2 * growth:.2f} times as long (at most 2.3)")
 
 
 LOADERS = {
@@ -439,12 +486,18 @@ def bench_sse_here():
         )
 
 
-BENCHES = {"load": bench_loading, "call": bench_calling, "sse": bench_sse, "sse-here": bench_sse_here}
+BENCHES = {
+    "load": bench_loading,
+    "paths": bench_many_paths,
+    "call": bench_calling,
+    "sse": bench_sse,
+    "sse-here": bench_sse_here,
+}
 
 
 def main():
     logging.disable(logging.CRITICAL)
-    for name in sys.argv[1:] or ["load", "call", "sse"]:
+    for name in sys.argv[1:] or ["load", "paths", "call", "sse"]:
         BENCHES[name]()
 
 

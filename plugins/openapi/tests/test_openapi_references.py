@@ -259,3 +259,52 @@ def test_the_collector_runs_again_after_a_document_and_stays_off_where_it_was():
             assert gc.isenabled() is enabled
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "file:///etc/passwd", "FILE:///etc/hostname", "file://localhost/etc/passwd", "/etc/hostname",
+        "../secret.json", "%2e%2e/secret.json", "..%2fsecret.json", "sub/../../secret.json", "linked.json",
+        "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/", "http://127.0.0.1:1/x.json",
+        "//169.254.169.254/x", "ftp://example.com/x", "data:,x", "\0", "http://[",
+    ],
+)  # fmt: skip
+async def test_a_reference_that_leaves_the_folder_is_told_and_not_read(tmp_path, reference):
+    folder = tmp_path / "api"
+    folder.mkdir()
+    (tmp_path / "secret.json").write_text('{"const": "s3cret"}')
+    (folder / "linked.json").symlink_to(tmp_path / "secret.json")
+    responses = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": reference}}}}}
+    write(folder, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": responses}}}})
+    async with await from_openapi_file(folder / "main.json", HTTPServiceConfig(namespace="api")) as found:
+        [diagnostic] = found.diagnostics
+        assert reference in diagnostic.reason
+        assert "s3cret" not in str(found[0].spec.output_schema.bundled())
+        assert "root:" not in str(found[0].spec.output_schema.bundled())
+
+
+async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_depth(tmp_path):
+    write(
+        tmp_path,
+        one={"type": "object", "properties": {"next": {"$ref": "two.json"}}},
+        two={"type": "object", "properties": {"back": {"$ref": "one.json"}, "whole": {"$ref": "main.json#/s"}}},
+        loop={"$ref": "pool.json"},
+        pool={"$ref": "loop.json"},
+        main={
+            "openapi": "3.1.0",
+            "info": {},
+            "s": {"$ref": "one.json"},
+            "paths": {
+                "/loop": {"$ref": "loop.json"},
+                "/a": {"get": {"operationId": "a", "responses": {"200": {"description": "", "content": {
+                    "application/json": {"schema": {"$ref": "one.json"}}}}}}},
+            },
+        },
+    )  # fmt: skip
+    async with await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api")) as found:
+        schema = one(found).output_schema
+        assert schema.is_valid({"next": {"back": {"next": {"whole": {"next": {}}}}}})
+        assert not schema.is_valid({"next": {"back": {"next": {"whole": {"next": 5}}}}})
+        [diagnostic] = found.diagnostics
+        assert "in a circle" in diagnostic.reason

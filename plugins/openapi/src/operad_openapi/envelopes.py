@@ -73,9 +73,14 @@ def join_headers(
     headers: Mapping[str, str] | Iterable[tuple[str, str]],
 ) -> tuple[dict[str, str], list[str] | None]:
     """Headers by lower-case name, and the ``Set-Cookie`` values, which a comma cannot join (RFC 6265, 3)."""
+    return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def join_pairs(headers: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[str] | None]:
+    """`join_headers` of names and values."""
     joined: dict[str, str] = {}
     cookies: list[str] | None = None
-    for raw_name, value in headers.items() if isinstance(headers, Mapping) else headers:
+    for raw_name, value in headers:
         name = raw_name.lower()
         if name == "set-cookie":
             if cookies is None:
