@@ -572,6 +572,32 @@ async def test_swagger_2_host(operations, api):
     assert await url_of(operations, document) == "https://h.test/v1"
 
 
+@pytest.mark.parametrize("host", ["h.test", "https://h.test", "https://h.test/"])
+@pytest.mark.parametrize(("path", "url"), [("v1/", "/v1"), ("/", ""), ("", ""), (".evil.test", "/.evil.test")])
+async def test_a_base_path_without_its_slash_and_a_host_with_a_scheme_make_the_server_that_was_meant(
+    operations, api, host, path, url
+):
+    document = api({"get /x": {}}, version="2.0", host=host, basePath=path, schemes=["https"])
+    assert await url_of(operations, document) == f"https://h.test{url}"
+
+
+@pytest.mark.parametrize(
+    ("produces", "accept"),
+    [(None, "application/octet-stream, */*"), (["application/pdf"], "application/pdf"),
+     ([], "application/octet-stream, */*")],
+)  # fmt: skip
+async def test_a_file_of_swagger_2_is_asked_for_as_what_its_operation_produces(
+    serve, operations, api, produces, accept
+):
+    async def handler(request):
+        return web.Response(body=request.headers["Accept"].encode(), content_type="application/pdf")
+
+    node = {"responses": {"200": {"description": "", "schema": {"type": "file"}}}}
+    document = api({"get /x": node if produces is None else {**node, "produces": produces}}, version="2.0")
+    found = operations({**document, "produces": ["application/json"]}, await serve(handler))
+    assert (await found["get_x"].handler({}, None)).data == accept.encode()
+
+
 def test_a_defect_of_a_shared_schema_is_told_once(operations, api, caplog):
     answer = {"200": {"description": "ok", "content": {JSON: {"schema": {"$ref": "#/components/schemas/A"}}}}}
     document = api(

@@ -15,7 +15,7 @@ from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOper
 from operad_openapi._document.naming import words_of
 from operad_openapi._document.origins import origin_of, without_default_port
 from operad_openapi._document.security import scheme_of, schemes_of
-from operad_openapi._document.servers import moved, server_of
+from operad_openapi._document.servers import moved, server_of, swagger_url
 from operad_openapi._http.credentials import Authenticator
 from operad_openapi._http.tokens import endpoints_of
 from operad_openapi.config import HTTPServiceConfig
@@ -154,7 +154,7 @@ def _servers(document: Document) -> Iterator[Json]:
     if document.version == "2.0" and isinstance(host := document.root.get("host"), str):
         schemes = document.root.get("schemes")
         for scheme in schemes if isinstance(schemes, list) else ["https"]:
-            yield {"url": f"{scheme}://{host}{document.root.get('basePath', '')}"}
+            yield {"url": swagger_url(scheme, host, document.root.get("basePath"))}
 
 
 def _filled(server: Json) -> str:

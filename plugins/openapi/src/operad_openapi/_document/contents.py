@@ -113,7 +113,10 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
     if schema is None:
         return {}
     if isinstance(schema, dict) and schema.get("type") == "file":
-        return {"application/octet-stream": {}}
+        # What the document produces as a rule says nothing of a file.
+        own = operation.node.get("produces")
+        kinds = own if isinstance(own, list) and own else ["application/octet-stream", "*/*"]
+        return {str(kind): {} for kind in kinds}
     produces = operation.node.get("produces", document.root.get("produces"))
     media_types = produces if isinstance(produces, list) and produces else ["application/json"]
     return {str(media_type): {"schema": schema} for media_type in media_types}

@@ -132,8 +132,13 @@ def _swagger_server(document: Document) -> str:
         if base is None:
             raise NotUsableError("the document names no host; set base_url")
         host = urlsplit(base).netloc
-    path = root.get("basePath")
-    return f"{scheme}://{host}{path if isinstance(path, str) else ''}"
+    return swagger_url(scheme, host, root.get("basePath"))
+
+
+def swagger_url(scheme: str, host: str, path: Any) -> str:
+    """The server of a 2.0 document. Many a ``basePath`` lacks its slash, and many a ``host`` has a scheme."""
+    host = host.rpartition("://")[2].rstrip("/")
+    return f"{scheme}://{host}/{path.lstrip('/')}" if isinstance(path, str) and path else f"{scheme}://{host}"
 
 
 def _permitted(document: Document, url: str, *, trusted: bool) -> str:
