@@ -246,19 +246,24 @@ async def test_a_large_document_is_parsed_and_listed_in_a_thread(tmp_path, monke
     assert threads == [True, True]
 
 
-def test_the_collector_runs_again_after_a_document_and_stays_off_where_it_was():
-    broken = b'{"openapi": '
-    for enabled in (True, False):
-        try:
-            if not enabled:
-                gc.disable()
-            with pytest.raises(SourceError):
-                parse(broken, "x")
-            assert gc.isenabled() is enabled
-            load({"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": operation("a")}}})
-            assert gc.isenabled() is enabled
-        finally:
-            gc.enable()
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_collector_is_as_it_was_after_a_document(enabled, frozen):
+    broken = b'{"openapi": "3.1.0", "x": "' + b"x" * parsing.ASIDE_BYTES
+    try:
+        if frozen:
+            gc.freeze()
+        if not enabled:
+            gc.disable()
+        count = gc.get_freeze_count()
+        with pytest.raises(SourceError):
+            parse(broken, "x")
+        load({"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": operation("a")}}})
+        assert gc.isenabled() is enabled
+        assert (gc.get_freeze_count() > 0) is (count > 0) is frozen
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ def building() -> Iterator[None]:
     """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
 
     It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
-    than all the rest. Only who found it running starts it again.
+    than all the rest. What was made counts as old afterwards, so that it is not passed over at once. Only who
+    found the collector running starts it again.
     """
     if not gc.isenabled():
         yield
@@ -32,6 +33,9 @@ def building() -> Iterator[None]:
     try:
         yield
     finally:
+        if gc.get_freeze_count() == 0:  # else the application keeps what it froze
+            gc.freeze()  # two lists change hands; nothing is looked at
+            gc.unfreeze()
         gc.enable()
 
 
@@ -43,8 +47,11 @@ def parse(data: bytes, where: str) -> Any:
     Raises:
         SourceError: the text is neither, or is nested too deeply.
     """
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if len(data) < ASIDE_BYTES:
+        return _parsed(data, where)
     with building():
-        return _parsed(data.removeprefix(b"\xef\xbb\xbf"), where)
+        return _parsed(data, where)
 
 
 def _parsed(data: bytes, where: str) -> Any:
