@@ -124,6 +124,18 @@ async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error
         await anext(pages)
 
 
+async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(serve, api, registry):
+    async def handler(request):
+        return web.json_response([1], headers={"Link": '<http://[?page=2>; rel="next"'})
+
+    document = api({"get /x": {"operationId": "x"}})
+    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    for pages in (registry.paginate("api.x"), paginate(partial(registry.execute, "api.x"))):
+        await anext(pages)
+        with pytest.raises(CallError, match="not a URL"):
+            await anext(pages)
+
+
 LISTING = {
     "operationId": "x",
     "parameters": [query(name, {"type": "integer"}) for name in ("offset", "limit", "page")],

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from operad import SourceError
+from operad import ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
 from operad_openapi import api as api_module
 from operad_openapi._document import parsing
@@ -313,3 +313,26 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
         assert not schema.is_valid({"next": {"back": {"next": {"whole": {"next": 5}}}}})
         [diagnostic] = found.diagnostics
         assert "in a circle" in diagnostic.reason
+
+
+async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
+    flows = {"clientCredentials": {"tokenUrl": "http://[", "scopes": {}}}
+    write(
+        tmp_path,
+        main={
+            "openapi": "3.2.0",
+            "$self": "http://[",
+            "info": {},
+            "servers": [{"url": "http://["}],
+            "components": {"securitySchemes": {"o": {"type": "oauth2", "flows": flows}}},
+            "paths": {"/a": {"get": {"operationId": "a", "security": [{"o": []}]}, "post": {"$ref": "b.json"}}},
+        },
+        b=operation("b"),
+    )
+    config = HTTPServiceConfig(namespace="api")
+    async with await from_openapi_file(tmp_path / "main.json", config) as found:
+        assert [entry.spec.name for entry in found] == ["a", "b"]
+        assert [diagnostic.reason[:16] for diagnostic in found.diagnostics] == ['$self: "http://[']
+    config = HTTPServiceConfig(namespace="api", auth={"type": "oauth2", "client_id": "i", "client_secret": "s"})
+    with pytest.raises(ConfigError, match="the document names none"):
+        await from_openapi_file(tmp_path / "main.json", config)

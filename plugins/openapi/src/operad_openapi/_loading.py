@@ -32,7 +32,7 @@ Spec = Mapping[str, Any] | str | os.PathLike[str]
 
 def is_url(spec: object) -> bool:
     """Whether ``spec`` is an http or https URL."""
-    return isinstance(spec, str) and urlsplit(spec).scheme.lower() in ("http", "https")
+    return isinstance(spec, str) and spec.partition("://")[0].lower() in ("http", "https")
 
 
 class Loader:

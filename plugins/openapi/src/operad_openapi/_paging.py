@@ -109,7 +109,10 @@ class DocumentPages:
         if self._reader is None:
             inputs = self._operation.plan.inputs
             self._reader = QueryReader(inputs.query, self._accepts, self._resolve)
-        after = urlsplit(urljoin(before, url)).query
+        try:
+            after = urlsplit(urljoin(before, url)).query
+        except ValueError as error:
+            raise self._failed(f"the link to the next page is not a URL: {error}") from error
         following, unknown = self._reader.changed(input, urlsplit(before).query, after)
         if following == dict(input) and unknown:
             names = ", ".join(sorted(map(repr, unknown)))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from operad import OperationRegistry, ResponseEnvelope
+from operad import CallError, ErrorCode, OperationRegistry, ResponseEnvelope
 
 Call = Callable[[dict[str, Any]], Awaitable[ResponseEnvelope[Any]]]
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^;,=\s]+\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^;,\s]*))*)")
@@ -74,10 +74,15 @@ def next_link(headers: Mapping[str, str], base: str = "") -> str | None:
 
 
 def _link_input(envelope: ResponseEnvelope[Any]) -> dict[str, Any] | None:
-    url = next_link(envelope.meta.headers, envelope.meta.url or "")
-    if url is None:
+    try:
+        url = next_link(envelope.meta.headers, envelope.meta.url or "")
+        query = None if url is None else urlsplit(url).query
+    except ValueError as error:
+        message = f"the link to the next page is not a URL: {error}"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+    if query is None:
         return None
-    return {name: _number(value) for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
+    return {name: _number(value) for name, value in parse_qsl(query, keep_blank_values=True)}
 
 
 def _number(text: str) -> str | int:

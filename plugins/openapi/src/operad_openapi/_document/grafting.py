@@ -110,10 +110,15 @@ class _Grafting:
     def __init__(self, document: Document, read: Read, report: Callable[[str], None], limit: int) -> None:
         own = document.root.get("$self") if isinstance(document.root.get("$self"), str) else None
         base = document.base or ""
-        self._base = urljoin(base, own) if own else base
         self._document = document
         self._read_all = read
         self._report = report
+        self._base = base
+        if own:
+            try:
+                self._base = urljoin(base, own)
+            except ValueError as error:
+                report(f'$self: "{own}" is not a URL: {error}')
         self._left = limit
         self._known: dict[str, str] = {self._base: "", base: ""}
         """Locations -> prefixes of pointers."""
@@ -145,7 +150,13 @@ class _Grafting:
             if part.prefix:
                 reference.holder[reference.key] = f"#{part.prefix}{fragment}"
             return
-        absolute = _join(part.location, target)
+        try:
+            absolute = _join(part.location, target)
+        except ValueError as error:
+            absolute = target
+            if target not in self._refused and not reference.is_extension:
+                self._report(f'reference "{text}" in {part.location or "the document"}: not a URL: {error}')
+            self._refused.add(target)
         if absolute in self._refused:
             return
         if absolute in self._known:

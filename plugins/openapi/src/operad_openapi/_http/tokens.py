@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -44,12 +45,20 @@ def grant_of(auth: HTTPAuth) -> str:
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
     """The endpoints, absolute, that a scheme of the document names for a credential; or the ``issuer``."""
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
-        return {"issuer": urljoin(server, url).removesuffix(_DISCOVERY)}
+        return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
     flows = scheme.get("flows")
     flow = flows.get(_FLOWS[grant_of(auth)]) if isinstance(flows, Mapping) else None
     if not isinstance(flow, Mapping):
         return {}
-    return {name: urljoin(server, flow[key]) for name, key in _ENDPOINTS.items() if isinstance(flow.get(key), str)}
+    return dict(_absolute(server, {name: flow.get(key) for name, key in _ENDPOINTS.items()}))
+
+
+def _absolute(server: str, urls: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Those of the document's URLs that are some, absolute."""
+    for name, url in urls.items():
+        if isinstance(url, str):
+            with suppress(ValueError):
+                yield name, urljoin(server, url)
 
 
 def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collection[str]) -> OAuthOptions:
