@@ -58,6 +58,7 @@ def _absolute(server: str, urls: Mapping[str, object]) -> Iterator[tuple[str, st
     for name, url in urls.items():
         if isinstance(url, str):
             with suppress(ValueError):
+                urlsplit(url)  # which urljoin does not do where there is nothing to join
                 yield name, urljoin(server, url)
 
 
