@@ -15,6 +15,9 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
+from operad_mcp import MCPClientConfig
+from operad_mcp._connection import Connection
+from operad_mcp.operations import Offer
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
 
@@ -339,3 +342,21 @@ async def test_a_server_that_asks_without_end_has_64_questions_with_the_applicat
         assert asked == 64
         answer.set()
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_calls_go_on_while_20000_tools_are_made_into_operations() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    offer = Offer(Connection("s", MCPClientConfig(command="none")), "s")
+    counting = asyncio.create_task(count())
+    tools = [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(20_000)]
+    await offer.restore({"tools": {}}, {"tools": tools})
+    counting.cancel()
+    assert len(offer.operations) == 20_000
+    assert turns > 150

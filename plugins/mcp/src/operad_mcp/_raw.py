@@ -43,12 +43,14 @@ class Slot:
 
     Args:
         headers: HTTP headers that it has besides those of the protocol.
+        is_listing: whether the session is to learn of the tools which headers they want.
     """
 
-    __slots__ = ("headers", "raw")
+    __slots__ = ("headers", "is_listing", "raw")
 
-    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, headers: Mapping[str, str] | None = None, *, is_listing: bool = False) -> None:
         self.raw: Any = None
+        self.is_listing = is_listing
         self.headers = headers
 
 
@@ -57,6 +59,7 @@ slot: ContextVar[Slot | None] = ContextVar("operad_mcp_slot", default=None)
 
 _STUBS: Mapping[str, Json] = {
     "tools/call": {"content": []},
+    "tools/list": {"tools": []},
     "resources/read": {"contents": []},
     "resources/list": {"resources": []},
     "resources/templates/list": {"resourceTemplates": []},
@@ -99,7 +102,7 @@ class RawDispatcher:
         wanted.raw = raw
         if method == "server/discover":
             return _mended(method, raw)
-        if method == "tools/list":
+        if method == "tools/list" and wanted.is_listing:
             return {**_MODERN, "tools": _tool_stubs(raw)}
         return {**_MODERN, **_STUBS.get(method, {})}
 

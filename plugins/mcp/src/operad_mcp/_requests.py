@@ -65,10 +65,12 @@ async def _once(
     from operad_mcp._raw import Slot, slot
     from operad_mcp._wire import ANYTHING, request_of
 
-    wanted = Slot(headers)
+    # Headers for arguments came with the stateless protocol; for 20,000 tools they take half a second to look for.
+    is_listing = method == "tools/list" and live.modern
+    wanted = Slot(headers, is_listing=is_listing)
     token = slot.set(wanted)
     try:
-        if method == "tools/list":
+        if is_listing:
             await _list_tools(live, params, wanted)
         else:
             await live.session.send_request(request_of(method, params), ANYTHING, progress_callback=progress)

@@ -73,7 +73,7 @@ class MCPClientWrapper:
         kept = self._memory.read() if self._memory is not None else None
         if kept is not None:
             self.client.changed_meanwhile = True
-            self._offer.restore(*kept)
+            await self._offer.restore(*kept)
             return
         await self.client.open()
         await self._offer.refresh()

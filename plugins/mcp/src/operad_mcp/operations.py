@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,6 +17,8 @@ from operad_mcp._resources import Resources
 from operad_mcp._tools import Tools
 
 _METHOD_NOT_FOUND = -32601
+_AT_ONCE = 100
+"""Items of a listing that are made into operations before others have their turn: some milliseconds' work."""
 LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 
 
@@ -77,28 +80,30 @@ class Offer:
         if what in ("all", "prompts") and config.prompts and "prompts" in offered:
             listed["prompts"] = await self._list("prompts/list", "prompts")
         self._capabilities = offered
-        self._take(listed)
+        await self._take(listed)
 
-    def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
+    async def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
         """Offer what a server offered the last time."""
         self._capabilities = capabilities
-        self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
+        await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
         """What `restore` takes."""
         return self._capabilities, self._listed
 
-    def _take(self, listed: dict[str, list[Any]]) -> None:
+    async def _take(self, listed: dict[str, list[Any]]) -> None:
         self._listed = {**self._listed, **listed}
         if "tools" in listed:
-            self.tools = self._each("tool", listed["tools"], self._tool)
+            self.tools = await self._each("tool", listed["tools"], self._tool)
         if "resourceTemplates" in listed:
             templates = listed["resourceTemplates"]
             fixed = self._resources.fixed(self._capabilities) if templates or listed.get("resources") else []
-            self.resources = [*self._kept(fixed), *self._each("template", templates, self._resources.template)]
+            made = await self._each("template", templates, self._resources.template)
+            self.resources = [*self._kept(fixed), *made]
         if "prompts" in listed:
             fixed = self._prompts.fixed() if listed["prompts"] else []
-            self.prompts = [*self._kept(fixed), *self._each("prompt", listed["prompts"], self._prompts.prompt)]
+            made = await self._each("prompt", listed["prompts"], self._prompts.prompt)
+            self.prompts = [*self._kept(fixed), *made]
         if self._config.server_operations:
             self.about = self._kept(self._about.fixed(self._capabilities))
         if "tools" in listed and self._config.overrides:
@@ -124,13 +129,15 @@ class Offer:
         made = self._tools.make(tool)
         return made if made is None or self._pins is None else self._pins.held(tool, made)
 
-    def _each(
+    async def _each(
         self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
     ) -> list[AnyOperation]:
         """An operation per item. A bad item is reported and left out; the others are not lost for it."""
         before, now = self._made.get(kind, {}), dict[str, tuple[Any, AnyOperation | None]]()
         made: dict[str, AnyOperation] = {}
-        for item in items:
+        for number, item in enumerate(items):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)  # a server may have very many, and other calls go on meanwhile
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or not name:
                 self._logger.warning("a %s without a name is left out: %.200r", kind, item)
