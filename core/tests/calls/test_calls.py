@@ -740,3 +740,20 @@ def test_delivery_is_anonymous_by_default():
     """A transport that says nothing vouches for nobody."""
     assert Delivery().identity is None
     assert Delivery().peer is None
+
+
+async def test_a_question_that_nobody_answers_ends_after_its_wait() -> None:
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, asyncio.timeout(10):
+        assert await calls.ask_all("nobody.listens", "nobody.listens", wait=0.05) == []
+
+
+async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
+    transport = InProcessTransport()
+    async with (
+        CallHandler(registry_of(op=("subscription", numbers)), transport),
+        PendingRequestMap(transport) as calls,
+    ):
+        assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="credit: expected at least 1, got 0"):
+            [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]

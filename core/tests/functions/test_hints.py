@@ -12,7 +12,7 @@ import pydoc
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NewType, TypedDict, get_type_hints
+from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar, get_type_hints
 
 import annotated_types
 import attrs
@@ -472,3 +472,79 @@ async def test_a_function_of_the_input_alone_gets_it_as_it_is() -> None:
 
     assert await call(echo, {"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
     assert await call(plain, {"b": 1, "a": 1}) == ["a", "b"]
+
+
+class Circle(msgspec.Struct, tag="circle"):
+    radius: int
+
+
+class Square(msgspec.Struct, tag="square"):
+    side: Annotated[int, msgspec.Meta(ge=1)]
+
+
+@attrs.define
+class Drawing:
+    shape: Circle
+    name: str = attrs.field(default="x", validator=attrs.validators.min_len(1))
+
+
+async def test_structs_of_msgspec_are_taken_alone_in_unions_and_in_other_classes() -> None:
+    def area(shape: Circle | Square) -> str:
+        return type(shape).__name__
+
+    def draw(drawing: Drawing) -> Circle:
+        return drawing.shape
+
+    async with OperationRegistry() as registry:
+        for name, function in (("area", area), ("draw", draw)):
+            registry.register(operation(namespace="t", name=name)(function))
+        assert (await registry.execute("t.area", {"shape": {"type": "square", "side": 2}})).data == "Square"
+        assert (await registry.execute("t.area", {"shape": {"type": "circle", "radius": 2}})).data == "Circle"
+        with pytest.raises(CallError, match="VALIDATION_ERROR"):
+            await registry.execute("t.area", {"shape": {"type": "square", "side": 0}})
+        circle = {"type": "circle", "radius": 2}
+        assert (await registry.execute("t.draw", {"drawing": {"shape": circle}})).data == circle
+
+
+T = TypeVar("T")
+Whole = TypeVar("Whole", bound=int)
+Either = TypeVar("Either", int, str)
+
+
+async def test_a_type_variable_is_its_bound_its_constraints_or_anything() -> None:
+    def same(a: T, b: Whole, c: Either) -> list[Any]:
+        return [a, b, c]
+
+    async with OperationRegistry() as registry:
+        registry.register(operation(namespace="t")(same))
+        assert (await registry.execute("t.same", {"a": [None], "b": 5.0, "c": "x"})).data == [[None], 5, "x"]
+        for wrong in ({"a": 1, "b": "x", "c": 1}, {"a": 1, "b": 1, "c": None}):
+            with pytest.raises(CallError, match="invalid input"):
+                await registry.execute("t.same", wrong)
+
+
+class Shop:
+    price = 3
+
+    def total(self, count: int) -> int:
+        return self.price * count
+
+    @staticmethod
+    def twice(count: int) -> int:
+        return 2 * count
+
+
+async def test_static_methods_of_a_class_and_wrapped_methods_of_an_object_are_functions() -> None:
+    bound = Shop().total
+
+    @functools.wraps(bound)
+    def logged(*args: Any, **named: Any) -> int:
+        return bound(*args, **named)
+
+    async with OperationRegistry() as registry:
+        for name, function in (("twice", Shop.twice), ("total", logged)):
+            registry.register(operation(namespace="t", name=name)(function))
+        assert (await registry.execute("t.twice", {"count": 4})).data == 8
+        assert (await registry.execute("t.total", {"count": 4})).data == 12
+        with pytest.raises(RegistrationError, match="is a method"):
+            registry.register(operation(namespace="t", name="unbound")(Shop.total))

@@ -206,3 +206,10 @@ def test_a_query_of_stop_words_alone_finds_what_holds_them() -> None:
 def test_a_word_beyond_the_head_of_a_description_still_counts() -> None:
     index = SearchIndex([OperationSpec(namespace="x", name="a", description="word " * 100 + "zebra")])
     assert index.search("zebra", 1) == ["x.a"]
+
+
+def test_a_typo_in_a_word_of_four_letters_is_found_and_in_one_of_three_is_not() -> None:
+    assert search("isue")[0] == "github.issues/create"
+    index = SearchIndex([spec("a.fork", "Fork it"), spec("a.get", "Get it")])
+    assert index.search("fokr", 1) == ["a.fork"]
+    assert index.search("gte", 1) == []

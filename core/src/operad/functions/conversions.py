@@ -22,6 +22,7 @@ from operad.functions.kinds import (
     bare,
     has_class,
     is_model,
+    is_struct,
     is_union,
 )
 from operad.functions.unions import Union
@@ -66,6 +67,7 @@ class Conversions:
         converter.register_structure_hook(bool, lambda value, _: value)
         converter.register_structure_hook_func(lambda hint: hint in LEAVES, msgspec.convert)
         converter.register_structure_hook_func(is_model, lambda value, hint: hint.model_validate(value))
+        converter.register_structure_hook_func(is_struct, lambda value, hint: _convert(value, hint=hint))
         converter.register_structure_hook_factory(has_class, self._object)
         converter.register_structure_hook_factory(_is_mapping, self._mapping)
         converter.register_structure_hook_factory(_is_array, self._array)

@@ -97,6 +97,8 @@ def bare(hint: Any) -> Any:
             hint = hint.__supertype__
         elif type(hint).__name__ == "TypeAliasType":
             hint = hint.__value__
+        elif isinstance(hint, typing.TypeVar):
+            hint = typing.Union[hint.__constraints__] if hint.__constraints__ else hint.__bound__ or Any  # noqa: UP007  # of a tuple
         else:
             return hint
 
@@ -126,9 +128,15 @@ def has_class(hint: Any) -> bool:
     return isinstance(hint, type) and (attrs.has(hint) or hasattr(hint, "__dataclass_fields__"))
 
 
+def is_struct(hint: Any) -> bool:
+    """Whether it is a class of msgspec's own."""
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
 def has_fields(hint: Any) -> bool:
-    """Whether it is a class of named fields: of attrs, a dataclass, a TypedDict, a named tuple."""
-    return has_class(hint) or typing.is_typeddict(hint) or (isinstance(hint, type) and hasattr(hint, "_fields"))
+    """Whether it is a class of named fields: of attrs, a dataclass, a TypedDict, a named tuple, of msgspec."""
+    named = isinstance(hint, type) and hasattr(hint, "_fields")
+    return has_class(hint) or is_struct(hint) or typing.is_typeddict(hint) or named
 
 
 def _is_plain_class(cls: Any) -> bool:

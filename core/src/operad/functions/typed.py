@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import cache
-from types import FunctionType, NoneType
+from types import FunctionType, MethodType, NoneType
 from typing import Any, Optional, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
@@ -130,8 +131,15 @@ def _class_of(descriptor: Any) -> str | None:
     """The class in whose body a function was written; of what is bound already, or static, ``None``."""
     if isinstance(descriptor, staticmethod) or not isinstance(descriptor, (FunctionType, classmethod)):
         return None
-    owner, _, _ = descriptor.__qualname__.rpartition(".")
-    return None if not owner or owner.endswith("<locals>") else owner
+    owner, _, name = descriptor.__qualname__.rpartition(".")
+    wraps: Any = descriptor
+    if not owner or owner.endswith("<locals>") or isinstance(inspect.unwrap(wraps), MethodType):
+        return None
+    # A static method that was read from its class is a function like any other, but for its name.
+    known: Any = sys.modules.get(descriptor.__module__)
+    for part in owner.split("."):
+        known = getattr(known, part, None)
+    return None if isinstance(inspect.getattr_static(known, name, None), staticmethod) else owner
 
 
 def _words(function: Any) -> str:
