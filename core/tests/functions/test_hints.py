@@ -523,7 +523,7 @@ async def test_a_type_variable_is_its_bound_its_constraints_or_anything() -> Non
                 await registry.execute("t.same", wrong)
 
 
-class Shop:
+class Till:
     price = 3
 
     def total(self, count: int) -> int:
@@ -535,16 +535,16 @@ class Shop:
 
 
 async def test_static_methods_of_a_class_and_wrapped_methods_of_an_object_are_functions() -> None:
-    bound = Shop().total
+    bound = Till().total
 
     @functools.wraps(bound)
     def logged(*args: Any, **named: Any) -> int:
         return bound(*args, **named)
 
     async with OperationRegistry() as registry:
-        for name, function in (("twice", Shop.twice), ("total", logged)):
+        for name, function in (("twice", Till.twice), ("total", logged)):
             registry.register(operation(namespace="t", name=name)(function))
         assert (await registry.execute("t.twice", {"count": 4})).data == 8
         assert (await registry.execute("t.total", {"count": 4})).data == 12
         with pytest.raises(RegistrationError, match="is a method"):
-            registry.register(operation(namespace="t", name="unbound")(Shop.total))
+            registry.register(operation(namespace="t", name="unbound")(Till.total))

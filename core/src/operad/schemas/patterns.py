@@ -67,13 +67,13 @@ WORK = Work()
 
 
 class Pattern:
-    """A pattern that may be run. `source` is its Python form, which also accepts every string that is too long."""
+    """A pattern that may be run. `source` is what it is known by in the normal form."""
 
     def __init__(self, written: str, body: str, scanner: _Scanner, longest: int) -> None:
         self.written = written
         self.body = body
         self.longest = longest
-        self.source = rf"\A(?s:.{{{longest + 1}}})|(?:{body})"
+        self.source = f"{longest} {body}"
         self._factors = tuple(scanner.factors)
         self._power = scanner.unbounded - (1 if scanner.ends_unbounded else 0)
         self._anchored = scanner.anchored
@@ -97,7 +97,8 @@ class Pattern:
         return self._cost(self.longest + 1, 1 if self._anchored else self.longest + 1) <= FREE
 
     @cached_property
-    def _search(self) -> re.Pattern[str]:
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern as Python runs it."""
         return re.compile(self.body)
 
     def matches(self, text: str) -> bool:
@@ -109,7 +110,7 @@ class Pattern:
                 WORK.exhausted = True
                 return True
             WORK.left -= cost
-        return self._search.search(text) is not None
+        return self.compiled.search(text) is not None
 
     def of_names(self) -> Pattern:
         """The same for names of properties, never counted: a name that could cost more than `FREE` matches."""
@@ -119,7 +120,7 @@ class Pattern:
         same = object.__new__(Pattern)
         same.__dict__.update(self.__dict__)
         same.__dict__.pop("is_cheap", None)
-        same.longest, same.source = longest, rf"\A(?s:.{{{longest + 1}}})|(?:{self.body})"
+        same.longest, same.source = longest, f"{longest} {self.body}"
         return same
 
 
@@ -141,7 +142,7 @@ def translate(pattern: str, limits: Limits = DEFAULT) -> Pattern:
     if made.cost("xxx") > FREE:
         raise UnsafePatternError(f"may need more than {FREE} steps for three characters")
     try:
-        re.compile(made.source)
+        made.compiled  # noqa: B018  # kept for the first match
     except (re.error, OverflowError, RecursionError) as error:
         raise UnsafePatternError(str(error)) from None
     return made
