@@ -2,10 +2,32 @@
 
 # pyright: strict
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, assert_type
+import dataclasses
+import datetime
+import enum
+import functools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    assert_type,
+)
 
+import annotated_types
 import attrs
+import msgspec
+import pydantic
 
 from operad import (
     Conversions,
@@ -21,6 +43,10 @@ from operad.plugin import Configuration, InterceptedCall, Interceptor, check_opt
 from operad.sync import OperationRegistry as WaitingRegistry
 from operad.sync import Subscription
 from operad.testing import run
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @attrs.frozen
@@ -136,3 +162,113 @@ def conversions(known: Conversions) -> None:
 
 def tests() -> None:
     assert_type(run(add(1)), int)
+
+
+# --- every kind of hint ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Order:
+    lines: list["Order"] = dataclasses.field(default_factory=list["Order"])
+
+
+class Struct(msgspec.Struct):
+    name: str
+
+
+class Model(pydantic.BaseModel):
+    size: int = pydantic.Field(1, ge=1)
+
+
+class Table(TypedDict):
+    name: str
+    size: NotRequired[int]
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str = ""
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Box(Generic[T]):
+    content: T
+
+
+UserId = NewType("UserId", int)
+Size = Annotated[int, annotated_types.Ge(1), "how large"]
+
+
+@operation(namespace="h")
+def classes(a: Order, b: Struct, c: Model, d: Table, e: Pair, f: Color, g: Box[int]) -> Box[str]:
+    return Box(a.__class__.__name__)
+
+
+@operation(namespace="h")
+def scalars(
+    a: UserId,
+    b: Size,
+    c: Literal["x", 1],
+    d: datetime.datetime,
+    e: uuid.UUID,
+    f: Decimal,
+    g: bytes,
+    h: Path,
+    i: float | None = None,
+    *,
+    j: Annotated[int, pydantic.Field(le=9)] = 3,
+) -> Literal["x", 1]:
+    return c
+
+
+@operation(namespace="h")
+def containers(
+    a: list[Order], b: dict[int, str], c: tuple[int, str], d: tuple[int, ...], e: set[int], f: Sequence[Pair]
+) -> Mapping[str, list[int]]:
+    return {}
+
+
+@operation(namespace="h")
+def variables(a: T, b: int | Order | None = None) -> list[T]:
+    return [a]
+
+
+@operation(namespace="h")
+async def results(a: int) -> Table | None:
+    return None
+
+
+def logged(function: Callable[P, R]) -> Callable[P, R]:
+    return function
+
+
+class Shop:
+    @operation(namespace="h")
+    def total(self, count: int) -> int:
+        return count
+
+    @logged
+    def plain(self, count: int) -> int:
+        return count
+
+
+async def hints(registry: OperationRegistry, a: Order, d: datetime.datetime) -> None:
+    pair, box, model = Pair(1), Box(1), Model(size=1)
+    table: Table = {"name": "x"}
+    made = await registry.call(classes, a, Struct("x"), model, table, pair, Color.RED, box)
+    assert_type(made, Box[str])
+    await registry.call(classes, a, Struct("x"), model, {"nome": "x"}, pair, Color.RED, box)  # wrong
+    one = await registry.call(scalars, UserId(1), 2, "x", d, uuid.uuid4(), Decimal(1), b"", Path(), j=1)
+    assert_type(one, Literal["x", 1])
+    await registry.call(scalars, UserId(1), 2, "y", d, uuid.uuid4(), Decimal(1), b"", Path())  # wrong
+    held = await registry.call(containers, [a], {1: "x"}, (1, "x"), (1, 2), {1}, [pair])
+    assert_type(held, Mapping[str, list[int]])
+    await registry.call(containers, [a], {"1": "x"}, (1, "x"), (1, 2), {1}, [pair])  # wrong
+    assert_type(await registry.call(results, 1), Table | None)
+    assert_type(await registry.call(operation(namespace="h")(Shop().plain), 1), int)
+    registry.register(operation(namespace="h", name="partial")(functools.partial(Shop().plain, 1)))
+    registry.register(3)  # wrong

@@ -122,7 +122,6 @@ class SharedDefinitions:
                 known = self._by_digest.get(digest)
                 if known is None:
                     known = self._by_digest[digest] = _free(bases[one], self._taken)
-                    self.definitions[known] = True  # the name is taken; what it means follows
                     added.append(one)
                 names.known[one] = known
         for one in added:

@@ -34,7 +34,7 @@ class SchemaLimitError(ValueError):
 class Node(dict[str, Any]):
     """A schema of the normal form: its keywords, and what was made of it. Known by identity.
 
-    `$ref` is there as text, `#/$defs/d7`, for the engines that read documents; `ref` is the definition itself.
+    `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
     """
 
     __slots__ = ("_lesser", "check", "counts", "ref")
@@ -99,6 +99,7 @@ class Definition:
     name: str
     target: Target
     body: Body = True
+    is_read: bool = False
     nodes: int = 0
     size: int = 0
     refs: tuple[Definition, ...] = ()
@@ -171,8 +172,6 @@ class Store:
         """What was made of the schemas: checks, casts and compiled forms."""
         self._read = read
         self._definitions: dict[Any, Definition] = {}
-        self.bodies: dict[str, Body] = {}
-        """The definitions that are read, by name, for the engines that read documents."""
 
     def closure(self, location: Location, schema: Any = _MISSING) -> Closure:
         """The schema at a location, or `schema` as if it stood in the document's root.
@@ -186,7 +185,6 @@ class Store:
                 # The first dynamic reference: what a schema is now depends on how it was reached.
                 self.references.tracks_dynamic = True
                 self._definitions.clear()
-                self.bodies.clear()
                 return self._closure(self.define(self._root(location, schema)))
 
     def _root(self, location: Location, schema: Any) -> Target:
@@ -212,9 +210,9 @@ class Store:
         nodes = size = 0
         while queue:
             definition = queue.popleft()
-            if definition.name not in self.bodies:
+            if not definition.is_read:
                 self._read(self, definition, self.limits.max_schema_nodes - nodes)
-                self.bodies[definition.name] = definition.body
+                definition.is_read = True
             nodes += definition.nodes
             size += definition.size
             self._hold(nodes, size)
@@ -258,7 +256,6 @@ class Store:
                 one.is_heavy = one.crowd >= MANY
         _count([one for one in fresh if one.crowd > FEW])
         for one in fresh:
-            self.bodies[one.name] = one.body
             for node in one.tagged:
                 settle_tags(node, decides=self.dialect.startswith("openapi"))
 
