@@ -213,3 +213,9 @@ def test_a_typo_in_a_word_of_four_letters_is_found_and_in_one_of_three_is_not() 
     index = SearchIndex([spec("a.fork", "Fork it"), spec("a.get", "Get it")])
     assert index.search("fokr", 1) == ["a.fork"]
     assert index.search("gte", 1) == []
+
+
+def test_a_query_of_one_letter_finds_that_word_alone() -> None:
+    index = SearchIndex([spec("plot.x", "Draw x"), spec("plot.xy", "Draw xyz")])
+    assert index.search("x", 5) == ["plot.x"]
+    assert index.search("q", 5) == []

@@ -251,3 +251,19 @@ def test_objects_of_few_of_many_properties_are_read_by_what_they_have() -> None:
     assert not compiled.is_valid([{"p7": "x"}])
     assert not compiled.is_valid([{"p8": 1}])
     assert not compiled.is_valid([{"p7": 1, "p8": "x"}])
+
+
+def test_branches_without_schemas_of_their_own_count_with_the_union_that_they_are_in() -> None:
+    many = {"items": {"not": {"anyOf": [{"const": i} for i in range(80)]}}}
+    for size, valid in ((10, True), (300, False)):
+        assert from_schema(many, limits=Limits(max_check_steps=1_000)).is_valid([-1] * size) is valid
+
+
+def test_scalar_defaults_beyond_what_is_plausible_for_the_value_stay_absent() -> None:
+    schema = {"items": {"properties": {f"p{i}": {"default": i} for i in range(40)}}}
+    limits = Limits(max_filled=10)
+    assert from_schema(schema, limits=limits).cast([{}] * 2) == [{f"p{i}": i for i in range(40)}] * 2, "80 of 100"
+    made = from_schema(schema, limits=limits).cast([{}] * 100)
+    assert len(made[0]) == 40
+    assert made[-1] == {}
+    assert sum(map(len, made)) == 10 * 101, "ten for each part of the value"

@@ -60,3 +60,12 @@ def test_a_reference_to_nothing_says_nothing() -> None:
     assert from_schema(
         {**bundled, "$defs": shared.definitions} if isinstance(bundled, dict) else bundled
     ).is_valid(1)
+
+
+def test_a_schema_is_larger_than_a_number_of_values_with_what_it_refers_to() -> None:
+    document = {"$defs": {"A": {"enum": list(range(50))}, "B": {"$ref": "#/$defs/B"}}}
+    for name, larger in (("A", True), ("B", False), ("C", False)):
+        schema = from_schema({"allOf": [{"$ref": f"#/$defs/{name}"}, {"$ref": "nowhere"}]}, document=document)
+        assert schema.is_larger(40) is larger
+    assert not from_schema({"enum": list(range(50))}).is_larger(53)
+    assert from_schema({"enum": list(range(50))}).is_larger(51)

@@ -227,3 +227,19 @@ def test_the_minimum_that_draft_4_excludes_is_still_the_start_of_a_zero_value() 
     schema = from_schema({"type": "object", "properties": {"p": node}, "required": ["p"]}, dialect="openapi-3.0")
     assert schema.cast({}) == {"p": 1}
     assert not schema.is_valid({"p": 1})
+
+
+def test_a_report_names_the_items_that_a_closed_array_lost_and_those_that_it_gained() -> None:
+    pair = from_schema({"prefixItems": [{"type": "integer"}, {"default": 7}], "items": False, "minItems": 2})
+    made, changes = pair.cast_report([1, 2, 3, 4])
+    assert made == [1, 2]
+    assert [(one.path, one.action, one.before) for one in changes] == [
+        ("$[2]", "dropped", 3),
+        ("$[3]", "dropped", 4),
+    ]
+    made, changes = pair.cast_report(["1"])
+    assert made == [1, 7]
+    assert [(one.path, one.action, one.after) for one in changes] == [
+        ("$[1]", "filled", 7),
+        ("$[0]", "converted", 1),
+    ]

@@ -1,5 +1,7 @@
 """What schemas of one document share: what is read once, told once, and stays apart where it has to."""
 
+import copy
+import pickle
 from typing import Any
 
 from operad.plugin import SharedDefinitions
@@ -100,3 +102,10 @@ def test_a_bundle_keeps_the_mapping_of_a_discriminator() -> None:
         assert made.cast({"t": "two", "n": 1})["n"] == "1"
         assert made.is_valid({"t": "one", "n": 1})
         assert not made.is_valid({"t": "two", "n": 1})
+
+
+def test_a_copy_of_a_schema_is_the_schema() -> None:
+    schema = from_schema({"type": "integer"})
+    assert copy.copy(schema) is schema
+    assert copy.deepcopy([schema])[0] is schema
+    assert pickle.loads(pickle.dumps(schema)).raw == schema.raw

@@ -48,7 +48,7 @@ class Union:
         chosen, out = self.choose(value, call)
         if chosen is None:
             return value
-        mark = call.mark() if call.dropped or call.invented is not None else (0, False)
+        mark = call.mark()
         if out is ABSENT:
             out = self.branch(chosen)(value, call)
         tried = {chosen}
