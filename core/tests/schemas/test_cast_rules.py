@@ -243,3 +243,11 @@ def test_a_report_names_the_items_that_a_closed_array_lost_and_those_that_it_gai
         ("$[1]", "filled", 7),
         ("$[0]", "converted", 1),
     ]
+
+
+def test_a_default_beside_a_reference_that_hides_it_from_validation_is_filled_in() -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/definitions/A", "default": 5}},
+        "definitions": {"A": {"type": "integer"}},
+    }
+    assert from_schema(schema, dialect="draft7").cast({}) == {"a": 5}
