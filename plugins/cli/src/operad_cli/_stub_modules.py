@@ -13,12 +13,11 @@ from operad.plugin import SharedDefinitions, attribute_names, keyword_names, obj
 from operad_cli._stub_types import WORDS, Types, class_name, docstring, without
 
 MARK = "# Written by `operad stubs`; what is changed here is lost when it runs again.\n"
-_IMPORTS = """\
-from collections.abc import AsyncGenerator
-from typing import Any, Literal, Never, NotRequired, TypeAlias, TypedDict
-
-from operad import ResponseEnvelope, Subscription
-"""
+_IMPORTS = {
+    "collections.abc": ("AsyncGenerator",),
+    "typing": ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict"),
+    "operad": ("ResponseEnvelope", "Subscription"),
+}
 _RUNTIME = '''\
 """The operations of this configuration, for type checkers and editors; what runs is operad's."""
 
@@ -65,7 +64,14 @@ def _module(module: str, specs: Sequence[OperationSpec]) -> str:
     hidden = (WORDS | _OWN) & attributes.keys()
     clients = [_client(client, methods, hidden), *_env(f"{client}Env", methods, hidden)]
     aliases = "".join(f"from {_home(word)} import {word} as _{word}\n" for word in sorted(hidden))
-    return "\n".join([MARK + _IMPORTS + aliases, *types.blocks, *clients])
+    body = "\n".join([*types.blocks, *clients])
+    return "\n".join([MARK + _imports(body) + aliases, body])
+
+
+def _imports(body: str) -> str:
+    """What the body names: pyright's strict mode takes an import that nobody uses for an error."""
+    used = {home: [name for name in names if re.search(rf"\b{name}\b", body)] for home, names in _IMPORTS.items()}
+    return "".join(f"from {home} import {', '.join(names)}\n" for home, names in used.items() if names)
 
 
 def _home(word: str) -> str:
