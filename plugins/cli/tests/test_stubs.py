@@ -14,6 +14,7 @@ from operad_cli._stub_modules import package
 from plugins.cli.tests.conftest import Run
 
 PEERS = Path(__file__).parents[3] / "tests" / "peers" / "prism" / "node_modules"
+PYRIGHT = Path(__file__).parents[3] / "tests" / "public_api" / "node_modules" / "pyright" / "index.js"
 GITHUB = PEERS / "@octokit" / "openapi" / "generated" / "api.github.com.json"
 
 OPERATIONS = '''
@@ -169,6 +170,20 @@ def test_no_word_of_a_hostile_document_becomes_code_or_breaks_it() -> None:
                 assert node.level or node.module in ("builtins", "collections.abc", "operad", "typing"), name
 
 
+def test_a_module_imports_what_its_types_use_and_not_what_its_texts_say() -> None:
+    said = "Subscription, AsyncGenerator, Never and NotRequired: 'Literal', \\"
+    spec = OperationSpec(
+        namespace="shop",
+        name="Never",
+        description=said,
+        input_schema={"type": "object", "properties": {"ResponseEnvelope": {"enum": [said, "TypeAlias"]}}},
+        output_schema={"enum": [1]},
+    )
+    tree = ast.parse(package([spec])["shop.pyi"])
+    imported = {name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert imported == {"Literal", "ResponseEnvelope"}
+
+
 def test_what_is_not_up_to_date_is_told(run: Run) -> None:
     assert run("stubs", "shop_types", "--check")[0] == 1
     assert not Path("shop_types").exists()
@@ -217,3 +232,10 @@ def test_a_type_checker_takes_all_of_githubs_operations(run: Run) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "use.py", "github_types/github.pyi"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert [line.split(":")[:2] for line in checked.stdout.splitlines() if ": error:" in line] == [["use.py", "7"]]
+    if not PYRIGHT.is_file():
+        pytest.skip(f"pyright's part needs it: npm install --prefix {PYRIGHT.parents[2]}")
+    Path("pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "include": ["use.py", "github_types"]}')
+    command = ["node", str(PYRIGHT), "--pythonpath", sys.executable, "--project", "."]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = [line for line in checked.stdout.splitlines() if " - error: " in line]
+    assert [line.partition("use.py:")[2].partition(":")[0] for line in errors] == ["7"], checked.stdout

@@ -28,6 +28,7 @@ from operad import OperationRegistry as Registry
 __all__ = ["Context", "Env", "Registry"]
 '''
 _TIMEOUT = "timeout: float | None = ..."
+_TEXT = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*+"""|\'(?:[^\'\\]|\\.)*+\'|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _OWN = frozenset({"ResponseEnvelope", "Subscription"})
 _HOMES = {"AsyncGenerator": "collections.abc", "ResponseEnvelope": "operad", "Subscription": "operad"}
 
@@ -63,15 +64,25 @@ def _module(module: str, specs: Sequence[OperationSpec]) -> str:
     methods = [_method(attribute, by_name[name], types, shared) for attribute, name in sorted(attributes.items())]
     hidden = (WORDS | _OWN) & attributes.keys()
     clients = [_client(client, methods, hidden), *_env(f"{client}Env", methods, hidden)]
-    aliases = "".join(f"from {_home(word)} import {word} as _{word}\n" for word in sorted(hidden))
     body = "\n".join([*types.blocks, *clients])
-    return "\n".join([MARK + _imports(body) + aliases, body])
+    return "\n".join([MARK + _imports(body, hidden), body])
 
 
-def _imports(body: str) -> str:
-    """What the body names: pyright's strict mode takes an import that nobody uses for an error."""
-    used = {home: [name for name in names if re.search(rf"\b{name}\b", body)] for home, names in _IMPORTS.items()}
-    return "".join(f"from {home} import {', '.join(names)}\n" for home, names in used.items() if names)
+def _imports(body: str, hidden: Iterable[str]) -> str:
+    """What the types of the body name: pyright's strict mode takes an import that nobody uses for an error.
+
+    What its texts say, and what its methods, parameters and fields are called, is no use of a name.
+    """
+    code = _TEXT.sub("", body)
+    used = {
+        home: [name for name in names if re.search(rf"(?<!def )\b{name}\b(?!: (?!\.\.\.))", code)]
+        for home, names in _IMPORTS.items()
+    }
+    aliases = [word for word in sorted(hidden) if re.search(rf"\b_{word}\b", code)]
+    return "".join(
+        [f"from {home} import {', '.join(names)}\n" for home, names in used.items() if names]
+        + [f"from {_home(word)} import {word} as _{word}\n" for word in aliases]
+    )
 
 
 def _home(word: str) -> str:
