@@ -28,6 +28,7 @@ ORDER = (
     "mcp_clients",
     "serving",
     "serving_mcp",
+    "serving_proxies",
     "opentelemetry_spans",
 )
 

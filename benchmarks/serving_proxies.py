@@ -11,7 +11,7 @@ Peers that are not there are left out. FastMCP runs in ``tests/peers/mcp/.venv``
 
     uv venv benchmarks/.venv-gateway && uv venv benchmarks/.venv-mcpo
     uv pip install --python benchmarks/.venv-gateway/bin/python openapi-mcp-gateway==0.8.0
-    uv pip install --python benchmarks/.venv-mcpo/bin/python mcpo==0.0.20 'mcp<2'
+    uv pip install --python benchmarks/.venv-mcpo/bin/python mcpo==0.0.20 'mcp<2' 'fastapi<0.120'
 
 from another folder: the pins of this workspace are not theirs.
 """
