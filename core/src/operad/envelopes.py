@@ -226,6 +226,10 @@ class EnvelopeKinds:
     def __contains__(self, source: object) -> bool:
         return source in self._kinds or source in self._complete(str(source))
 
+    def has_loaded(self, source: str) -> bool:
+        """Whether the kind is here already; what was left for when it is needed stays so."""
+        return source in self._kinds
+
     @property
     def sources(self) -> tuple[str, ...]:
         """The known sources."""

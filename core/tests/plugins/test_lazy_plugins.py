@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,8 @@ from textwrap import dedent
 
 import pytest
 
-from operad import load_plugins
-from operad.config.private_files import read_private, write_private
+from operad import PluginError, load_plugins
+from operad.config.private_files import cache_folder, read_private, write_private
 
 OFFERS = """
 import attrs
@@ -35,6 +37,18 @@ from operad.plugin import hookimpl
 @hookimpl
 def operad_call_started(call):
     pass
+"""
+KIND = """
+from typing import ClassVar
+from operad.plugin import EnvelopeKind
+
+@attrs.frozen
+class Meta:
+    source: ClassVar[str] = "{name}"
+
+@hookimpl
+def operad_envelope_kinds():
+    return [EnvelopeKind("{name}", Meta)]
 """
 Install = Callable[[str, str], Path]
 
@@ -122,6 +136,62 @@ def test_a_plugin_whose_module_changed_is_loaded_and_looked_at_anew(install: Ins
     assert load_plugins(lazy=True).observers()
 
 
+def test_a_plugin_with_an_envelope_kind_brings_no_other_along(install: Install) -> None:
+    install("lone", OFFERS + KIND)
+    install("other", OFFERS)
+    load_plugins(lazy=True)
+    forget()
+    plugins = load_plugins(lazy=True)
+    assert plugins.source("lone").name == "lone"
+    assert loaded() == {"lone_module"}
+    assert set(plugins.envelope_kinds.sources) == {"local", "lone"}
+
+
+def test_of_two_plugins_that_claim_one_name_the_same_one_has_it_each_time(install: Install) -> None:
+    install("lone", OFFERS)
+    install("other", OFFERS.replace('"{name}"', '"lone"'))
+    for _ in range(2):
+        records = {record.name: record.status for record in load_plugins(lazy=True).records}
+        assert records == {"lone": "loaded", "other": "conflict"}
+
+
+def test_what_one_command_left_out_is_left_for_later_by_the_next(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("lone", OFFERS)
+    install("other", OFFERS)
+    for disabled in ("lone", ""):
+        monkeypatch.setenv("OPERAD_DISABLE_PLUGINS", disabled)
+        load_plugins(lazy=True)
+    forget()
+    plugins = load_plugins(only=iter(["lone"]), lazy=True)
+    assert {record.name: record.status for record in plugins.records} == {"lone": "loaded", "other": "disabled"}
+    forget()
+    plugins = load_plugins(lazy=True)
+    assert loaded() == set()
+    assert {record.status for record in plugins.records} == {"loaded"}
+
+
+def test_a_plugin_that_was_removed_since_is_missed(install: Install, tmp_path: Path) -> None:
+    install("lone", OFFERS)
+    install("other", OFFERS)
+    load_plugins(lazy=True)
+    shutil.rmtree(tmp_path / "site" / "other-1.dist-info")
+    assert [record.name for record in load_plugins(lazy=True).records] == ["lone"]
+
+
+def test_a_plugin_that_breaks_when_it_is_needed_is_reported_and_the_others_work(install: Install) -> None:
+    install("lone", "import a_helper\n" + OFFERS).with_name("a_helper.py").write_text("")
+    install("other", OFFERS)
+    load_plugins(lazy=True)
+    forget()
+    sys.modules["a_helper"] = None  # type: ignore[assignment]  # as if it was not installed any more
+    plugins = load_plugins(lazy=True)
+    assert plugins.source("other").name == "other"
+    with pytest.raises(PluginError, match="a dependency is missing|a_helper"):
+        plugins.source("lone")
+
+
 def test_a_plugin_that_fails_is_reported_each_time(install: Install) -> None:
     install("lone", "raise RuntimeError('no')")
     for _ in range(2):
@@ -157,6 +227,35 @@ def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     write_private(str(tmp_path / "file" / "below"), b"x")
     assert read_private(str(tmp_path / "file" / "below")) is None
+
+
+def test_many_who_write_one_file_at_once_leave_one_whole_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    code = "import sys; from operad.config.private_files import write_private as w; [w(sys.argv[1], sys.argv[2].encode() * 9999) for _ in range(200)]"
+    writers = [subprocess.Popen([sys.executable, "-c", code, path, letter]) for letter in "ab"]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        content = read_private(path)
+        seen.add(None if content is None else (len(content), len(set(content))))
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert seen <= {None, (9999, 1)}
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_waits_under_the_name_of_the_new_one_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    os.link(tmp_path / "precious", tmp_path / f"file.{os.getpid()}")
+    write_private(str(tmp_path / "file"), b"x")
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it answers without HOME and a known user
+    write_private(f"{cache_folder()}/file", b"x")
+    assert read_private(f"{cache_folder()}/file") is None
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_link_is_not_followed_by_who_reads_a_private_file(tmp_path: Path) -> None:

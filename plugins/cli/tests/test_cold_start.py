@@ -103,6 +103,26 @@ def test_ids_and_fields_are_completed(
     assert answer() == expected
 
 
+def test_what_a_shell_would_take_for_a_command_is_not_completed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["ok", "filter[name]", "$(reboot)", "a`b`", "a;b", "a\nb", "a b", "\x1b[2J", "a|b", "a&b", "a>b"]
+    evil = [SimpleNamespace(id=f"shop.{name}", input_schema=SimpleNamespace(raw={})) for name in names]
+    spec = SimpleNamespace(
+        id="shop.ok", input_schema=SimpleNamespace(raw={"properties": {name: {} for name in names}})
+    )
+    cache.remember("operad.toml", [*evil[1:], spec], None)
+    assert candidates(["call"], "") == ["shop.filter[name]", "shop.ok"]
+    assert candidates(["call", "shop.ok"], "") == ["ok=", "filter[name]="]
+
+
+def test_a_cache_that_others_can_write_completes_nothing(shop: Path) -> None:
+    cache.remember("operad.toml", [Spec], None)
+    (file,) = (shop.parent / "cache" / "operad").glob("completion-*.json")
+    file.chmod(0o622)
+    assert candidates(["call"], "s") == []
+
+
 def test_commands_and_options_are_completed_as_well(shop: Path) -> None:
     assert "plain,call" in completed("operad ca", "1").stdout
     assert "--timeout" in completed("operad call shop.price --ti", "3").stdout
@@ -161,3 +181,34 @@ def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(sho
         "    threading.Timer(0.05, print, ['in a thread']).start()\n    return 1\n"
     )
     assert operad("call", "shop.late", "--data").stdout == "1\nin a thread\nat exit\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed_runs_and_says_nothing_of_it(shop: Path, closed: str) -> None:
+    for words in ("call shop.price book=x", "call shop.nothing"):
+        command = f"{sys.executable} -m operad_cli.main {words} {closed}"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        assert done.returncode == int("nothing" in words)
+        assert "Error" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+def test_a_full_disk_is_an_error_in_one_line_and_completes_nothing(shop: Path) -> None:
+    for words in ("call shop.price book=x", "list"):
+        command = f"{sys.executable} -m operad_cli.main {words} > /dev/full"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert done.stderr.startswith("error: ")
+        assert "No space left" in done.stderr
+    words = "_OPERAD_COMPLETE=bash_complete COMP_WORDS='operad call sh' COMP_CWORD=2"
+    command = f"{words} {sys.executable} -m operad_cli.main > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_large_answer_is_whole_at_the_end_of_a_pipe(shop: Path) -> None:
+    (shop / "ops" / "large.py").write_text(
+        "from operad import operation\n@operation(namespace='shop')\n"
+        "def large() -> str:\n    return 'x' * 5_000_000\n"
+    )
+    assert operad("call", "shop.large", "--data").stdout == "x" * 5_000_000 + "\n"

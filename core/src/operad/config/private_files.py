@@ -11,14 +11,23 @@ _LARGEST = 64 * 2**20
 
 
 def cache_folder() -> str:
-    """Where operad keeps what it can make again: ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``."""
+    """Where operad keeps what it can make again: ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``.
+
+    Relative for a user who has no home: then there is no cache.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # A relative one is ignored, as the XDG Base Directory Specification wants it.
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "operad")
 
 
 def read_private(path: str) -> bytes | None:
-    """The content of a file; ``None`` if it is not there, is another user's, or others may write it."""
+    """The content of a file; ``None`` if it is not there, is another user's, or others may write it.
+
+    Args:
+        path: absolute; a relative one names nothing.
+    """
+    if not os.path.isabs(path):
+        return None
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError:
@@ -33,12 +42,20 @@ def read_private(path: str) -> bytes | None:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Write a file that its user alone can read, whole or not at all; one that cannot be written is none."""
+    """Write a file that its user alone can read, whole or not at all; one that cannot be written is none.
+
+    Args:
+        path: absolute; nothing is written for a relative one.
+        content: of the file.
+    """
+    if not os.path.isabs(path):
+        return
     new = f"{path}.{os.getpid()}"
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            # A file of its own: in a folder that others may write, one could be waiting that is linked elsewhere.
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
             os.replace(new, path)

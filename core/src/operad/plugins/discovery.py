@@ -94,7 +94,9 @@ def _load_lazily(plugins: Plugins, only: Iterable[str] | None, disable: Iterable
     """Load the chosen plugins, some only when something of theirs is asked for. See `load_plugins`."""
     from operad.plugins import index  # of the command line alone
 
-    key = index.key_of_now()
+    only, disable = None if only is None else _normalized(only), _normalized(disable)
+    switches = (_switch("OPERAD_PLUGINS"), _switch("OPERAD_DISABLE_PLUGINS"))
+    key = index.key_of_now([None if each is None else sorted(each) for each in (only, disable, *switches)])
     known = index.recall(key)
     if known is None:
         found = list(installed_points())

@@ -40,7 +40,7 @@ class Point:
 
 def only_offers(each: dict[str, Any]) -> list[str] | None:
     """What a plugin offers that does nothing until it is asked for; ``None`` for others, and those that failed."""
-    offers = each["offers"]
+    offers = each["offers"]  # of one that was refused: none
     if not offers or _stamp(each["file"]) != each["stamp"]:
         return None
     # Only the command line asks for commands, and does so itself.
@@ -49,9 +49,9 @@ def only_offers(each: dict[str, Any]) -> list[str] | None:
     return [name for names in offers.values() for name in names]
 
 
-def key_of_now() -> list[Any]:
-    """What a change of says that something else may be installed."""
-    return [sys.version, [[path, _stamp(path)] for path in sys.path]]
+def key_of_now(choices: list[Any]) -> list[Any]:
+    """What a change of says that something else may be installed, or another plugin have a name that two claim."""
+    return [sys.version, choices, [[path, _stamp(path)] for path in sys.path]]
 
 
 def _stamp(path: str | None) -> list[int] | None:
@@ -62,18 +62,18 @@ def _stamp(path: str | None) -> list[int] | None:
     return [found.st_mtime_ns, found.st_size, found.st_ino]
 
 
-def _file() -> str:
+def _file(key: list[Any]) -> str:
     import zlib
 
-    # One for each environment, and no more than so many; what it holds says for which it is.
-    number = zlib.crc32(repr([sys.prefix, sys.path]).encode()) % _FILES
+    # One for each environment and choice, and no more than so many; what it holds says for which it is.
+    number = zlib.crc32(repr([sys.prefix, sys.path, key[1]]).encode()) % _FILES
     return os.path.join(cache_folder(), f"plugins-{number:02x}.json")
 
 
 def recall(key: list[Any]) -> list[dict[str, Any]] | None:
     """The plugins as remembered under ``key``; ``None`` where that is not to be believed."""
     try:
-        found = json.loads(read_private(_file()) or b"null")
+        found = json.loads(read_private(_file(key)) or b"null")
         if found["form"] == _FORM and found["key"] == key:
             for each in found["plugins"]:
                 each["name"], each["value"], each["distribution"], each["version"], each["file"], each["stamp"]
@@ -85,7 +85,12 @@ def recall(key: list[Any]) -> list[dict[str, Any]] | None:
 
 
 def remember(key: list[Any], found: Iterable[Any], plugins: Any) -> None:
-    """Keep what is installed (`Found`) and what of it is loaded (`Plugins`) under ``key``."""
+    """Keep what is installed (`Found`) and what of it is loaded (`Plugins`) under ``key``.
+
+    Where two plugins claim one name nothing is kept: who has it is a matter of the order of loading.
+    """
+    if any(record.status == "conflict" for record in plugins.records):
+        return
     offers = {
         (record.name, record.distribution): {kind: list(names) for kind, names in record.contributes.items()}
         for record in plugins.records
@@ -107,4 +112,4 @@ def remember(key: list[Any], found: Iterable[Any], plugins: Any) -> None:
                 "offers": offers.get((point.name, item.distribution), {}) if file else {},
             }
         )
-    write_private(_file(), json.dumps({"form": _FORM, "key": key, "plugins": entries}).encode())
+    write_private(_file(key), json.dumps({"form": _FORM, "key": key, "plugins": entries}).encode())

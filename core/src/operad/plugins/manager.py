@@ -286,7 +286,7 @@ class Plugins:
             for name in items:
                 owner = self._owners.get((kind, name))
                 if (kind, name) in self._core or (
-                    owner is None and kind == "envelope_kinds" and name in self.envelope_kinds
+                    owner is None and kind == "envelope_kinds" and self.envelope_kinds.has_loaded(name)
                 ):
                     what = "source" if kind == "envelope_kinds" else "name"
                     raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another {what}')

@@ -9,7 +9,6 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 MANY = 300
@@ -44,25 +43,31 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
         known = {**old, **known}
     if known == old:
         return
-    with suppress(OSError):  # a cache that cannot be written is none
-        os.makedirs(folder(), mode=0o700, exist_ok=True)
-        file = _file(config)
-        new = f"{file}.{os.getpid()}"
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as output:
-            json.dump({"config": os.path.realpath(config), "fields": known}, output)
-        os.replace(new, file)
+    from operad.plugin import write_private  # what remembers has operad at hand
+
+    write_private(_file(config), json.dumps({"config": os.path.realpath(config), "fields": known}).encode())
 
 
 def recall(config: str) -> dict[str, list[str]]:
     """The fields of each operation by its id, as last seen."""
+    if not os.path.isabs(folder()):  # of a user without a home
+        return {}
     try:
         with open(_file(config), encoding="utf-8") as file:
+            if not _is_own(file.fileno()):
+                return {}
             found = json.load(file)
         if found["config"] == os.path.realpath(config):  # two may have one number
             return {str(name): [str(field) for field in fields] for name, fields in found["fields"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not what was written here
         pass
     return {}
+
+
+def _is_own(descriptor: int) -> bool:
+    """Whether nobody but this user can have written an open file: the shell is told what it says."""
+    about = os.fstat(descriptor)
+    return not hasattr(os, "getuid") or (about.st_uid == os.getuid() and not about.st_mode & 0o022)
 
 
 def fields_of(schema: Any) -> list[str]:

@@ -74,10 +74,15 @@ def candidates(before: list[str], incomplete: str) -> list[str] | None:
     path = find(config)
     known = {} if path is None else cache.recall(path)
     if len(plain) == 1:
-        return sorted(name for name in known if name.startswith(incomplete))
+        return sorted(name for name in known if name.startswith(incomplete) and _is_harmless(name))
     given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in plain[2:]}
     return [
         f"{field}="
         for field in known.get(plain[1], ())
-        if field not in given and f"{field}=".startswith(incomplete)
+        if field not in given and f"{field}=".startswith(incomplete) and _is_harmless(field)
     ]
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a name, which others chose, may stand on a command line: a shell takes it for nothing else."""
+    return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")

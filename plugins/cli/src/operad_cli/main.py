@@ -10,12 +10,14 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     if argv is not None:
         sys.exit(_code(argv))
+    _open_streams()
     # What a command imports is no garbage: it is not looked through for that, nor taken apart at the end.
     usual = gc.get_threshold()
     gc.set_threshold(200_000, *usual[1:])
@@ -23,9 +25,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         from operad_cli.completing import answer
 
         if (text := answer()) is not None:
-            sys.stdout.write(text)
-            _leave(0)
+            with suppress(OSError):  # a shell that does not listen any more
+                sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+                sys.stdout.buffer.flush()
+            os._exit(0)
     _leave(_code(sys.argv[1:], lambda: gc.set_threshold(*usual)))
+
+
+def _open_streams() -> None:
+    """Have standard streams, where whoever started the command closed them: what is written goes nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for the whole process
 
 
 def _leave(code: int) -> None:
@@ -38,8 +49,11 @@ def _leave(code: int) -> None:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError as error:  # the reader of a pipe left, a disk is full
         code = code or 1
+        if not isinstance(error, BrokenPipeError):
+            with suppress(OSError):
+                os.write(2, f"error: {error}\n".encode())
     except KeyboardInterrupt:
         code = 130
     os._exit(code)
