@@ -131,7 +131,7 @@ class Streams(TransportSuite):
         async def body(kit: Kit) -> None:
             if kit.capabilities.same_process:
                 skip("within one process nobody is silent")
-            async with kit.participant() as server, kit.calling(lease=0.6) as calls, kit.serving():
+            async with kit.participant() as server, kit.calling(lease=1.5) as calls, kit.serving():
                 await server.link.register("op:kit.served", "operad")
                 silent = asyncio.create_task(error_of(anext(calls.subscribe("kit.served"))))
                 (request,) = await server.wait_for(protocol.REQUESTED)
@@ -149,7 +149,7 @@ class Streams(TransportSuite):
         """Without a sign of life from its consumer a stream ends with its lease; with one it goes on."""
 
         async def body(kit: Kit) -> None:
-            async with kit.serving(lease=0.6), kit.calling(lease=0.6) as calls, kit.participant() as caller:
+            async with kit.serving(lease=1.5), kit.calling(lease=1.5) as calls, kit.participant() as caller:
                 alive = calls.subscribe("kit.count", {"to": 1, "then": "wait"})
                 await anext(alive)
                 await caller.request("kit.count", "s", {"to": 1, "then": "wait"}, credit=4)
