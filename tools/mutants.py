@@ -4,7 +4,7 @@
 
 Mutants are drawn by a seed, by default the hash of the commit, so that everybody draws the same ones. Each is
 imported in place of its module by a fork of this process, in which the tests that reach its line run until one
-fails. Which those are is read from a map of coverage, made once for each commit (`--map`). A mutant that
+fails. Which those are is read from maps of coverage, made once for each commit (`--maps`). A mutant that
 survives is printed with its place; one that changes nothing that can be seen (speed, a message that nobody
 reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
 import importlib
 import importlib.machinery
 import json
@@ -39,6 +38,10 @@ PYTEST = [
     "-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # of what is in WARM
 ]  # fmt: skip
+TESTS = [
+    "core/tests", "plugins/websocket/tests", "plugins/nats/tests", "plugins/redis/tests", "plugins/openapi/tests",
+]  # fmt: skip
+"""What is known to use the rooms that are changed most."""
 FIRST = 40
 """How many of the tests that know most about a line are tried before the rest."""
 SECONDS = 30
@@ -59,12 +62,14 @@ OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: the module, the line, what was there, and the code of the changed module."""
+    """One change: the module, the line, what was there, the code of the changed module, and whether the line runs
+    as the module is imported."""
 
     path: Path
     line: int
     what: str
     code: CodeType
+    at_import: bool = False
 
 
 class _Change(ast.NodeTransformer):
@@ -75,11 +80,14 @@ class _Change(ast.NodeTransformer):
         self.count = 0
         self.line = 0
         self.what = ""
+        self.at_import = False
+        self._depth = 0
 
     def _here(self, node: Any, what: str) -> bool:
         self.count += 1
         if self.count - 1 != self.wanted:
             return False
+        self.at_import = not self._depth
         self.line, self.what = node.lineno, f"{what}: {ast.unparse(node).splitlines()[0][:90]}"
         return True
 
@@ -99,7 +107,9 @@ class _Change(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """Body and defaults, not annotations and decorators."""
+        self._depth += 1
         node.body = [self.visit(one) for one in node.body]
+        self._depth -= 1
         node.args.defaults = [self.visit(one) for one in node.args.defaults]
         return node
 
@@ -195,7 +205,7 @@ def mutants(rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
     for path, number in random.Random(seed).sample(places, min(count, len(places))):  # noqa: S311  # no secret
         change = _Change(number)
         tree = ast.fix_missing_locations(change.visit(ast.parse(path.read_text("utf-8"))))
-        yield Mutant(path, change.line, change.what, compile(tree, str(path), "exec"))
+        yield Mutant(path, change.line, change.what, compile(tree, str(path), "exec"), change.at_import)
 
 
 PLUGIN = """
@@ -215,37 +225,54 @@ class Watch:
     def pytest_sessionfinish(self):
         watch.stop()
         data = watch.get_data()
-        lines = {name: data.contexts_by_lineno(name) for name in data.measured_files()}
+        source = os.environ["MUTANTS_SOURCE"]
+        lines = {os.path.relpath(name, source): data.contexts_by_lineno(name) for name in data.measured_files()}
         with open(os.environ["MUTANTS_MAP"], "w") as file:
             json.dump({"lines": lines, "seconds": self.seconds}, file)
 """
 
 
-class Reach:
-    """Which tests reach which line, and how long each takes; from `file`, which is made where it is not there."""
+def mapped(tests: str, file: Path) -> Any:
+    """What one folder of tests reaches, from `file`, which is made where it is not there."""
+    if not file.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "mutants_watch.py").write_text(PLUGIN, "utf-8")
+            environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(SOURCE / "operad"),
+                           "PYTHONPATH": folder}  # fmt: skip
+            words = [word for word in PYTEST if word != "-x"]
+            command = [sys.executable, "-m", "pytest", *words, "-p", "mutants_watch", tests]
+            subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    return json.loads(file.read_text("utf-8"))
 
-    def __init__(self, tests: list[str], file: Path) -> None:
-        if not file.exists():
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "mutants_watch.py").write_text(PLUGIN, "utf-8")
-                environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(SOURCE / "operad"),
-                               "PYTHONPATH": folder}  # fmt: skip
-                words = [word for word in PYTEST if word != "-x"]
-                command = [sys.executable, "-m", "pytest", *words, "-p", "mutants_watch", *tests]
-                subprocess.run(command, cwd=ROOT, env=environment, check=False)
-        found = json.loads(file.read_text("utf-8"))
-        self._lines: dict[str, dict[str, list[str]]] = found["lines"]
-        self._seconds: dict[str, float] = found["seconds"]
+
+class Reach:
+    """Which tests reach which line, and how long each takes.
+
+    Args:
+        tests: folders of tests.
+        maps: the folder of the maps of coverage, one for each folder of tests.
+    """
+
+    def __init__(self, tests: list[str], maps: Path) -> None:
+        self._lines: dict[str, dict[str, list[str]]] = {}
+        self._seconds: dict[str, float] = {}
+        maps.mkdir(parents=True, exist_ok=True)
+        for folder in tests:
+            found = mapped(folder, maps / f"{folder.replace('/', '-')}.json")
+            self._seconds.update(found["seconds"])
+            for module, lines in found["lines"].items():
+                known = self._lines.setdefault(module, {})
+                for line, names in lines.items():
+                    known[line] = [*known.get(line, ()), *names]
         self._weights = Counter(
             test for module in self._lines.values() for tests in module.values() for test in tests
         )
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Those that reach the line of a mutant; first those of little else, which know most about it."""
-        module = self._lines.get(str(mutant.path), {})
+        module = self._lines.get(str(mutant.path.relative_to(SOURCE / "operad")), {})
         found = set(module.get(str(mutant.line), ()))
-        if found == {""}:
-            # A line that runs as the module is imported: whatever uses the module reaches it.
+        if mutant.at_import:  # whatever uses the module reaches it
             found = {test for tests in module.values() for test in tests}
         return sorted(filter(None, found), key=lambda test: (self._weights[test], test))
 
@@ -339,25 +366,24 @@ def main() -> None:
     """Draw mutants, try the tests on each, and say which survive."""
     parser = argparse.ArgumentParser(description="Mutation testing of the core.")
     parser.add_argument("--rooms", nargs="+", default=["schemas", "registry", "calls"])
-    parser.add_argument("--tests", nargs="+", default=["core/tests"])
+    parser.add_argument("--tests", nargs="+", default=TESTS)
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
     parser.add_argument("--to", type=int, help="the first one that is not tried any more")
     parser.add_argument("--seed", help="default: the hash of the commit")
-    parser.add_argument("--map", type=Path, help="where the map of coverage is kept; default: a temporary file")
+    parser.add_argument("--maps", type=Path, help="where the maps of coverage are kept; default: temporary files")
     options = parser.parse_args()
     os.chdir(ROOT)
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     seed = options.seed or head.strip()
-    name = hashlib.sha256("\0".join([head, *options.tests]).encode()).hexdigest()[:12]
-    reach = Reach(options.tests, options.map or Path(tempfile.gettempdir(), f"operad-reach-{name}.json"))
+    reach = Reach(options.tests, options.maps or Path(tempfile.gettempdir(), f"operad-reach-{head.strip()[:12]}"))
     for module in WARM:
         importlib.import_module(module)
     print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", flush=True)
     same = SOURCE / "operad" / "words.py"
     unchanged = Mutant(same, 0, "", compile(same.read_text("utf-8"), str(same), "exec"))
     if not survives(unchanged, reach.some(FIRST), SECONDS):
-        sys.exit("the tests fail without any mutant: run them, mend that, and remove the map of coverage")
+        sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
     figures: Counter[str] = Counter()
     drawn = list(mutants(options.rooms, options.count, seed))
     for number, mutant in list(enumerate(drawn))[options.start : options.to]:
