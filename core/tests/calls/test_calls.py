@@ -757,3 +757,73 @@ async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
         assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
         with pytest.raises(ValueError, match="credit: expected at least 1, got 0"):
             [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]
+
+
+class Flapping:
+    """An in-process bus whose links the test takes down and up; it says what it can as it is told."""
+
+    def __init__(self, **capabilities):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, **capabilities)
+        self.states = []
+
+    async def open(self, on_event, on_link):
+        self.states.append(on_link)
+        return await self.bus.open(on_event, on_link)
+
+    def flap(self):
+        for on_link in self.states:
+            on_link("down", 1)
+            on_link("up", 2)
+
+
+async def test_a_request_that_is_served_by_hand_ends_with_its_link() -> None:
+    """Where the loss of the link tells callers of the loss of their requests, and only when it is lost."""
+    transport, requests = Flapping(detects_peer_loss=True), []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport.bus) as caller:
+            await caller.request("t.op", "1")
+            transport.states[0]("up", 1)
+            await server.respond(requests[0].request_id, local_envelope(1, "t.op"))
+            await caller.request("t.op", "2")
+            transport.flap()
+            with pytest.raises(LookupError):
+                await server.respond(requests[1].request_id, local_envelope(1, "t.op"))
+
+
+async def test_the_log_tells_of_a_lost_connection_but_not_of_one_that_is_drained(caplog) -> None:
+    transport = Flapping()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport, drain_timeout=0.05) as handler:
+        transport.flap()
+        lost, back = caplog.messages
+        assert ("was lost" in lost, "is back: 1 operations" in back) == (True, True)
+        async with Participant.open(transport.bus) as caller:
+            await caller.request("t.wait", "1")
+            closing = asyncio.create_task(handler.aclose())
+            await asyncio.sleep(0)
+            transport.flap()
+            await closing
+    assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("authenticates", [True, False])
+async def test_ids_of_requests_cannot_be_guessed_where_that_protects_the_answers(authenticates) -> None:
+    """A peer that sees one id must not know the next one, unless the transport says who sends."""
+    transport = Flapping(authenticates_peer=authenticates)
+    async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op")) for _ in range(2)]
+        ids = [request["requestId"] for request in await server.wait_for("call.requested", 2)]
+        assert (ids[0][:16] == ids[1][:16]) is authenticates
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("input", [{"cursor": 7}, {"limit": 0}, {"limit": "all"}, {"cursor": None, "limit": 5}])
+async def test_a_page_that_cannot_be_asked_for_is_refused(input) -> None:
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(op=("query", echo)), transport), PendingRequestMap(transport) as calls:
+        assert (await error_of(calls.call("operad.list", input))).code == ErrorCode.VALIDATION_ERROR
+        assert len((await calls.call("operad.list", {"limit": 1})).data["operations"]) == 1

@@ -5,7 +5,15 @@ import asyncio
 
 import pytest
 
-from operad import CallError, CallHandler, ErrorCode, OperationRegistry, OperationSpec, PendingRequestMap
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    local_envelope,
+)
 from operad.calls import CallSettings, InProcessTransport, answers
 from operad.calls.flow import Arrivals, Departures
 from operad.calls.requests import Pending
@@ -19,9 +27,9 @@ MIB = 1024 * 1024
 class Wired:
     """An in-process bus that encodes, and says that it is none: bytes count."""
 
-    def __init__(self, loses=()):
+    def __init__(self, loses=(), **capabilities):
         self.bus = InProcessTransport(strict=True)
-        self.capabilities = Capabilities(balances=True, detects_no_responders=True)
+        self.capabilities = Capabilities(balances=True, detects_no_responders=True, **capabilities)
         self.loses = loses
 
     async def open(self, on_event, on_link):
@@ -191,7 +199,10 @@ async def test_a_peer_that_answers_no_question_gets_its_answer_in_the_end(monkey
         assert [len(envelope.data) for envelope in await asyncio.gather(*made)] == [100_000] * 3
 
 
-async def test_an_answer_that_gets_no_room_ends_at_the_deadline():
+async def test_an_answer_that_gets_no_room_ends_at_the_deadline(monkeypatch):
+    """Its caller has been heard: that it gives no room is an answer, and patience has nothing to do with it."""
+    monkeypatch.setattr(answers, "_PATIENCE", 0.02)
+    monkeypatch.setattr(answers, "_AGAIN", 0.01)
     transport = Wired()
     async with CallHandler(registry_of(large=("query", large)), transport) as handler:
         async with Participant.open(transport) as caller:
@@ -200,6 +211,7 @@ async def test_an_answer_that_gets_no_room_ends_at_the_deadline():
             room = {"requestId": "1", "total": 1, "totalBytes": 10, "replyTo": caller.link.inbox}
             await caller.send(question["replyTo"], "call.credit", **room)  # heard, and no room
             assert (await caller.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+            assert caller.of("call.responded") == []
             assert handler.active == 0
 
 
@@ -217,8 +229,6 @@ async def test_an_abort_ends_an_answer_that_waits_for_room():
 
 
 async def test_what_is_served_by_hand_waits_for_room_too():
-    from operad import local_envelope
-
     transport, requests = Wired(), asyncio.Queue()
     async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
         await server.serve("t.op")
@@ -233,6 +243,88 @@ async def test_what_is_served_by_hand_waits_for_room_too():
             await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
             with pytest.raises(CallError, match="nobody waits"):
                 await answering
+
+
+async def test_a_large_request_waits_until_the_one_before_has_arrived_and_a_small_one_does_not():
+    transport = Wired()
+    settings = CallSettings(link_bytes=500_000)
+    async with PendingRequestMap(transport, settings=settings) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op", size)) for size in ("x" * 400_000, "y" * 400_000, "small")]
+        first, small = await server.wait_for("call.requested", 2)
+        assert (first["input"][0], small["input"]) == ("x", "small")
+        assert (first["sentBytes"] > 400_000, "sentBytes" in small) == (True, False)
+        notice = {"requestId": first["requestId"], "total": 0, "replyTo": server.link.inbox}
+        await server.send(first["replyTo"], "call.credit", **notice)
+        *_, second = await server.wait_for("call.requested", 3)
+        assert second["input"][0] == "y"
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_a_stream_gives_room_when_half_of_its_window_is_read():
+    """Neither for each item, nor so late that the producer has to wait."""
+    transport = Wired()
+    settings = CallSettings(credit_bytes=10_000)
+    async with PendingRequestMap(transport, settings=settings) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        stream = calls.subscribe("t.op")
+        reading = asyncio.create_task(anext(stream))
+        (request,) = await server.wait_for("call.requested")
+        meta = {"source": "local", "operationId": "t.op", "timestamp": 0}
+        for seq in range(8):
+            output = {"data": "x" * 1_000, "meta": meta}
+            fields = {
+                "requestId": request["requestId"],
+                "output": output,
+                "seq": seq,
+                "replyTo": server.link.inbox,
+            }
+            await server.send(request["replyTo"], "call.responded", **fields, sentBytes=1_000 * (seq + 1))
+        await reading
+        rooms = [len(server.of("call.credit"))]
+        for _ in range(7):
+            await anext(stream)
+            await asyncio.sleep(0.01)
+            rooms.append(len(server.of("call.credit")))
+        assert rooms == [0, 0, 0, 0, 1, 1, 1, 1]
+        assert server.of("call.credit")[0]["totalBytes"] == request["creditBytes"] + 5_000
+        await stream.aclose()
+
+
+@pytest.mark.parametrize(("total", "asked"), [(8, 1), (9, 0)])
+async def test_a_consumer_that_asks_whether_anybody_is_there_gets_an_answer(total, asked):
+    """Where the transport tells of losses, only who renews credit without giving any has asked."""
+    transport = Wired(detects_peer_loss=True)
+
+    async def wait(input, context):
+        await asyncio.sleep(60)
+        yield 1
+
+    async with CallHandler(registry_of(wait=("subscription", wait)), transport, drain_timeout=0.1):
+        async with Participant.open(transport) as caller:
+            await caller.request("t.wait", "1", credit=8)
+            await caller.send("op:t.wait", "call.credit", requestId="1", total=total, replyTo=caller.link.inbox)
+            await asyncio.sleep(0.02)
+            assert len(caller.of("call.credit")) == asked
+            await caller.send("op:t.wait", "call.aborted", requestId="1", replyTo=caller.link.inbox)
+
+
+async def test_what_is_served_by_hand_answers_no_credit_of_a_single_call():
+    transport, requests = Wired(), asyncio.Queue()
+    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as caller:
+            await caller.request("t.op", "1")
+            await requests.get()
+            room = {"requestId": "1", "totalBytes": 10, "replyTo": caller.link.inbox}
+            await caller.send("op:t.op", "call.credit", **room)
+            await caller.send("op:t.op", "call.credit", **{**room, "requestId": "of nobody"})
+            await asyncio.sleep(0.02)
+            assert caller.of("call.credit") == []
+            await server.respond("1", local_envelope(1, "t.op"))
+            assert len(await caller.wait_for("call.responded")) == 1
 
 
 async def test_within_one_process_nothing_is_counted():
@@ -256,3 +348,12 @@ def test_an_event_is_encoded_once_unless_its_link_changes_it():
     counted = with_sent_bytes({**event, "payload": {"requestId": "1"}}, text, 77)
     assert type(counted) is Encoded
     assert decode(encode(counted))["payload"] == {"requestId": "1", "sentBytes": 77}
+
+
+def test_who_asks_for_more_needs_room_for_what_is_more() -> None:
+    arrivals = Arrivals(100, lambda pending: None)
+    (other, more) = waiting(80, 60)
+    more.granted = 50
+    assert arrivals.ask(other)
+    assert arrivals.ask(more)
+    assert arrivals.under_way == 90

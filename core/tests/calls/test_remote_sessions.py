@@ -223,6 +223,53 @@ async def test_a_peer_is_not_believed_about_what_others_serve(caplog):
     assert "does not serve" in caplog.text
 
 
+async def test_a_peer_that_serves_all_that_it_lists_is_not_blamed(caplog):
+    transport = Vouching({"one": ["op:t.own"]})
+    async with Playing(transport, "one", [wire("own")]) as peer:
+        async with await from_remote(transport) as session:
+            assert [operation.id for operation in session.operations] == ["t.own"]
+    assert peer.listed == 1
+    assert "does not serve" not in caplog.text
+
+
+async def test_what_a_peer_says_anew_of_an_operation_counts():
+    """It comes from the same instance by the same way, and says something else."""
+    transport = InProcessTransport()
+    async with Playing(transport, "peer", [wire("op", description="old")]) as peer:
+        async with await from_remote(transport) as session:
+            assert session.operations[0].spec.description == "old"
+            peer.specs = [wire("op", description="new", accessControl={"requiredScopes": ["s"]})]
+            await session.refresh()
+            (operation,) = session.operations
+            assert operation.spec.description == "new"
+            assert operation.spec.access_control.required_scopes == ("s",)
+
+
+async def test_a_description_that_cannot_be_used_is_warned_about(caplog):
+    transport = InProcessTransport()
+    async with Playing(transport, "peer", [wire("op")]) as peer:
+        async with await from_remote(transport) as session:
+            peer.specs = [{"name": 7}]
+            await session.describe("t.op")
+    assert "operad.describe.peer does not describe t.op" in caplog.text
+
+
+async def test_what_waits_to_be_told_is_told_once(monkeypatch):
+    """`describe` tells at once, what was put off goes along, and does not come again."""
+    transport, told = InProcessTransport(), []
+    monkeypatch.setattr(remote, "_SHARE", 1_000_000)
+    async with CallHandler(registry_of("a", "b"), transport), await from_remote(transport) as session:
+        session.on_change(lambda operations: (told.append(None), time.sleep(0.001)))
+        session._tell()
+        here = here_of(session)
+        await here.execute("t.a", {})
+        timer = session._telling
+        assert timer is not None
+        await session.describe("t.b")
+        assert timer.cancelled()
+        assert len(told) == 2
+
+
 async def test_where_two_peers_disagree_what_allows_less_counts(caplog):
     """On a broker all of one bus trust each other; a request may come to any of them."""
     transport = InProcessTransport()

@@ -65,3 +65,10 @@ def test_who_is_told_of_what_cannot_be_read(data: bytes, found: tuple[bool, str 
     payload = made.event["payload"]
     assert (payload["requestId"], payload["code"]) == ("r", "SERIALIZATION_ERROR")
     assert "why" in payload["message"]
+
+
+def test_a_line_about_a_peer_is_cut_at_400_characters(caplog: pytest.LogCaptureFixture) -> None:
+    reports = Reports(logger)
+    reports.warn("eve", "x" * 400)
+    reports.warn("eve", "x" * 401)
+    assert caplog.messages == ["x" * 400, "x" * 400 + "…"]

@@ -79,6 +79,19 @@ async def test_a_cancellation_from_outside_wins_over_an_expiry_at_the_same_time(
         await task
 
 
+async def test_a_cancellation_from_outside_wins_over_a_result_that_comes_too_late() -> None:
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            task.cancel()  # not delivered any more: what was to be cancelled returns
+        return "anyway"
+
+    task = asyncio.create_task(until(soon(), stubborn))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_the_inner_deadline_does_not_end_the_outer_one() -> None:
     async def inner() -> str:
         with pytest.raises(DeadlineExpired):

@@ -194,6 +194,22 @@ async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
     assert "a first result was not kept" in caplog.text
 
 
+async def test_a_key_is_held_as_long_as_its_call_may_run(shop: Shop) -> None:
+    """If its process dies meanwhile, the key is free again a little later; without a deadline in five minutes."""
+    claimed: list[float] = []
+
+    class Noting(MemoryResults):
+        async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+            claimed.append(seconds)
+            return await super().claim(name, value, seconds)
+
+    registry = registry_of(shop, store=Noting())
+    await registry.execute("shop.order", {"item": "tea"}, timeout=50, idempotency_key="1")
+    await registry.execute("shop.order", {"item": "tea"}, idempotency_key="2")
+    assert 50 < claimed[0] <= 60
+    assert claimed[1] == 300
+
+
 async def test_two_registries_may_share_a_store(shop: Shop) -> None:
     store = MemoryResults()
     for _ in range(2):

@@ -613,3 +613,16 @@ async def test_a_download_does_not_walk_around_interceptors():
     registry.use(deny, subscribe=deny_streams)
     with pytest.raises(CallError, match="no streams"):
         await anext(registry.download("math.get", {"text": "ab"}))
+
+
+async def test_an_invalid_input_names_three_faults_and_counts_the_rest() -> None:
+    registry = OperationRegistry()
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    registry.register(spec(input_schema=numbers), add)
+    three = await code_of(registry.execute("math.add", ["a", "b", "c"]))
+    assert "$[2]" in three.message
+    assert "more" not in three.message
+    five = await code_of(registry.execute("math.add", ["a", "b", "c", "d", "e"]))
+    assert five.message.endswith("$[2] (and 2 more)")
+    assert isinstance(five.details, dict)
+    assert len(five.details["errors"]) == 5

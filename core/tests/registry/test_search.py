@@ -219,3 +219,28 @@ def test_a_query_of_one_letter_finds_that_word_alone() -> None:
     index = SearchIndex([spec("plot.x", "Draw x"), spec("plot.xy", "Draw xyz")])
     assert index.search("x", 5) == ["plot.x"]
     assert index.search("q", 5) == []
+
+
+def test_of_two_that_say_the_same_the_shorter_one_comes_first_whatever_their_order() -> None:
+    short, long = spec("a.x", "zebra"), spec("b.x", "zebra " + "of many other words " * 5)
+    for items in ([short, long], [long, short]):
+        assert SearchIndex(items).search("zebra", 2) == ["a.x", "b.x"]
+
+
+def test_a_name_that_says_the_query_comes_before_a_text_that_repeats_it() -> None:
+    repeats = spec("n.other", "merge pull, merge pull, merge pull, merge pull", tags=["merge pull", "pull merge"])
+    index = SearchIndex([repeats, spec("n.merge_pull", "Or not. " + "Many other words. " * 20)])
+    assert index.search("merge pull", 2) == ["n.merge_pull", "n.other"]
+    assert index.search("mergepull", 2) == ["n.merge_pull", "n.other"]
+
+
+def test_the_last_word_of_a_short_description_counts_as_the_others() -> None:
+    index = SearchIndex([spec("a.x", "alpha zebra"), spec("b.x", "zebra alpha")])
+    assert index.search("zebra", 2) == ["a.x", "b.x"]
+    assert SearchIndex([spec("a.x", "of a zebra"), spec("b.x", "zebra " * 2)]).search("zebra", 1) == ["b.x"]
+
+
+def test_a_word_that_only_begins_like_the_query_is_found_by_two_letters() -> None:
+    index = SearchIndex([spec("a.zebra")])
+    assert index.search("ze", 1) == ["a.zebra"]
+    assert index.search("z", 1) == []

@@ -243,3 +243,23 @@ async def test_many_operations_and_changes_cost_what_they_should() -> None:
     finally:
         type(view)._below = below  # type: ignore[attr-defined]  # see above
     assert reads == 1
+
+
+async def test_a_timeout_and_a_download_through_a_view_are_those_of_the_registry() -> None:
+    registry = OperationRegistry()
+
+    async def wait(input: Any, context: OperationContext) -> None:
+        await asyncio.sleep(60)
+
+    registry.register(OperationSpec(namespace="m", name="wait"), wait)
+    view = registry.view(prefix="x", access=AccessControl(required_scopes=["read"]))
+    with pytest.raises(CallError) as caught:
+        async with asyncio.timeout(10):
+            await view.execute("x.m.wait", context=BOB, timeout=0.02)
+    assert caught.value.code == "TIMEOUT"
+    assert view.pages("x.m.wait") is None
+    assert view.pages("x.m.none") is None
+    for context in (None, BOB):
+        with pytest.raises(CallError) as caught:
+            [chunk async for chunk in view.download("x.m.wait", {}, context)]
+        assert (caught.value.code == "ACCESS_DENIED") is (context is None)

@@ -267,3 +267,17 @@ def test_scalar_defaults_beyond_what_is_plausible_for_the_value_stay_absent() ->
     assert len(made[0]) == 40
     assert made[-1] == {}
     assert sum(map(len, made)) == 10 * 101, "ten for each part of the value"
+
+
+def test_what_was_found_out_about_a_part_of_a_value_is_not_found_out_again_within_a_call() -> None:
+    """Branches that each look at the same part cost their sum, not their product."""
+    ref = {"$ref": "#/$defs/node"}
+    branches = [{"properties": {"a": ref}, "required": [name]} for name in ("x", "y", "z")]
+    node = {"anyOf": [*branches, {"properties": {"a": ref}, "type": "object"}]}
+    schema = from_schema({**ref, "$defs": {"node": node}})
+    value: dict[str, object] = {}
+    for _ in range(20):
+        value = {"a": value}
+    assert schema.is_valid(value)
+    assert schema.errors(value) == []
+    assert schema.cast(value) == value

@@ -69,3 +69,10 @@ def test_a_schema_is_larger_than_a_number_of_values_with_what_it_refers_to() -> 
         assert schema.is_larger(40) is larger
     assert not from_schema({"enum": list(range(50))}).is_larger(53)
     assert from_schema({"enum": list(range(50))}).is_larger(51)
+
+
+def test_the_order_of_keys_does_not_make_two_definitions_of_one() -> None:
+    pet = DOCUMENT["components"]["schemas"]["Pet"]
+    turned = {"components": {"schemas": {**DOCUMENT["components"]["schemas"], "Pet": dict(reversed(pet.items()))}}}
+    shared = SharedDefinitions()
+    assert of_document("Pet").bundled(shared) == of_document("Pet", turned).bundled(shared)

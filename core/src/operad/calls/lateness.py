@@ -55,8 +55,7 @@ class Lateness:
             period: of `tick`, in seconds.
         """
         clock = time.monotonic()
-        if clock - self._ticked > period + _SLACK:
-            self._look(clock, period)
+        self._look(clock, period)
         stood = self._stood * 1000 if clock < self._until else 0.0
         deadline, timeout = payload.get("deadline"), payload.get("timeoutMs")
         if not isinstance(deadline, (int, float)) or not isinstance(timeout, (int, float)):

@@ -97,8 +97,8 @@ class ServedRequests:
         capabilities: of the transport.
         settings: the bounds.
         refuse: tells a caller why its request is not begun.
-        ended: called when a request was ended by its caller, the loss of its caller, or its lease, with the error
-            of which the caller learns; ``None`` where the caller knows.
+        ended: called to finish a request that was ended by its caller, the loss of its caller, or its lease, with
+            the error of which the caller learns; ``None`` where the caller knows.
         notice: tells a caller that its request is here.
         refusal: why a request is not served here; ``None``: it is.
         repeatable: whether an operation may run twice.
@@ -178,11 +178,7 @@ class ServedRequests:
             message = "a call.requested needs an operationId, a string"
             return CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         to = delivery.to
-        if (
-            to is not None
-            and not (to[3:] == operation_id and to[:3] == "op:")
-            and not _is_address_of(to, operation_id)
-        ):
+        if to is not None and not _is_address_of(to, operation_id):
             return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
         if (error := self._why_not(served)) is not None:
             return error
@@ -219,7 +215,6 @@ class ServedRequests:
         served = self.active.get(key_of(payload, delivery))
         if served is None:
             return False
-        self.finish(served)
         self._ended(served, None)
         return True
 
@@ -257,7 +252,6 @@ class ServedRequests:
 
     def _end_all(self, served: Iterable[Served]) -> None:
         for item in list(served):
-            self.finish(item)
             self._ended(item, None)
 
     # --- their end -------------------------------------------------------------------------------
@@ -288,7 +282,6 @@ class ServedRequests:
         for served in list(self.active.values()):
             if served.total is not None and now - served.renewed > self.settings.lease:
                 logger.info("the consumer of %s gave no sign of life: ended", served.operation_id)
-                self.finish(served)
                 # If it is there after all, it learns of the end; and a hub forgets the request.
                 message = (
                     f'"{served.operation_id}": its consumer gave no sign of life for {self.settings.lease:g} s'

@@ -25,7 +25,7 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ID, _TITLE, _TAG, _DESCRIPTION, _BEYOND = 3.0, 3.0, 1.0, 1.0, 0.25
 """What a word counts in each field; ``_BEYOND`` in what follows the description's first `_HEAD` words."""
 _HEAD = 25
-_HEAD_OF = re.compile(rf"\W*(?:\w+\W+){{0,{_HEAD}}}")
+_HEAD_OF = re.compile(rf"\W*(?:\w+(?:\W+|\Z)){{0,{_HEAD}}}")
 _K, _B, _USUAL_LENGTH, _LONGEST = 1.2, 0.5, 20.0, 40
 """BM25's saturation and length normalisation; a fixed length, so that weights stay right as operations come. No
 text counts as longer than `_LONGEST` words: a thorough description must not drown an exact title."""
