@@ -133,7 +133,7 @@ def test_an_error_with_json_is_an_object_on_standard_output(run: Run) -> None:
 def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     code, _, err = run(*arguments)
     assert code == 2
-    assert "Error: " in err
+    assert "error: " in err
 
 
 def test_the_traceback_is_there_with_debug(run: Run) -> None:

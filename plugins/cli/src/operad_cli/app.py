@@ -140,7 +140,15 @@ def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option(
+    "-n",
+    "--limit",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Show so many.",
+)
 @config_option
 @output_options
 def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: bool) -> int:

@@ -18,7 +18,12 @@ from operad_cli.options import Command, chosen_profile, config_option, output_op
 
 def input_options(command: Command) -> Command:
     """The operation's id and its input."""
-    command = click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds.")(command)
+    command = click.option(
+        "--timeout",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True),
+        help="How long to wait for the answer. Default: [calls] timeout.",
+    )(command)
     command = click.option(
         "-i",
         "--input",
@@ -86,7 +91,7 @@ def call(
 @click.command()
 @input_options
 @result_options
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many envelopes.")
+@click.option("-n", "--limit", metavar="COUNT", type=click.IntRange(min=1), help="Stop after so many envelopes.")
 @config_option
 @output_options
 def subscribe(

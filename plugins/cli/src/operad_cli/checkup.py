@@ -50,7 +50,9 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     checks += _plugins(registry.plugins)
     configuration = registry.configuration
     assert configuration is not None
-    checks.append(Check("ok", "configuration", f"{path}, {_count(len(configuration.sources), 'source')}"))
+    has = _count(len(configuration.sources), "source")
+    mend = "" if configuration.sources else "write [sources.NAME] tables; operad init shows how"
+    checks.append(Check("warning" if mend else "ok", "configuration", f"{path}, {has}", mend))
     async with registry:
         for check in await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources)):
             checks.append(check)

@@ -56,9 +56,10 @@ def _known(context: click.Context) -> dict[str, list[str]]:
 @click.command()
 @click.argument("shell", type=click.Choice(sorted(_WHERE)))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options, ids and fields.
+    """Print the completion script of a shell.
 
-    Ids and fields are those that `operad list` and other commands saw last: nothing is started to complete a word.
+    It completes commands, options, ids of operations and fields of their inputs. Ids and fields are those that
+    `operad list` and other commands saw last: nothing is started to complete a word.
 
     \b
     operad completion bash > ~/.local/share/bash-completion/completions/operad

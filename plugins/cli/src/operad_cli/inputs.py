@@ -105,6 +105,7 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
     lacking = missing(values, schema)
     if not lacking:
         return
+    _no_unknown(values, schema)
     import click
 
     for name, shape in lacking:
@@ -115,6 +116,21 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
             values[name] = click.prompt(
                 f"{name} ({_kind(shape, schema)})", err=True, value_proc=partial(_answer, shape=shape, root=schema)
             )
+
+
+def _no_unknown(values: Mapping[str, Any], schema: Schema) -> None:
+    """Raises `click.UsageError` for a field that the input cannot have: it is not asked for in its place."""
+    raw = {} if schema.is_unknown else schema.bundled()
+    known = _properties(schema)
+    if not isinstance(raw, dict) or raw.get("additionalProperties") is not False or raw.get("patternProperties"):
+        return
+    for name in values:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known)}"
+            raise usage(f'the input has no field "{name}"; {hint}')
 
 
 def _answer(text: str, *, shape: Any, root: Schema) -> Any:

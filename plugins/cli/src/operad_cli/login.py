@@ -30,7 +30,12 @@ def _registry(config: Path | None) -> OperationRegistry:
 @account_option
 @click.option("--no-browser", is_flag=True, help="Open no browser; show an address, or a code to enter elsewhere.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds to wait for you."
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="How long to wait for you.",
 )
 @config_option
 @debug_option
@@ -56,7 +61,10 @@ def login(source: str, account: str | None, no_browser: bool, timeout: float, co
 @config_option
 @debug_option
 def logout(source: str, account: str | None, config: Path | None) -> int:
-    """Forget the token of SOURCE, and revoke it where its server can."""
+    """Forget the token of SOURCE.
+
+    It is revoked where the server can do that.
+    """
 
     async def run() -> str:
         entry = await _registry(config).source_login(source, account)

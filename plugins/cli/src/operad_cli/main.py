@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -158,9 +159,11 @@ def _told(error: Exception, debug: bool, *, as_json: bool) -> int:
             return int(error.exit_code)
         if isinstance(error, click.exceptions.Abort):
             return 130
-        if isinstance(error, click.ClickException):
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
             error.show()
             return int(error.exit_code)
+        if isinstance(error, click.ClickException):
+            return _told_usage(error)
     if debug:
         if not isinstance(error, (OperadError, ExceptionGroup, OSError)):
             raise error
@@ -173,6 +176,17 @@ def _told(error: Exception, debug: bool, *, as_json: bool) -> int:
         )
     print_error(error, as_json=as_json)
     return 1
+
+
+def _told_usage(error: Any) -> int:
+    """Tell what click found wrong, as every other error is told; the exit code."""
+    from operad_cli.plain import tell_error
+
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        sys.stderr.write(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n\n")
+    tell_error(" ".join(error.format_message().split()))
+    return int(error.exit_code)
 
 
 def _set_up_logging(debug: bool, *, serves: bool) -> None:

@@ -139,6 +139,8 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
         message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
     elif ids:
         message += f"; `operad list` shows the {len(ids)} there are"
+    elif registry.configuration is not None and not registry.configuration.sources:
+        message += f"; {registry.configuration.name} has no [sources], `operad init` shows how they are written"
     failures = registry.failures
     failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
     if len(failures) == 1:

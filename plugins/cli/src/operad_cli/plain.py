@@ -46,7 +46,7 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
         return
     meta = wire["meta"]
     facts = [
-        f"{key}: {_moment(value) if key == 'timestamp' else value}"
+        f"{key}: {_fact(key, value)}"
         for key, value in meta.items()
         if key != "source" and not isinstance(value, (dict, list))
     ]
@@ -54,9 +54,10 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
     facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
     told = printable(", ".join(facts))
     source = printable(str(meta["source"]))
+    told = paragraph(f"{source}  {told}", sys.stdout)
     if has_colours(sys.stdout):
-        source, told = f"{_CYAN}{source}{_RESET}", f"{_DIM}{told}{_RESET}"
-    _write(sys.stdout, f"{source}  {told}\n{coloured(wire['data'])}\n")
+        told = f"{_CYAN}{source}{_RESET}{_DIM}{told[len(source) :]}{_RESET}"
+    _write(sys.stdout, f"{told}\n{coloured(wire['data'])}\n")
 
 
 def coloured(value: Any) -> str:
@@ -99,8 +100,22 @@ def print_error(error: BaseException, *, as_json: bool) -> None:
 
 def tell_error(text: str) -> None:
     """Print one error on standard error."""
-    sign = f"{_RED}error:{_RESET}" if has_colours(sys.stderr) else "error:"
-    _write(sys.stderr, f"{sign} {printable(text)}\n")
+    told = paragraph(f"error: {printable(text)}", sys.stderr)
+    if has_colours(sys.stderr):
+        told = told.replace("error:", f"{_RED}error:{_RESET}", 1)
+    _write(sys.stderr, f"{told}\n")
+
+
+def paragraph(text: str, file: TextIO) -> str:
+    """A text in lines that fit a terminal, broken between words; one line where nobody looks at a width."""
+    if not file.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    # What is longer than a line is a path or an address: whole, it can be copied.
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _write(file: TextIO, text: str) -> None:
@@ -108,6 +123,13 @@ def _write(file: TextIO, text: str) -> None:
     encoding = getattr(file, "encoding", None) or "utf-8"
     file.write(text.encode(encoding, "backslashreplace").decode(encoding))
     file.flush()
+
+
+def _fact(key: str, value: Any) -> Any:
+    """A value of an envelope's meta, for people."""
+    if key == "timestamp":
+        return _moment(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _moment(value: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from operad import OperationRegistry, OperationSpec, PluginRecord
-from operad_cli.plain import coloured, print_json, tell_error
+from operad_cli.plain import coloured, has_colours, print_json, tell_error
 
 _STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "red", "incompatible": "red"}
 _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
@@ -21,14 +22,19 @@ _TYPE = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
 def console() -> Console:
     """The console of standard output, as it is now."""
     # A pipe has no width: nothing is wrapped or cut there.
-    terminal = Console(highlight=False, soft_wrap=False)
+    terminal = Console(highlight=False, soft_wrap=False, color_system=_colours(sys.stdout))
     return terminal if terminal.is_terminal else Console(highlight=False, soft_wrap=True, width=100_000)
 
 
 def error_console() -> Console:
     """The console of standard error."""
     # One paragraph is one line where nobody looks at a terminal's width.
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, color_system=_colours(sys.stderr))
+
+
+def _colours(file: TextIO) -> Literal["auto"] | None:
+    """Whether rich may write colours and bold letters: where the rest of the command does."""
+    return "auto" if has_colours(file) else None
 
 
 def report_failures(registry: OperationRegistry) -> int:

@@ -53,7 +53,7 @@ def serve(
     mcp_servers: tuple[str, ...],
     config: Path | None,
 ) -> int:
-    """Serve the operations: over HTTP, as an MCP server, to other processes.
+    """Serve the operations over HTTP, MCP and transports.
 
     Those of all sources of the configuration, or of an API or MCP server that is named here. Several at once are
     fine; with none of them, [serve] and [transport] say where. Until Ctrl-C; what is under way then is finished.
@@ -106,9 +106,10 @@ def mcp_config(
     mcp_servers: tuple[str, ...],
     config: Path | None,
 ) -> int:
-    """Print what an MCP host's configuration needs to find this server.
+    """Print the entry of an MCP host's configuration.
 
-    The host starts `operad serve --mcp stdio` itself, or connects to --url.
+    With it the host finds this server: it starts `operad serve --mcp stdio` itself, or connects to
+    --url.
     """
     if url is not None:
         plain.print_json(url_entry(host, name, url))

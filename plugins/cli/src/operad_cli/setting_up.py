@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from operad import ConfigError
 from operad_cli import checkup, plain, render
@@ -48,7 +50,12 @@ def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bo
 
 @click.command()
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=20.0, show_default=True, help="Seconds for each source."
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="For each source.",
 )
 @config_option
 @output_options
@@ -68,7 +75,11 @@ def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
     else:
         out = render.console()
         for check in found:
-            out.print(f"{_MARK[check.status]} [bold]{escape(check.what)}[/]  {escape(check.says)}")
+            row = Table.grid(padding=(0, 1))
+            row.add_column()
+            row.add_column(overflow="fold")  # a path that is longer than a line is shown whole
+            row.add_row(_MARK[check.status], f"[bold]{escape(check.what)}[/]  {escape(check.says)}")
             if check.mend:
-                out.print(f"      {escape(check.mend)}", style="dim")
+                row.add_row("", Text(check.mend, style="dim"))
+            out.print(row)
     return int(any(check.status == "error" for check in found))

@@ -27,7 +27,10 @@ CONFIG_FILE = "operad.toml"
 @click.option("--key", type=click.Path(), help="Its key, PEM.")
 @click.option("--origin", "origins", multiple=True, help="A web page's origin that may connect. May be repeated.")
 @click.option(
-    "--drain", type=click.FloatRange(min=0), help="Seconds for what is under way in the end. Default: 10."
+    "--drain",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="For what is under way in the end. Default: 10.",
 )
 @click.option(
     "-c",
