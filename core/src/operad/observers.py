@@ -81,7 +81,7 @@ class Carrier(Protocol):
     metadata: Mapping[str, Any]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Observers:
     """The observers of an application. One that raises is logged and does not disturb the call."""
 

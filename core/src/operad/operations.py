@@ -321,7 +321,7 @@ class Signature(Protocol):
         """The function's result of an envelope's data. Raises `CallError` for data that are none."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Method:
     """What an operation knows that was written in a class body."""
 

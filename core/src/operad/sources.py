@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 
@@ -14,8 +14,10 @@ from operad.access import Identity
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, SourceError
 from operad.operations import Operation
-from operad.transports import Transport
 from operad.words import in_words
+
+if TYPE_CHECKING:
+    from operad.transports import Transport
 
 ASGIApplication = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]

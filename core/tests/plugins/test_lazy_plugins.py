@@ -58,6 +58,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """Install distributions into a folder, with a cache of their own; what else is installed is out of sight."""
     place, modules = tmp_path / "site", set(sys.modules)
     place.mkdir()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a folder that it was written into has changed
     monkeypatch.setattr(
         sys, "path", [str(place), *(p for p in sys.path if "site-packages" not in p and "src" not in p)]
     )

@@ -13,7 +13,7 @@ from operad.errors import ConfigError
 from operad.operations import Operation, OperationSpec
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AccessRules:
     """Requirements by pattern, in order: the first shell pattern that fits an operation's name or id counts.
 

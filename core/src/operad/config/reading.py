@@ -57,7 +57,7 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
 _Tables = dict[str, Any]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Read:
     """What one file says, together with those that it includes."""
 

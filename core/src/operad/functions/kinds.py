@@ -37,7 +37,7 @@ ARRAYS: dict[Any, type[Any]] = {
 OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Registered:
     """A type of an application's own: its JSON Schema, and what makes one of the other."""
 
@@ -49,7 +49,7 @@ class Registered:
 _PATH = Registered({"type": "string", "format": "path"}, Path, str)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Types:
     """The types that have a JSON form: those that msgspec knows, and those that are registered here."""
 

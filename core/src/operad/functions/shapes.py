@@ -26,7 +26,7 @@ _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Shapes:
     """The schemas of the hints of one function.
 

@@ -39,7 +39,7 @@ _STREAMS = (*_ITERATORS, collections.abc.Iterable)
 _NO_HINT: Any = object()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Given:
     """What the decorator was given beside the function; see `operad.functions.decorator.operation`."""
 
@@ -194,7 +194,7 @@ def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
 # --- what goes in ------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Parameter:
     """A parameter of a typed function: its JSON Schema, and what makes its value of the JSON one."""
 
@@ -204,7 +204,7 @@ class _Parameter:
     structure: Structure | None
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Arguments:
     """The parameters of a typed function, and how an input object becomes its arguments."""
 
@@ -313,7 +313,7 @@ def _takes_none(hint: Any) -> bool:
 # --- what comes out ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Result:
     """What a typed function answers: the schema, and what makes JSON values of it."""
 

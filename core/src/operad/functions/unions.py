@@ -14,7 +14,7 @@ from operad.schemas.schema import Schema, from_schema
 Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Member:
     """A member of a union: which values are its, and what becomes of them."""
 
@@ -30,7 +30,7 @@ class Member:
         return cls(from_schema(raw), properties, structurer(hint) or (lambda value: value))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Union:
     """Takes the member that a value is valid for; of several classes, the one that knows most of its keys."""
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from operad import hookspecs
-from operad.envelopes import EnvelopeKind
-from operad.sources import Server, Source
-from operad.transports import TransportFactory
 from operad.words import in_words, nearest
 
 if TYPE_CHECKING:
     from operad.plugins.record import PluginStatus
 
-CONTRIBUTING: tuple[tuple[str, str, type[Any]], ...] = (
-    ("operad_envelope_kinds", "envelope_kinds", EnvelopeKind),
-    ("operad_sources", "sources", Source),
-    ("operad_transports", "transports", TransportFactory),
-    ("operad_servers", "servers", Server),
+CONTRIBUTING: tuple[tuple[str, str, str], ...] = (
+    ("operad_envelope_kinds", "envelope_kinds", "operad.envelopes.EnvelopeKind"),
+    ("operad_sources", "sources", "operad.sources.Source"),
+    ("operad_transports", "transports", "operad.transports.TransportFactory"),
+    ("operad_servers", "servers", "operad.sources.Server"),
 )
-"""The hooks that run when a plugin is loaded: hook, kind, and what it returns an iterable of."""
+"""The hooks that run when a plugin is loaded: hook, kind, and what it returns an iterable of.
+
+Named and not imported: a short command imports no transports.
+"""
 
 HOOKS = frozenset(name for name in vars(hookspecs) if name.startswith("operad_"))
 """The names of all hooks."""
@@ -100,7 +101,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
         for impl in getattr(manager.hook, hook).get_hookimpls():
             if impl.plugin is plugin:
                 for item in _items(hook, impl.function, expected):
-                    for name in _names(hook, item):
+                    for name in _names(hook, kind, item):
                         if name in found[kind]:
                             raise Refused("failed", f'{hook} returns {word(kind)} "{name}" twice')
                         found[kind][name] = item
@@ -121,7 +122,9 @@ def word(kind: str) -> str:
     return kind.removesuffix("s").replace("_", " ")
 
 
-def _items(hook: str, function: Callable[..., Any], expected: type[Any]) -> list[Any]:
+def _items(hook: str, function: Callable[..., Any], home: str) -> list[Any]:
+    module, _, name = home.rpartition(".")
+    expected = getattr(import_module(module), name)
     try:
         returned = function()
         items = [] if returned is None else list(returned) if hasattr(returned, "__iter__") else None
@@ -139,10 +142,10 @@ def _items(hook: str, function: Callable[..., Any], expected: type[Any]) -> list
     return items
 
 
-def _names(hook: str, item: Any) -> tuple[str, ...]:
-    if isinstance(item, EnvelopeKind):
+def _names(hook: str, kind: str, item: Any) -> tuple[str, ...]:
+    if kind == "envelope_kinds":
         names: tuple[Any, ...] = (item.source,)
-    elif isinstance(item, TransportFactory):
+    elif kind == "transports":
         names = item.schemes
         for name in names:
             if name != str(name).lower():

@@ -39,7 +39,7 @@ class Point(Protocol):
         """Import it."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Found:
     """An entry point, and the distribution that it came in."""
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import pluggy
@@ -31,8 +31,10 @@ from operad.plugins.checks import (
 )
 from operad.plugins.record import PluginRecord
 from operad.sources import Server, Source
-from operad.transports import Transport, TransportFactory
 from operad.words import in_words, nearest
+
+if TYPE_CHECKING:
+    from operad.transports import Transport, TransportFactory
 
 logger = logging.getLogger("operad")
 

@@ -74,7 +74,7 @@ class SourceOptions:
     """Whether documents may read other files and addresses."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LoadedSources:
     """What a registry has loaded."""
 
@@ -270,7 +270,7 @@ def _owner(name: str, namespace: str | None, called: str | None, where: str) -> 
     return f'source "{namespace or name}" ({name})' if called is None else f"source {where} ({name})"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _LoadedSource:
     """One source whose operations are in a catalogue."""
 

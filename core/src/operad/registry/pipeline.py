@@ -40,7 +40,7 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
     return value if isinstance(value, str) else dict(value)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ResultPipeline:
     """The four steps, with the switches of a registry or of one source."""
 

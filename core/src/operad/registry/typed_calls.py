@@ -159,7 +159,7 @@ def with_key(context: OperationContext | None, key: str | None) -> OperationCont
     return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class BoundCalls(TypedCalls):
     """The calls of a registry, all with one context and timeout (seconds; of streams: for each item)."""
 

@@ -17,7 +17,7 @@ from operad.schemas.tags import decides
 from operad.schemas.values import CONTAINER, equal, is_multiple, is_type
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fault:
     """One keyword that a part of a value does not fulfil: what it wants, and where."""
 

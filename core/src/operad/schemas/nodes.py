@@ -92,7 +92,7 @@ class Node(dict[str, Any]):
 Body = Node | bool
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Definition:
     """One schema of the normal form that has a name, with what was found out about it."""
 
@@ -126,7 +126,7 @@ def where(location: Location) -> str:
     return "#" + "".join("/" + token for token in tokens)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Closure:
     """A schema with all that it reaches."""
 

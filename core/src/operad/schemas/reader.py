@@ -154,7 +154,7 @@ def _nullable(out: Node) -> Node:
     return out
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Keyword:
     """One keyword of one schema, on its way into the normal form."""
 

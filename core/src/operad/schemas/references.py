@@ -68,7 +68,7 @@ class Target(NamedTuple):
     scope: Scope
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Index:
     """The resources and anchors of a document, found once, when first needed."""
 

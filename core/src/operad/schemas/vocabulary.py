@@ -6,8 +6,7 @@ A draft is a number: 4, 6, 7, 2019 or 2020.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
@@ -32,8 +31,7 @@ META_SCHEMAS = {
 """The dialect that a `$schema` names, without its scheme and its empty fragment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """A keyword. `holds` says in which form it holds schemas, if it does; `applies` to what of the value they
     apply: to itself, to parts of it, or to nothing (definitions)."""
 
