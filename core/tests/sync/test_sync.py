@@ -403,3 +403,37 @@ def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_connections
         child(loaded)
         print(registry.execute("t.add", {"a": 3}).data)
     """) == ["2", "child 3", "child True", "4", "closed"]
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
+def test_a_stream_that_a_forked_child_inherits_says_so_and_goes_on_in_the_parent() -> None:
+    assert run("""
+        import warnings
+        from collections.abc import AsyncIterator
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: a process with threads forks
+
+        @operation(namespace="t")
+        async def numbers() -> AsyncIterator[int]:
+            for number in range(9):
+                yield number
+
+        registry.register(numbers)
+        remove = registry.observe(lambda call: None)
+        stream = registry.stream(numbers)
+        print(next(stream), flush=True)
+        pid = os.fork()
+        if pid == 0:
+            for what in (lambda: next(stream), remove):
+                try:
+                    what()
+                except RuntimeError as error:
+                    print("child", "before the process forked" in str(error))
+            with stream:
+                pass
+            stream.close()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(next(stream))
+        stream.close()
+    """) == ["0", "child True", "child True", "1"]

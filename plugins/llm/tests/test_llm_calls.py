@@ -13,6 +13,7 @@ import pytest
 from operad import (
     AccessControl,
     CallError,
+    ConfigError,
     Identity,
     OperationContext,
     OperationRegistry,
@@ -298,6 +299,60 @@ async def test_objects_of_the_vendors_sdks_are_calls_as_their_json_is() -> None:
             return call("anthropic", "m_add", {"a": 1})
 
     assert (await run_tool_call(registry(), Dumps()))["content"] == "1"
+
+
+async def test_an_sdks_object_with_empty_fields_is_of_its_own_format() -> None:
+    class Dumps:
+        def __init__(self, fields: dict[str, Any]) -> None:
+            self.fields = fields
+
+        def model_dump(self, *, mode: str, by_alias: bool, exclude_none: bool = False) -> Any:
+            return {name: value for name, value in self.fields.items() if not (exclude_none and value is None)}
+
+    made = registry()
+    made.register(OperationSpec(namespace="m", name="now", type="query"), lambda input, context: 12)
+    bare = Dumps({"id": None, "name": "m_now", "args": None, "partialArgs": None, "willContinue": None})
+    assert await run_tool_call(made, bare) == {"functionResponse": {"name": "m_now", "response": {"output": 12}}}
+    part = Dumps({"text": None, "functionCall": {"id": "c", "name": "m_now", "args": None}})
+    assert (await run_tool_call(made, part))["functionResponse"]["response"] == {"output": 12}
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        ({"type": "custom", "id": "c", "custom": {"name": "m_add", "input": "x"}}, "its type is custom"),
+        (
+            {"type": "custom_tool_call", "call_id": "c", "name": "m_add", "input": "x"},
+            "its type is custom_tool_call",
+        ),
+        (
+            {"type": "server_tool_use", "id": "s", "name": "m_add", "input": {"a": 1}},
+            "its type is server_tool_use",
+        ),
+        ({"type": "mcp_tool_use", "id": "s", "name": "m_add", "input": {"a": 1}}, "its type is mcp_tool_use"),
+        ({"text": None, "functionCall": None, "thought": None}, "no known format"),
+        ({"role": "assistant", "content": None, "tool_calls": []}, "pass each of its tool_calls"),
+        ({"type": "message", "content": [{"type": "tool_use"}]}, "pass each of its blocks of type tool_use"),
+        ({"role": "model", "parts": []}, "pass each of its parts"),
+        ({"functionCall": {"name": "m_add", "args": {"a": 1}, "willContinue": True}}, "put the pieces together"),
+    ],
+)
+async def test_what_is_not_ours_to_run_is_refused_and_not_taken_for_a_call_of_another_format(
+    payload: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        await run_tool_call(registry(), payload)
+
+
+async def test_a_format_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match='expected one of openai, .*, got "cohere"'):
+        await run_tool_call(registry(), call("mcp", "m_add", {}), format="cohere")  # type: ignore[arg-type]  # wrong
+
+
+async def test_a_name_that_a_model_made_up_is_repeated_in_part() -> None:
+    answer = await run_tool_call(registry(), call("openai", "x" * 5_000, {}))
+    assert "OPERATION_NOT_FOUND" in answer["content"]
+    assert len(answer["content"]) < 600
 
 
 @pytest.mark.parametrize(

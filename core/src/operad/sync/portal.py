@@ -33,7 +33,13 @@ class Portal:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="operad.sync", daemon=True)
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._process = os.getpid()
         self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its thread runs in this process: a forked child has the portal of its parent, without the thread."""
+        return self._process == os.getpid()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -53,8 +59,13 @@ class Portal:
         An exception in this thread while it waits (Ctrl-C) cancels it.
 
         Raises:
-            RuntimeError: in the loop's own thread, which would wait for itself.
+            RuntimeError: in the loop's own thread, which would wait for itself; in a forked child.
         """
+        if not self.is_here:  # nobody would ever answer
+            coroutine.close()
+            raise RuntimeError(
+                "this was opened before the process forked, and runs in the parent: open it in each process"
+            )
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("operad.sync would wait for itself here: in an async handler use `await`")
@@ -81,6 +92,8 @@ class Portal:
 
     def soon(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Start a coroutine in the loop, and wait for nothing; nothing happens where the loop is gone."""
+        if not self.is_here:
+            return
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(make()))
 

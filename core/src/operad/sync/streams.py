@@ -45,10 +45,11 @@ class Subscription(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Close the stream and what feeds it. Idempotent."""
+        """Close the stream and what feeds it. Idempotent; in a forked child, which has none of it, nothing."""
         if not self._closed:
             self._closed = True
-            self._portal.run(_close(self._items))
+            if self._portal.is_here:
+                self._portal.run(_close(self._items))
 
     def close_soon(self) -> None:
         """Close it without waiting."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad import CallError, ErrorCode, OperationContext, OperationSpec, OperationType
+from operad import CallError, ConfigError, ErrorCode, OperationContext, OperationSpec, OperationType
 from operad.plugin import from_json, mask_error
 from operad_llm import _results
 from operad_llm._results import Outcome, failure_of, outcome_of
@@ -65,6 +65,7 @@ async def run_tool_call(
         What to send back. A call that fails, or cannot be read, is a result that says so.
 
     Raises:
+        ConfigError: an unknown format.
         ValueError: the payload is no call of any format, so that there is no answer to it.
     """
     call = _read(payload, format)
@@ -87,8 +88,8 @@ async def _prepared(
     operation_id = names.get(call.name)
     spec = None if operation_id is None else await registry.describe(operation_id)
     if spec is None:
-        message = f'there is no tool "{call.name}"'
-        raise CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"name": call.name})
+        name = call.name[:200]  # it is the model's
+        raise CallError(ErrorCode.OPERATION_NOT_FOUND, f'there is no tool "{name}"', {"name": name})
     arguments = call.arguments
     if isinstance(arguments, str):
         try:
@@ -140,19 +141,35 @@ async def _run(
 def _read(payload: Any, format: Format | None) -> _Call:
     """A call of any format. Raises `ValueError`."""
     call = _as_json(payload)
+    if format is not None and format not in _READ:
+        raise ConfigError(f'format: expected one of {", ".join(_READ)}, got "{format}"')
     if not isinstance(call, Mapping):
         raise ValueError(f"expected a tool call, an object, got {type(payload).__name__}")
     seen = _looks_like(call)
     if format is None:
         if seen is None:
-            raise ValueError(f"a tool call of no known format: it has the fields {', '.join(map(str, call))}")
+            told = ", ".join(map(str, call))[:200]
+            raise ValueError(f"a tool call of no known format: it has the fields {told}{_hint(call)}")
         format = seen
     return _READ[format](call)
 
 
+def _hint(call: Mapping[str, Any]) -> str:
+    """What to pass instead of a whole answer of the model, or of something else in it."""
+    for field, of in (
+        ("tool_calls", "its tool_calls"),
+        ("content", "its blocks of type tool_use"),
+        ("parts", "its parts with a functionCall"),
+        ("output", "its items of type function_call"),
+    ):
+        if isinstance(call.get(field), (list, tuple)):
+            return f"; pass each of {of}"
+    return f"; its type is {str(call['type'])[:50]}" if call.get("type") else ""
+
+
 def _as_json(payload: Any) -> Any:
-    dump = getattr(payload, "model_dump", None)  # objects of the vendors' SDKs
-    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else payload
+    dump = getattr(payload, "model_dump", None)  # objects of the vendors' SDKs, with fields that are null
+    return dump(mode="json", by_alias=True) if callable(dump) else payload
 
 
 def _looks_like(call: Mapping[str, Any]) -> Format | None:
@@ -162,7 +179,10 @@ def _looks_like(call: Mapping[str, Any]) -> Format | None:
         return "openai-responses"
     if call.get("type") == "tool_use":
         return "anthropic"
-    if "functionCall" in call or "function_call" in call or ("name" in call and "args" in call):
+    if call.get("type"):
+        return None  # a block, or an item, that is no call of a function
+    inner = call.get("functionCall") or call.get("function_call")
+    if isinstance(inner, Mapping) or ("name" in call and "args" in call):
         return "gemini"
     if "name" in call or ("params" in call and call.get("method") == "tools/call"):
         return "mcp"
@@ -188,8 +208,10 @@ def _anthropic(call: Mapping[str, Any]) -> _Call:
 
 
 def _gemini(call: Mapping[str, Any]) -> _Call:
-    inner = call.get("functionCall", call.get("function_call", call))
+    inner = call.get("functionCall") or call.get("function_call") or call
     inner = inner if isinstance(inner, Mapping) else {}
+    if inner.get("willContinue") or inner.get("will_continue"):
+        raise ValueError("a piece of a streamed call: put the pieces together first")
     return _Call("gemini", _text(inner.get("id")), _text(inner.get("name")), inner.get("args"))
 
 
