@@ -399,6 +399,40 @@ async def test_a_stream_that_is_left_closes_what_they_opened() -> None:
     assert closed == ["outer", "inner", "handler"]
 
 
+async def test_a_stream_that_is_left_closes_what_they_opened_though_one_of_them_fails_on_its_way_out() -> None:
+    closed: list[str] = []
+
+    async def forever(input: Any, context: Any) -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.append("handler")
+
+    async def broken(call: InterceptedCall, proceed: Any) -> Any:
+        try:
+            async for envelope in proceed(call):
+                yield envelope
+        finally:
+            raise ValueError("on the way out")
+
+    async def stubborn(call: InterceptedCall, proceed: Any) -> Any:
+        try:
+            async for envelope in proceed(call):
+                yield envelope
+        except GeneratorExit:
+            yield local_envelope(2, "t.count")
+
+    for tap in (broken, stubborn):
+        registry = streaming(forever)
+        registry.use(subscribe=tap)
+        stream = registry.subscribe("t.count", {"n": 1})
+        assert (await anext(stream)).data == 1
+        with pytest.raises((ValueError, RuntimeError)):
+            await stream.aclose()
+        assert closed.pop() == "handler"
+
+
 async def test_streams_are_checked_bounded_and_answer_envelopes_too() -> None:
     async def slow(input: Any, context: Any) -> AsyncIterator[int]:
         yield 0

@@ -310,7 +310,7 @@ async def test_an_sdks_object_with_empty_fields_is_of_its_own_format() -> None:
             return {name: value for name, value in self.fields.items() if not (exclude_none and value is None)}
 
     made = registry()
-    made.register(OperationSpec(namespace="m", name="now", type="query"), lambda input, context: 12)
+    made.register(OperationSpec(namespace="m", name="now", type="query"), lambda _input, context: 12)
     bare = Dumps({"id": None, "name": "m_now", "args": None, "partialArgs": None, "willContinue": None})
     assert await run_tool_call(made, bare) == {"functionResponse": {"name": "m_now", "response": {"output": 12}}}
     part = Dumps({"text": None, "functionCall": {"id": "c", "name": "m_now", "args": None}})

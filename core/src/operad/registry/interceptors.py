@@ -270,9 +270,11 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
             async for item in items:
                 yield envelope_of(item, entry)
         finally:  # a generator that is left does not close what it iterates over
-            await close(items)
-            for stream in opened:
-                await close(stream)
+            try:
+                await close(items)
+            finally:  # also where the interceptor fails on its way out
+                for stream in opened:
+                    await close(stream)
 
     return step
 

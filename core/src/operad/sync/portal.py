@@ -38,7 +38,7 @@ class Portal:
 
     @property
     def is_here(self) -> bool:
-        """Whether its thread runs in this process: a forked child has the portal of its parent, without the thread."""
+        """Whether its thread runs in this process: a forked child has its parent's portal, and no thread."""
         return self._process == os.getpid()
 
     def _serve(self) -> None:
