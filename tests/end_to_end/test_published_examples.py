@@ -29,6 +29,9 @@ DOCUMENTS = {
     "github": GITHUB,
     **{name: SPECS / f"{name}.json" for name in ("openai", "stripe", "discord", "opencode", "petstore3")},
 }
+if MORE := os.environ.get("OPERAD_PUBLISHED"):
+    """A folder of further documents (JSON, in one file each), for the long run."""
+    DOCUMENTS.update({path.stem: path.absolute() for path in sorted(Path(MORE).glob("*.json"))})
 EXAMPLES = {"github": 900, "openai": 150, "stripe": 0, "discord": 0, "opencode": 0, "petstore3": 0}
 """At least so many are found."""
 SAMPLE = 60
@@ -109,7 +112,8 @@ class Judge:
 
     def is_default(self, value: Any, nodes: list[Any]) -> bool:
         """Whether one of the schemas declares the value as its default, itself with defaults."""
-        declared = [part["default"] for part in self.parts(nodes) if "default" in part]
+        beside = [node for node in nodes if isinstance(node, dict)]  # also beside a reference that hides the rest
+        declared = [part["default"] for part in (*beside, *self.parts(nodes)) if "default" in part]
         return any(not list(self.kept(default, value, nodes)) for default in declared)
 
     # --- cast ---
@@ -163,6 +167,8 @@ class Judge:
                 for word in ("additionalProperties", "unevaluatedProperties")
                 if part.get(word) not in (None, False)
             ]
+            if key not in after and any(self.resolved(node).get("writeOnly") is True for node in named if node):
+                continue  # no part of an answer
             stays = bool(named) or bool(extra) or key in required or not (declared or closed)
             if stays != (key in after):
                 return f"{at}: was {'dropped' if stays else 'let pass'} (C5)"
@@ -313,7 +319,7 @@ async def test_every_published_answer_stays_what_it_was(name: str, normalize: st
     """``keep`` loses nothing and adds nothing but declared defaults; ``cast`` changes what its rules say."""
     count, wrong = await judged(name, normalize, None)
     assert wrong == []
-    assert count >= EXAMPLES[name]
+    assert count >= EXAMPLES.get(name, 0)
 
 
 DOCUMENT = {

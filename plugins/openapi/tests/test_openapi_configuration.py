@@ -223,6 +223,68 @@ async def test_values_of_python_become_json(call):
     )
 
 
+DECIMAL = {"anyOf": [{"type": "number"}, {"type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "sent"),
+    [
+        (DECIMAL, Decimal("0.10000000000000000001"), '"0.10000000000000000001"'),
+        ({"type": ["number", "string"]}, Decimal("1E+3"), '"1000"'),
+        (
+            {"anyOf": [{"$ref": "#/components/schemas/Item"}, {"type": "null"}]},
+            {"p": Decimal("1.50")},
+            '{"p":"1.50"}',
+        ),
+        ({"type": "array", "items": DECIMAL}, [Decimal("1.50")], '["1.50"]'),
+        ({"type": "number"}, Decimal("1.50"), "1.5"),
+    ],
+)
+async def test_a_decimal_keeps_its_digits_wherever_text_will_do(call, schema, value, sent):
+    schemas = {"Item": {"type": "object", "properties": {"p": DECIMAL}}}
+    body = {"type": "object", "properties": {"v": schema}}
+    operation = {"requestBody": {"content": {"application/json": {"schema": body}}}}
+    more = {"components": {"schemas": schemas}}
+    assert (await call(operation, {"v": value}, method="post", more=more))["body"] == f'{{"v":{sent}}}'
+
+
+async def test_a_decimal_that_is_no_number_is_an_error_of_the_input(call):
+    body = {"type": "object", "properties": {"v": {"type": "number"}}}
+    operation = {"requestBody": {"content": {"application/json": {"schema": body}}}}
+    with pytest.raises(CallError) as caught:
+        await call(operation, {"v": Decimal("Infinity")}, method="post")
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+async def test_null_in_a_merge_patch_takes_a_field_away(call):
+    """RFC 7396: what a patch says null of is removed, whether or not the resource's schema takes null."""
+    body = {"type": "object", "required": ["id"], "properties": {"id": TEXT, "name": TEXT, "note": TEXT}}
+    operation = {"requestBody": {"required": True, "content": {"application/merge-patch+json": {"schema": body}}}}
+    sent = await call(operation, {"id": "1", "note": None}, method="patch")
+    assert sent["body"] == '{"id":"1","note":null}'
+    with pytest.raises(CallError, match=r"expected string, got null at \$.id"):
+        await call(operation, {"id": None}, method="patch")
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+async def test_a_file_that_may_be_null_is_a_file(call, word):
+    """FastAPI's ``UploadFile | None``, and a list of them."""
+    binary = {"type": "string", "contentMediaType": "application/octet-stream"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "f": {word: [binary, {"type": "null"}], "title": "F"},
+            "g": {word: [{"type": "array", "items": binary}, {"type": "null"}]},
+            "h": {word: [binary, {"type": "null"}]},
+        },
+    }
+    operation = {"requestBody": {"content": {"multipart/form-data": {"schema": schema}}}}
+    given = {"f": ("a.txt", b"1"), "g": [("b.txt", b"2"), {"text": "3", "filename": "c.txt"}], "h": None}
+    sent = (await call(operation, given, method="post"))["body"]
+    assert [name in sent for name in ('"a.txt"', '"b.txt"', '"c.txt"', 'name="h"')] == [True, True, True, False]
+    assert "\r\n3\r\n" in sent
+
+
 @pytest.mark.parametrize("kind", ["path", "tuple", "tuple with a type", "tuple of a file", "bytes"])
 async def test_a_file_of_python_is_sent_by_what_it_is(call, tmp_path: Path, kind):
     (tmp_path / "a.csv").write_bytes(b"1,2")

@@ -250,6 +250,20 @@ def test_an_undeclared_placeholder_is_a_string_and_a_warning(api):
     assert "ghost" in str(found.diagnostics[0])
 
 
+def test_a_path_parameter_without_a_placeholder_is_told(api):
+    """As in ``/items/:id``, which is how frameworks write it, and OpenAPI does not."""
+    declared = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    found = from_openapi(api({"get /x/:id": {"parameters": declared}}), HTTPServiceConfig(namespace="api"))
+    assert "id" not in found[0].spec.input_schema.raw["properties"]
+    assert 'no placeholder "{id}"' in str(found.diagnostics[0])
+
+
+def test_a_method_in_upper_case_is_told(api):
+    found = from_openapi(api({"GET /x": {}, "post /x": {}}), HTTPServiceConfig(namespace="api"))
+    assert [operation.spec.name for operation in found] == ["post_x"]
+    assert 'lower case: "get"' in str(found.diagnostics[0])
+
+
 def test_swagger_2_body_and_form(operations, api):
     pet = {"type": "object", "properties": {"n": {"type": "string", "x-nullable": True}}}
     document = api(
@@ -762,6 +776,19 @@ async def test_a_document_of_a_url_and_what_it_refers_to_there(serve, api):
     url = f"{await serve(handler)}/spec/openapi.json"
     async with await from_openapi_url(url, HTTPServiceConfig(namespace="api")) as found:
         assert (await found[0].handler({"q": "1"}, None)).data == "/v1/x?q=1"
+
+
+async def test_a_server_without_a_url_is_the_root_of_the_documents_host(serve, api):
+    """connexion's documents say so, which by RFC 3986 would be the document itself."""
+
+    async def handler(request):
+        if request.path == "/spec/openapi.json":
+            return web.json_response(api({"get /x": {}}, servers=[{"url": ""}]))
+        return web.json_response(request.path)
+
+    url = f"{await serve(handler)}/spec/openapi.json"
+    async with await from_openapi_url(url, HTTPServiceConfig(namespace="api")) as found:
+        assert (await found[0].handler({}, None)).data == "/x"
 
 
 @pytest.mark.parametrize("status", [404, 500])

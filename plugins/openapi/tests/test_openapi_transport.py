@@ -222,6 +222,40 @@ def test_a_proxy_of_another_kind_is_refused_when_it_is_configured():
         HTTPServiceConfig(namespace="a", proxy="socks5://127.0.0.1:1")
 
 
+# --- answers as old and odd servers give them --------------------------------------------------------
+
+JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n[1]",
+        JSON_HEAD + b"Transfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3;a=b\r\n[1]\r\n0\r\nX-T: v\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+        + JSON_HEAD
+        + b"Content-Length: 3\r\n\r\n[1]",
+        JSON_HEAD + b"Content-Type: application/json\r\nContent-Length: 3\r\n\r\n[1]",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json, application/json\r\nContent-Length: 3\r\n\r\n[1]",
+    ],
+)
+async def test_answers_of_old_and_odd_servers_are_read(serve_raw, operations, api, answer):
+    async def talk(reader, writer):
+        writer.write(answer)
+        await writer.drain()
+
+    assert (await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)).data == [1]
+
+
+async def test_a_header_that_is_no_utf_8_is_latin_1(serve_raw, operations, api):
+    async def talk(reader, writer):
+        writer.write(JSON_HEAD + b"X-A: gr\xfc\xdfe\r\nX-B: gr\xc3\xbc\xc3\x9fe\r\nContent-Length: 3\r\n\r\n[1]")
+        await writer.drain()
+
+    envelope = await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)
+    assert (envelope.meta.headers["x-a"], envelope.meta.headers["x-b"]) == ("grüße", "grüße")
+
+
 # --- TLS ---------------------------------------------------------------------------------------------
 
 

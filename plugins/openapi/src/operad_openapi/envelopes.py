@@ -82,6 +82,8 @@ def join_pairs(headers: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list
     cookies: list[str] | None = None
     for raw_name, value in headers:
         name = raw_name.lower()
+        if not value.isascii():
+            value = _decoded(value)
         if name == "set-cookie":
             if cookies is None:
                 cookies = []
@@ -91,3 +93,13 @@ def join_pairs(headers: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list
         else:
             joined[name] = value
     return joined, cookies
+
+
+def _decoded(value: str) -> str:
+    """A header that is no UTF-8 as what it was for decades, Latin-1 (RFC 9110, 5.5): bytes that aiohttp keeps as
+    halves of surrogate pairs could stand in no JSON."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogateescape").decode("latin-1")
+    return value

@@ -268,7 +268,11 @@ class _Checker:
         body = raw.node.get("requestBody")
         if isinstance(body, dict) and "$ref" in body:
             self._document.resolve(body)
-        for name in raw.placeholders:
+        placeholders = raw.placeholders
+        for name in declared.difference(placeholders):
+            reason = f'the path has no placeholder "{{{name}}}" for its parameter; it is left out'
+            diagnostics.append(Diagnostic(raw.pointer, reason, "warning"))
+        for name in placeholders:
             if name not in declared:
                 reason = f'the placeholder "{name}" of the path is not declared; taken as a string'
                 diagnostics.append(Diagnostic(raw.pointer, reason, "warning"))

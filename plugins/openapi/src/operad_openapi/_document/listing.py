@@ -87,6 +87,8 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
                 yield _operation(document, key.upper(), path, item, node, f"{pointer}/{key}")
             elif key == "additionalOperations" and isinstance(node, dict):
                 yield from _additional_operations(document, path, item, node, f"{pointer}/{key}")
+            elif str(key).lower() in METHODS:
+                yield Diagnostic(f"{pointer}/{key}", f'expected a method in lower case: "{str(key).lower()}"')
 
 
 def _path_item(document: Document, raw: Any) -> Json:

@@ -36,8 +36,8 @@ def is_json(media_type: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def essence(content_type: str) -> str:
-    """The media type without parameters, in lower case (RFC 9110, 8.3.1)."""
-    return content_type.partition(";")[0].strip().lower()
+    """The media type without parameters, in lower case (RFC 9110, 8.3.1); the first where a header came twice."""
+    return content_type.partition(";")[0].partition(",")[0].strip().lower()
 
 
 def charset_of(content_type: str) -> str | None:

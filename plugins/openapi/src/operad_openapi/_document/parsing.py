@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ import msgspec
 
 from operad import SourceError
 from operad_openapi._document.yamltext import YAMLError, load_yaml
+
+logger = logging.getLogger("operad.openapi")
 
 ASIDE_BYTES = 256 * 1024
 """From this size on a document is parsed and listed in a thread: the event loop has calls to answer."""
@@ -63,10 +66,14 @@ def _parsed(data: bytes, where: str) -> Any:
             raise SourceError(f"{where}: nested too deeply for a JSON document") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             reason = f"not JSON ({error}), and "
+    repeated: list[str] = []
     try:
-        value = load_yaml(data)
+        value = load_yaml(data, repeated)
     except YAMLError as error:
         raise SourceError(f"{where}: {reason}not YAML: {error}") from error
+    if repeated:
+        more = f", and {len(repeated) - 1} more" if repeated[1:] else ""
+        logger.warning("%s: a key stands twice, and the last one counts: %s%s", where, repeated[0], more)
     if isinstance(value, (dict, list)):
         return value
     kind = "nothing" if value is None else f"text that begins {' '.join(str(value).split())[:_EXCERPT]!r}"

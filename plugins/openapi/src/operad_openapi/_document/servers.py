@@ -96,6 +96,9 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     )
     base = options.base_url or document.base or ""
     try:
+        url = (
+            url or "/"
+        )  # by RFC 3986 the document's own URL, which nobody means: connexion writes it for the root
         if not urlsplit(url).scheme and urlsplit(base).scheme in ("http", "https"):
             url = urljoin(base, url)
         elif url.startswith("//"):

@@ -15,6 +15,7 @@ import yaml
 MAX_DEPTH = 500
 MAX_NODES = 5_000_000
 """Nodes of a document with its aliases expanded: what a "billion laughs" runs into."""
+MAX_REPEATED = 100
 
 _INT = re.compile(r"[-+]?[0-9]+\Z")
 _BASED_INT = re.compile(r"0(?:o[0-7]+|x[0-9a-fA-F]+)\Z")
@@ -30,11 +31,12 @@ class YAMLError(ValueError):
     """The text is no YAML, or beyond a bound; the message says where."""
 
 
-def load_yaml(data: bytes | str) -> Any:
-    """The first document of ``data``. Raises `YAMLError`."""
+def load_yaml(data: bytes | str, repeated: list[str] | None = None) -> Any:
+    """The first document of ``data``. Keys that a mapping has twice, of which the last one counts, are told in
+    ``repeated``, the first hundred of them. Raises `YAMLError`."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _build(yaml.parse(data, Loader=loader))
+        return _build(yaml.parse(data, Loader=loader), [] if repeated is None else repeated)
     except yaml.YAMLError as error:
         raise YAMLError(" ".join(str(error).split())) from error
     except (UnicodeDecodeError, RecursionError) as error:
@@ -55,7 +57,7 @@ class _Frame:
         self.weight = 1
 
 
-def _build(events: Any) -> Any:
+def _build(events: Any, repeated: list[str]) -> Any:
     frames: list[_Frame] = []
     anchors: dict[str, tuple[Any, int]] = {}
     for event in events:
@@ -87,7 +89,7 @@ def _build(events: Any) -> Any:
             continue
         if not frames:
             return node
-        _add(frames[-1], node, weight, event)
+        _add(frames[-1], node, weight, event, repeated)
     return None
 
 
@@ -100,7 +102,7 @@ def _finish(frame: _Frame, anchors: dict[str, tuple[Any, int]]) -> tuple[Any, in
     return frame.node, frame.weight
 
 
-def _add(frame: _Frame, node: Any, weight: int, event: Any) -> None:
+def _add(frame: _Frame, node: Any, weight: int, event: Any, repeated: list[str]) -> None:
     frame.weight += weight
     if frame.weight > MAX_NODES:
         raise YAMLError(f"more than {MAX_NODES} nodes, aliases expanded, at {_place(event)}")
@@ -113,6 +115,8 @@ def _add(frame: _Frame, node: Any, weight: int, event: Any) -> None:
         if key == "<<" and isinstance(node, (dict, list)):
             frame.merges += [node] if isinstance(node, dict) else [n for n in node if isinstance(n, dict)]
         else:
+            if key in frame.node and len(repeated) < MAX_REPEATED:
+                repeated.append(f'"{key}" before {_place(event)}')
             frame.node[key] = node
 
 

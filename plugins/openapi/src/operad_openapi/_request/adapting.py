@@ -7,7 +7,7 @@ the schema of a field of the body allows none, nothing else can be meant.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
@@ -22,6 +22,7 @@ from operad_openapi._request.inputs import Inputs
 _PRESENT = frozenset({str, int, float, bool, bytes})
 _PLAIN = _PRESENT | {type(None)}
 _MAX_DEPTH = 64
+_MAX_PARTS = 4
 
 
 class Adapter:
@@ -40,6 +41,7 @@ class Adapter:
         self._view = view
         self._allows_null = allows_null
         self._nullable: dict[str, bool] = {}
+        self._seen: dict[int, list[Json]] = {}
 
     def __call__(self, input: Any) -> Any:
         """``input`` as JSON; itself where it is that already."""
@@ -72,43 +74,65 @@ class Adapter:
     def _plain(self, value: Any, schema: Any, depth: int) -> Any:
         if value.__class__ in _PLAIN or depth > _MAX_DEPTH:
             return value
-        schema = self._resolved(schema)
-        if is_file_schema(schema):
+        parts = self._parts(schema)
+        if any(map(is_file_schema, parts)):
             return _as_file(value)
         if isinstance(value, Mapping):
-            properties = schema.get("properties") if isinstance(schema, dict) else None
-            known = properties if isinstance(properties, dict) else {}
-            return {str(key): self._plain(item, known.get(key), depth + 1) for key, item in value.items()}
+            fields = [part["properties"] for part in parts if isinstance(part.get("properties"), dict)]
+            return {
+                str(key): self._plain(
+                    item, next((known[key] for known in fields if key in known), None), depth + 1
+                )
+                for key, item in value.items()
+            }
         if isinstance(value, (list, tuple, set, frozenset)):
-            items = schema.get("items") if isinstance(schema, dict) else None
+            items = next((part["items"] for part in parts if "items" in part), None)
             return [self._plain(item, items, depth + 1) for item in value]
         if isinstance(value, Enum):
             return self._plain(value.value, schema, depth + 1)
-        return _scalar(value, schema)
+        return _scalar(value, parts)
 
-    def _resolved(self, schema: Any) -> Any:
+    def _parts(self, schema: Any) -> list[Json]:
+        """The schema, and what it is made of: members of allOf, and alternatives. They outlive the adapter."""
+        if not isinstance(schema, dict):
+            return []
+        if id(schema) not in self._seen:
+            self._seen[id(schema)] = list(self._walk(schema, 0))
+        return self._seen[id(schema)]
+
+    def _walk(self, schema: Any, depth: int) -> Iterator[Json]:
         try:
-            return self._view.resolve(schema)
+            node = self._view.resolve(schema)
         except PointerError:
-            return None
+            return
+        if not isinstance(node, dict):
+            return
+        yield node
+        if depth < _MAX_PARTS and not is_file_schema(node):
+            for word in ("allOf", "anyOf", "oneOf"):
+                members = node.get(word)
+                for member in members if isinstance(members, list) else ():
+                    yield from self._walk(member, depth + 1)
 
 
-def _scalar(value: Any, schema: Any) -> Any:
+def _scalar(value: Any, parts: list[Json]) -> Any:
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (UUID, PurePath)):
         return str(value)
     if isinstance(value, Decimal):
-        if _is_text(schema):
-            return str(value)
+        if any(map(_is_text, parts)):
+            return format(value, "f")
+        if not value.is_finite():
+            return float(value)  # which JSON has not either: the request says so
         return int(value) if value == value.to_integral_value() else float(value)
     return value
 
 
-def _is_text(schema: Any) -> bool:
-    declared = schema.get("type") if isinstance(schema, dict) else None
-    types = declared if isinstance(declared, list) else [declared]
-    return "string" in types and not {"number", "integer"} & {kind for kind in types if isinstance(kind, str)}
+def _is_text(schema: Json) -> bool:
+    """Whether text will do, which keeps every digit."""
+    declared = schema.get("type")
+    return "string" in declared if isinstance(declared, list) else declared == "string"
 
 
 def _as_file(value: Any) -> Any:

@@ -14,6 +14,7 @@ import attrs
 
 from operad_openapi._document.document import Json
 from operad_openapi._document.mediatypes import OCTETS, essence, is_json
+from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.request import EncodedBody
 from operad_openapi._request.text import SerializationError, check_header_value
 
@@ -54,6 +55,22 @@ def is_binary(schema: Any) -> bool:
         return True
     media_type = schema.get("contentMediaType")
     return isinstance(media_type, str) and "contentEncoding" not in schema and not is_json(essence(media_type))
+
+
+def without_null(schema: Any, view: SchemaView) -> Any:
+    """What ``schema`` refers to; where that is one alternative to null, that one. Raises `PointerError`."""
+    node = view.resolve(schema)
+    for word in ("anyOf", "oneOf"):
+        members = node.get(word) if isinstance(node, dict) else None
+        if isinstance(members, list) and len(members) == 2:
+            found = [found for member in members if not _is_null(found := view.resolve(member))]
+            if len(found) == 1:
+                return found[0]
+    return node
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (schema.get("type") == "null" or schema.get("enum") == [None])
 
 
 @attrs.frozen(eq=False)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import attrs
 
 from operad_openapi._document.document import Json, PointerError
+from operad_openapi._document.mediatypes import essence
 from operad_openapi._document.parameters import Parameter
 from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.bodies import BodyPlan
-from operad_openapi._request.files import FILE_SCHEMA, is_binary
+from operad_openapi._request.files import FILE_SCHEMA, is_binary, without_null
 from operad_openapi._request.styles import compile_parameter
 from operad_openapi._request.text import Encoder, SerializationError
 
@@ -20,6 +21,7 @@ _ANNOTATIONS = frozenset(
     {"title", "description", "example", "examples", "default", "deprecated", "externalDocs", "xml", "$comment"}
 )
 _MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
+_MERGE_PATCH = "application/merge-patch+json"
 _MAX_DEPTH = 16
 _MAX_FORM_DEPTH = 4
 MISSING: Any = object()
@@ -192,9 +194,16 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
         return None
     if body.is_form:
         properties = {name: _form_field(schema, view) for name, schema in properties.items()}
+    if essence(body.media_type) == _MERGE_PATCH:
+        properties = {name: node if name in required else _or_null(node) for name, node in properties.items()}
     for name in required:
         properties.setdefault(name, True)  # required, and no more is said of it
     return properties, required
+
+
+def _or_null(schema: Any) -> Any:
+    """What may be absent can be taken away: null says so (RFC 7396), whatever the resource's schema says of it."""
+    return {"anyOf": [schema, {"enum": [None]}]}
 
 
 def _with_files(schema: Any, view: SchemaView, depth: int) -> Any:
@@ -216,7 +225,7 @@ def _with_files(schema: Any, view: SchemaView, depth: int) -> Any:
 
 def _form_field(schema: Any, view: SchemaView) -> Any:
     try:
-        target = view.resolve(schema)
+        target = without_null(schema, view)
     except PointerError:
         return schema
     if is_binary(target):

@@ -12,7 +12,7 @@ import attrs
 from operad_openapi._document.document import Json, PointerError
 from operad_openapi._document.mediatypes import FORM, OCTETS, essence, is_json
 from operad_openapi._document.schemas import SchemaView
-from operad_openapi._request.files import Content, Files, is_binary
+from operad_openapi._request.files import Content, Files, is_binary, without_null
 from operad_openapi._request.request import EncodedBody
 from operad_openapi._request.text import SerializationError, check_header_value, encode_json, text_of
 
@@ -87,7 +87,7 @@ class Multipart:
 
     def _resolved(self, schema: Any) -> Any:
         try:
-            return self.view.resolve(schema)
+            return without_null(schema, self.view)
         except PointerError:
             return None
 
