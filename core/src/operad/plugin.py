@@ -25,6 +25,7 @@ _HOMES = {
     "operad.protocol": "ProtocolError decode encode from_json protocol to_json",
     "operad.registry.first_results": "ResultStore",
     "operad.registry.interceptors": "InterceptedCall Interceptor",
+    "operad.registry.loading": "SourceFailure",
     "operad.retries": "RateLimits RetryPolicy retry_after",
     "operad.schemas": "lazy_schema",
     "operad.schemas.bundling": "SharedDefinitions",

@@ -35,6 +35,7 @@ from operad.protocol import to_json as to_json
 from operad.registry.first_results import ResultStore as ResultStore
 from operad.registry.interceptors import InterceptedCall as InterceptedCall
 from operad.registry.interceptors import Interceptor as Interceptor
+from operad.registry.loading import SourceFailure as SourceFailure
 from operad.retries import RateLimits as RateLimits
 from operad.retries import RetryPolicy as RetryPolicy
 from operad.retries import retry_after as retry_after
@@ -102,6 +103,7 @@ __all__ = [
     "SharedDefinitions",
     "Source",
     "SourceContext",
+    "SourceFailure",
     "SourceSession",
     "Tell",
     "Transport",

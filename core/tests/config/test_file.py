@@ -342,7 +342,7 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"operad": 'include = ["gone.toml"]'}, "operad.toml: include: there is no file gone.toml"),
+        ({"operad": 'include = ["gone.toml"]'}, "operad.toml:1: include: there is no file gone.toml"),
         (
             {"operad": 'include = "base.toml"'},
             "include: expected a list of files, such as include",
@@ -358,7 +358,7 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
         ({"operad": "[serv]"}, r'unknown table \[serv\]; did you mean "serve"\?'),
         (
             {"operad": "[profiles.dev.registri]"},
-            r'profiles.dev: unknown table \[registri\]; did you mean "registry"\?',
+            r'operad.toml:1: unknown table \[profiles.dev.registri\]; did you mean "registry"\?',
         ),
         ({"operad": "[profiles]\ndev = 1"}, r"\[profiles.dev\] has to be a table, got int"),
     ],

@@ -208,6 +208,18 @@ def test_a_call_opens_only_the_sources_that_may_have_it(run: Run) -> None:
     assert run("call", "text.head", "text=x", "--data")[0] == 0  # the suite would hang, were the server waited for
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_list_names_what_it_waits_for_and_ctrl_c_leaves_that_out(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write(SLOW)
+    with Terminal("list") as terminal:
+        terminal.read_until("waiting for dead … (Ctrl-C leaves it out)")
+        terminal.type("\x03")
+        terminal.read_until("text.head")
+        terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
+        assert terminal.ended() == 1
+
+
 def test_plugins_heeds_the_configuration(run: Run) -> None:
     with Path("operad.toml").open("a") as file:
         file.write('[plugins]\ndisable = ["mcp"]\n')
@@ -299,9 +311,60 @@ BROKEN = {
     ),
     "a misspelt plugin": (
         "[plugins]\ndisable = ['scaner']",
-        'there is no plugin "scaner" here; did you mean "scanner"?',
+        'there is no plugin "scaner" here; did you mean "scanner"? @ operad.toml:1: plugins',
     ),
     "an include that is not there": ("include = ['gone.toml']", "there is no file gone.toml"),
+    "a source that is a number": ("[sources]\nl = 3", "operad.toml:2: [sources.l] needs a type"),
+    "a dotted source without type": ("[sources]\na.path = 'x'", "operad.toml:2: [sources.a] needs a type"),
+    "a source that is a list": ("[[sources.a]]\ntype = 'scanner'", "operad.toml:1: [sources.a] needs a type"),
+    "a misspelt plugin to load": (
+        "\n[plugins]\nonly = ['opnapi']",
+        'did you mean "openapi"? @ operad.toml:2: plugins',
+    ),
+    "a word for a list": ("[plugins]\nonly = 'openapi'", "expected list, got str @ operad.toml:1: plugins.only"),
+    "a key that is there twice": ("[registry]\nmax_threads = 1\nmax_threads = 2", "at line 3"),
+    "a text that does not end": ("[sources.a]\ntype = 'scanner", "at line 2"),
+    "a table that is there twice": ("[registry]\n[registry]", "at line 2"),
+    "an include that is no list": ("\ninclude = 'a.toml'", "operad.toml:2: include: expected a list of files"),
+    "an include of itself": ("include = ['operad.toml']", "operad.toml:1: operad.toml includes itself"),
+    "a profile that is no table": ("[profiles]\na = 3", "operad.toml:2: [profiles.a] has to be a table, got int"),
+    "an unknown table of a profile": (
+        "[profiles.a.source.b]\ntype = 'scanner'",
+        'operad.toml:1: unknown table [profiles.a.source]; did you mean "sources"?',
+    ),
+    "a document that is no OpenAPI": (
+        "\n[sources.a]\ntype = 'openapi'\nspec = 'operad.toml'",
+        "@ operad.toml:2: sources.a",
+    ),
+    "a server that ends at once": (
+        "[sources.a]\ntype = 'mcp'\ncommand = 'false'",
+        "it ended with code 1 @ operad.toml:1: sources.a",
+    ),
+    "a server that is nowhere": ("[sources.a]\ntype = 'mcp'", "got none of them @ operad.toml:1: sources.a"),
+    "an API that is not up": (
+        "[sources.a]\ntype = 'openapi'\nspec = 'http://127.0.0.1:9/openapi.json'",
+        "('127.0.0.1', 9) @ operad.toml:1: sources.a",
+    ),
+    "an auth of no known type": (
+        "[sources.a]\ntype = 'openapi'\nspec = 'x'\nauth = { type = 'baerer' }",
+        "expected one of 'bearer', 'apiKey', 'basic', 'digest', 'oauth2' @ operad.toml:1: sources.a.auth.type",
+    ),
+    "an auth without a token": (
+        "[sources.a]\ntype = 'openapi'\nspec = 'x'\nauth = { type = 'bearer' }",
+        "auth: token is missing",
+    ),
+    "an access key that is none": (
+        "[sources.a]\ntype = 'scanner'\npath = 'ops'\naccess = { required_scope = ['a'] }",
+        'did you mean "required_scopes"? @ operad.toml:1: sources.a.access',
+    ),
+    "a remote source without url": (
+        "[sources.a]\ntype = 'remote'",
+        "missing key 'url' @ operad.toml:1: sources.a.url",
+    ),
+    "a transport that is a number": (
+        "[transport]\nurl = 3",
+        "expected str, got int @ operad.toml:1: transport.url",
+    ),
     "a transport that nobody has": ("[transport]\nurl = 'carrier://pigeon'", 'there is no transport "carrier"'),
     "a transport option that is none": (
         "[transport]\nurl = 'ws://127.0.0.1:9'\ntokn = 'x'",

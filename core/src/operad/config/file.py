@@ -20,6 +20,16 @@ TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub"
 """The tables of a configuration, besides ``include`` and ``profiles``."""
 
 
+def place_of(table: str, lines: Mapping[str, tuple[str, int]]) -> tuple[str, int] | None:
+    """The file and the line of a table: of its header or key, of its first part, or of what it is written in."""
+    if table in lines:
+        return lines[table]
+    if parts := [place for other, place in lines.items() if other.startswith(f"{table}.")]:
+        return parts[0]
+    above = table.rpartition(".")[0]
+    return place_of(above, lines) if above else None
+
+
 @attrs.frozen(kw_only=True)
 class PluginOptions:
     """The table ``[plugins]``; see `load_plugins`."""
@@ -98,10 +108,7 @@ class Configuration:
 
     def where(self, table: str) -> str:
         """The place of a table, for messages: ``operad.toml:12: sources.shop``."""
-        found = self.lines.get(table) or next(
-            (place for other, place in self.lines.items() if other.startswith(f"{table}.")), None
-        )  # a table may have no header of its own, but parts that have
-        file, line = found or (self.name, None)
+        file, line = place_of(table, self.lines) or (self.name, None)
         return f"{file}: {table}" if line is None else f"{file}:{line}: {table}"
 
     def values(self, table: str) -> Mapping[str, Any]:
@@ -122,7 +129,10 @@ class Configuration:
         """What ``[transport]`` says, with the paths of its certificates as they are from this file's folder."""
         from operad.config.options import with_paths
 
-        return with_paths(self.values("transport"), self.base_dir)
+        options = self.values("transport")
+        if not isinstance(url := options.get("url", ""), str):
+            raise ConfigError(f"expected str, got {type(url).__name__} @ {self.where('transport')}.url")
+        return with_paths(options, self.base_dir)
 
     def table(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
         """A table as an instance of the attrs class ``config_type``; of its defaults, if there is no such table.

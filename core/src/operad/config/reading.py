@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from operad.config.file import TABLES, Configuration
+from operad.config.file import TABLES, Configuration, place_of
 from operad.errors import ConfigError
 from operad.words import did_you_mean
 
@@ -49,8 +49,10 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
         folders = dict.fromkeys(profiles[chosen].get("sources", {}), file.parent) | folders
     for name, table in tables.get("sources", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("type"), str):
-            line = f":{read.lines[place][1]}" if (place := f"sources.{name}") in read.lines else ""
-            raise ConfigError(f'{path}{line}: [sources.{name}] needs a type, such as type = "openapi"')
+            found = place_of(f"sources.{name}", read.lines)
+            # Its file may be one that is included.
+            where = str(path) if found is None else f"{found[0] if found[0] != file.name else path}:{found[1]}"
+            raise ConfigError(f'{where}: [sources.{name}] needs a type, such as type = "openapi"')
     return Configuration(file.parent, file, tables, folders, read.lines)
 
 
@@ -88,74 +90,100 @@ class _Read:
 
 def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
     """A file laid over those that it includes; ``parents`` are those that include it."""
-    if file in parents:
-        chain = " -> ".join(parent.name for parent in (*parents[parents.index(file) :], file))
-        raise ConfigError(f"{file.name} includes itself: {chain}")
     tables, lines = _document(file)
-    included, profiles = _included(file, tables.pop("include", [])), tables.pop("profiles", {})
-    found = _Read()
+    where = _where("include", file, lines)
+    included, profiles = _included(file, tables.pop("include", []), where), tables.pop("profiles", {})
+    found, parents = _Read(), (*parents, file)
     for path in included:
-        found = found.under(_read(path, (*parents, file)))
+        if path in parents:
+            chain = " -> ".join(parent.name for parent in (*parents[parents.index(path) :], path))
+            raise ConfigError(f"{where}: {path.name} includes itself: {chain}")
+        found = found.under(_read(path, parents))
     sources = tables.get("sources", {})
     own = _Read(tables, profiles, dict.fromkeys(sources, file.parent), dict.fromkeys(sources, file.name), lines)
     return found.under(own)
 
 
-_HEADER = re.compile(r"^[ \t]*\[\[?[ \t]*([^\]\n]+?)[ \t]*\]", re.MULTILINE)
+_HEADER = re.compile(r"[ \t]*\[\[?[ \t]*([^\]\n]+?)[ \t]*\]")
+_KEY = re.compile(r"""[ \t]*([\w"'-][\w"'. \t-]*?)[ \t]*=""")
 
 
 def _lines(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Where each table begins. Only for messages: a header inside a string of several lines is found, too."""
+    """Where each table begins, and each of its keys.
+
+    Only for messages: what looks like one inside a string of several lines is found, too.
+    """
     found: dict[str, tuple[str, int]] = {}
-    for header in _HEADER.finditer(text):
-        table = header[1].replace('"', "").removeprefix("tool.operad.")
-        found.setdefault(table, (name, text.count("\n", 0, header.start()) + 1))
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if (header := _HEADER.match(line)) is not None:
+            place = table = _dotted(header[1]).removeprefix("tool.operad.")
+        elif (key := _KEY.match(line)) is not None:
+            place = f"{table}.{_dotted(key[1])}".lstrip(".")
+        else:
+            continue
+        found.setdefault(place, (name, number))
     return found
+
+
+def _dotted(key: str) -> str:
+    """A key of TOML as its parts are named in messages."""
+    return re.sub(r"""["'\s]""", "", key)
 
 
 def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
     """What one file says, its tables checked by name, and where each begins."""
+    text = ""
     try:
         text = file.read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read as TOML: {error}") from error
+        # The end is where TOML's reader notes what goes on for too long, or is there twice.
+        told = str(error).replace("at end of document", f"at line {text.rstrip().count(chr(10)) + 1}, the end")
+        raise ConfigError(f"{file} cannot be read as TOML: {told}") from error
     if file.name == "pyproject.toml":
         document = document.get("tool", {}).get("operad", {})
     lines = _lines(text, file.name)
-    _check(document, str(file), (*TABLES, "include", "profiles"), lines)
+    _check(document, file, (*TABLES, "include", "profiles"), lines)
     for name, layer in document.get("profiles", {}).items():
         if not isinstance(layer, dict):
-            raise ConfigError(f"{file}: [profiles.{name}] has to be a table, got {type(layer).__name__}")
-        _check(layer, f"{file}: profiles.{name}", TABLES, {})
+            where = _where(f"profiles.{name}", file, lines)
+            raise ConfigError(f"{where}: [profiles.{name}] has to be a table, got {type(layer).__name__}")
+        _check(layer, file, TABLES, lines, f"profiles.{name}.")
     return document, lines
 
 
+def _where(table: str, file: Path, lines: Mapping[str, tuple[str, int]]) -> str:
+    found = place_of(table, lines)
+    return str(file) if found is None else f"{file}:{found[1]}"
+
+
 def _check(
-    document: Mapping[str, Any], where: str, known: tuple[str, ...], lines: Mapping[str, tuple[str, int]]
+    document: Mapping[str, Any],
+    file: Path,
+    known: tuple[str, ...],
+    lines: Mapping[str, tuple[str, int]],
+    within: str = "",
 ) -> None:
-    file = where
     for name, table in document.items():
-        places = (line for other, (_, line) in lines.items() if other == name or other.startswith(f"{name}."))
-        line = next(places, None)
-        where = file if line is None else f"{file}:{line}"
+        where = _where(f"{within}{name}", file, lines)
         if name not in known:
-            raise ConfigError(f"{where}: unknown table [{name}]{did_you_mean(name, known)}")
+            raise ConfigError(f"{where}: unknown table [{within}{name}]{did_you_mean(name, known)}")
         if name != "include" and not isinstance(table, dict):
-            raise ConfigError(f"{where}: [{name}] has to be a table, got {type(table).__name__}")
+            raise ConfigError(f"{where}: [{within}{name}] has to be a table, got {type(table).__name__}")
 
 
-def _included(file: Path, names: Any) -> Iterator[Path]:
+def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
     """The files that ``include`` names, in order; a pattern may fit none, a name has to be there."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'{file}: include: expected a list of files, such as include = ["sources/*.toml"]')
+        raise ConfigError(f'{where}: include: expected a list of files, such as include = ["sources/*.toml"]')
     for name in names:
         if any(sign in name for sign in "*?["):
             yield from sorted(path for path in file.parent.glob(name) if path != file)
         elif (path := file.parent / name).is_file():
             yield path.resolve()
         else:
-            raise ConfigError(f"{file}: include: there is no file {name}")
+            raise ConfigError(f"{where}: include: there is no file {name}")
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> _Tables:

@@ -26,7 +26,7 @@ from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
-from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions
+from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions, chosen_plugins
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.registry.workers import Workers
@@ -113,14 +113,12 @@ class OperationRegistry(TypedCalls, Browsable):
             sources: the names of those to load on entering, others by `load_configured`; default: all.
             lazy: load plugins when they are needed, see `load_plugins`.
         """
-        from operad.config.file import PluginOptions, RegistryOptions
+        from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
-        from operad.plugins.discovery import load_plugins
 
         configuration = load_configuration(path, profile)
         if plugins is None:
-            chosen = configuration.table("plugins", PluginOptions)
-            plugins = load_plugins(chosen.only, chosen.disable, chosen.strict, lazy)
+            plugins = chosen_plugins(configuration, lazy)
         options = configuration.table("registry", RegistryOptions)
         registry = cls(plugins, **attrs.asdict(options, recurse=False))
         registry._configuration = configuration

@@ -15,6 +15,7 @@ import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
 from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
+from operad_cli.render import with_place
 
 Status = Literal["ok", "warning", "error"]
 _SINCE = 1_730_000_000
@@ -96,7 +97,7 @@ async def _source(registry: OperationRegistry, name: str, timeout: float) -> Che
         return Check("error", what, str(error))
     failed = next((failure for failure in registry.failures if failure.name == name), None)
     if failed is not None:
-        return Check("error", what, " ".join(str(failed.error).split()))
+        return Check("error", what, with_place(registry, failed))
     took = f"{time.monotonic() - began:.1f} s"
     if not any(spec for spec in registry.specs()) or len(registry) == before:
         return Check("warning", what, f"it loads ({took}), and offers nothing")

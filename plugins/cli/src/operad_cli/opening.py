@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from operad import ConfigError, OperationRegistry, Plugins, load_plugins
+from operad import ConfigError, OperationRegistry, Plugins, SourceError, load_plugins
 from operad_cli import cache
 from operad_cli.finding import find
 
@@ -62,28 +64,67 @@ async def open_registry(
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
     async with registry:
         for group in groups:
-            await _load(registry, group)
+            await _load(registry, group, may_leave_out=operation_id is None)
             if operation_id in registry:
                 break
         cache.remember(str(path), registry.specs(), operation_id)
         yield registry
 
 
-async def _load(registry: OperationRegistry, names: tuple[str, ...]) -> None:
-    """Load sources; where a person looks on and it takes long, say which."""
-    if not sys.stderr.isatty():
+async def _load(registry: OperationRegistry, names: tuple[str, ...], *, may_leave_out: bool) -> None:
+    """Load sources; where a person looks on and it takes long, say which are waited for.
+
+    With ``may_leave_out`` Ctrl-C then leaves these out, and they are among the registry's failures.
+    """
+    if not (names and sys.stderr.isatty()):
         await registry.load_configured(names)
         return
-    loading = asyncio.ensure_future(registry.load_configured(names))
+    loading = {asyncio.ensure_future(registry.load_configured([name])): name for name in names}
     try:
-        done, _ = await asyncio.wait([loading], timeout=_PATIENCE)
-        if not done:
-            from rich.console import Console
-
-            with Console(stderr=True).status(f"loading {', '.join(names)} …"):
-                await loading
-        await loading
+        if (await asyncio.wait(loading, timeout=_PATIENCE))[1]:
+            await _watched(registry, loading, may_leave_out)
+        for task in loading:
+            if not task.cancelled():
+                await task
     finally:
-        if not loading.done():
-            loading.cancel()
-            await asyncio.wait([loading])
+        for task in loading:
+            task.cancel()
+        await asyncio.wait(loading)
+
+
+async def _watched(
+    registry: OperationRegistry, loading: dict[asyncio.Task[None], str], may_leave_out: bool
+) -> None:
+    """Wait for what still loads, and show its names."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from operad.plugin import SourceFailure
+
+    def leave_out() -> None:
+        for task, name in loading.items():
+            if task.cancel():
+                kind = str(registry.configuration.sources[name].get("type")) if registry.configuration else ""
+                registry.failures.append(SourceFailure(name, SourceError("left out by Ctrl-C"), kind))
+
+    hint = " (Ctrl-C leaves it out)" if may_leave_out else ""
+    with Console(stderr=True).status("") as status, _at_ctrl_c(leave_out if may_leave_out else None):
+        while waited := [task for task in loading if not task.done()]:
+            names = ", ".join(loading[task] for task in waited)
+            status.update(Text(f"waiting for {names} …{hint}", overflow="ellipsis", no_wrap=True))
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+
+
+@contextmanager
+def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
+    """Within, Ctrl-C does this instead of ending the command."""
+    if action is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(action))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

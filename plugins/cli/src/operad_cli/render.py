@@ -40,9 +40,16 @@ def _colours(file: TextIO) -> Literal["auto"] | None:
 def report_failures(registry: OperationRegistry) -> int:
     """Print the sources that could not be loaded; the exit code that they make."""
     for failure in registry.failures:
-        text = " ".join(str(failure.error).split())
-        tell_error(f"source [sources.{failure.name}] is not loaded: {text}")
+        tell_error(f"source [sources.{failure.name}] is not loaded: {with_place(registry, failure)}")
     return 1 if registry.failures else 0
+
+
+def with_place(registry: OperationRegistry, failure: Any) -> str:
+    """Why a source is not loaded, and the file and the line of its table."""
+    text = " ".join(str(failure.error).split())
+    if registry.configuration is None or " @ " in text:
+        return text
+    return f"{text} @ {registry.configuration.where(f'sources.{failure.name}')}"
 
 
 def plugin_to_json(record: PluginRecord) -> dict[str, Any]:
