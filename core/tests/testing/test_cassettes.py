@@ -115,6 +115,58 @@ async def test_secrets_are_not_written_and_calls_are_found_all_the_same(
     assert answer.data["note"] == "key k-[redacted]"
 
 
+async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_repeats_it(tmp_path: Path) -> None:
+    key = "k-SECRET-1"
+    wires: list[dict[str, Any]] = [
+        {"set-cookie": ["a=1", "b=2"], "token_count": 7, "tokens": {"left": 1.5, "of": key, "is": True}},
+        {"url": f"https://x.test/a?API_KEY={key}&city=Bonn#x", "link": '<https://x.test/?page=2&sig=1&x-amz-signature=abc>'},
+        {"Proxy-Authorization": "Basic abc", "X-Access-Key": "abc", "x-auth": "abc", "X-Session-Id": "abc"},
+        {"message": f"the key {key} is wrong"},
+    ]  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {
+            "tokens": {"type": "object", "additionalProperties": True},
+            "token_count": {"type": "integer"},
+        },
+        "additionalProperties": True,
+    }
+
+    async def answer(input: Any, context: Any) -> Any:
+        if input.get("fails"):
+            raise CallError("DENIED", f"the key {key} is wrong", {"sent": key})
+        return wires[input["n"]]
+
+    def served() -> OperationRegistry:
+        registry = OperationRegistry(on_mismatch="raise")
+        spec = OperationSpec(namespace="s", name="get", output_schema=schema, description=f"as {key}")
+        registry.register(spec, answer)
+        return registry
+
+    path = tmp_path / "s.json"
+    calls = [{"n": n, "api_key": key, "about": f"for {key}"} for n in range(len(wires))]
+    live = served()
+    with cassette(path, live, secrets=["as k-SECRET-1"]):
+        for call in calls:
+            await live.execute("s.get", call)
+        with pytest.raises(CallError):
+            await live.execute("s.get", {"fails": True, "api_key": key})
+    text = path.read_text()
+    assert key not in text
+    assert "abc" not in text
+    assert "page=2&sig=1" in text
+    with cassette(path, live, mode="replay", secrets=["as k-SECRET-1"]):
+        played = [(await live.execute("s.get", call)).data for call in calls]
+        with pytest.raises(CallError, match=r"the key \[redacted\] is wrong"):
+            await live.execute("s.get", {"fails": True, "api_key": key})
+    assert played[0] == {
+        "set-cookie": ["[redacted]"] * 2,
+        "token_count": 0,
+        "tokens": {"left": 0.0, "of": "[redacted]", "is": True},
+    }
+    assert played[1]["url"] == "https://x.test/a?API_KEY=[redacted]&city=Bonn#x"
+
+
 async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Path) -> None:
     path = tmp_path / "pets.json"
     with pytest.raises(ConfigError, match="there is no cassette"):

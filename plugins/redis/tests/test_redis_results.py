@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+
 import pytest
 
 from operad.testing import ResultStoreConformance
@@ -33,3 +36,11 @@ async def test_a_server_that_stands_still_lets_nothing_run(redis_server: RedisSe
         finally:
             redis_server.thaw()
         assert await store.claim("a", b"y", 60) == b"x"
+
+
+async def test_more_calls_at_once_than_connections_wait_for_one(redis_url: str) -> None:
+    name = secrets.token_hex(8)
+    async with RedisResults(redis_url, prefix=name) as store:
+        claims = await asyncio.gather(*(store.claim(f"{number}", b"x", 60) for number in range(150)))
+        assert claims == [None] * 150
+        await asyncio.gather(*(store.drop(f"{number}") for number in range(150)))

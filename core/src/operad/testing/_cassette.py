@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, unified_diff
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,9 +20,17 @@ from operad.plugin import InterceptedCall
 Mode = Literal["once", "record", "replay", "new"]
 
 REDACTED = "[redacted]"
-SECRETS = ("*token*", "*secret*", "*password*", "*api_key*", "*apikey*", "*api-key*", "authorization", "*cookie*")
+SECRETS = (
+    *("*token*", "*secret*", "*password*", "*passwd*", "*passphrase*", "*credential*", "*signature*"),
+    *("*api_key*", "*apikey*", "*api-key*", "*access_key*", "*accesskey*", "*access-key*"),
+    *("*private_key*", "*privatekey*", "*private-key*", "*session_id*", "*sessionid*", "*session-id*"),
+    *("*authorization*", "x-auth*", "*cookie*"),
+)
 """Names of fields, lower-case shell patterns, whose values are never written."""
 _NUMBER_OF_LINES = 20
+_SHORTEST = 6
+"""Letters of a value that is looked for in other strings, once a field of a secret name has held it."""
+_QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=([^&#\s<>\"']+)")
 
 
 def cassette(
@@ -136,7 +145,7 @@ class Cassette:
         """What to play; ``None`` where the call is to be made. Raises `CallError` ``NOT_RECORDED``."""
         if not self._plays:
             return None
-        key = _key(call.spec.id, kind, self._clean(call.input))
+        key = _key(call.spec.id, kind, self._input(call))
         # What this very player has recorded is not played: the file would then depend on the order of tests.
         takes = [one for one in self._tape["calls"][: self._old] if _key_of(one) == key]
         if not takes:
@@ -150,14 +159,18 @@ class Cassette:
         return take
 
     def _record(self, call: InterceptedCall, kind: str, **answer: Any) -> None:
-        input = self._clean(call.input)
-        take = {"operationId": call.spec.id, "kind": kind, "input": input, **self._clean(answer)}
-        self._tape["specs"].setdefault(call.spec.id, call.spec.to_wire())
+        clean = self._clean.knowing(call.input, answer)
+        take = {"operationId": call.spec.id, "kind": kind, "input": self._input(call), **clean(answer)}
+        self._tape["specs"].setdefault(call.spec.id, self._clean.values(call.spec.to_wire()))
         self._tape["calls"].append(json.loads(json.dumps(take)))
         self.recorded += 1
 
+    def _input(self, call: InterceptedCall) -> Any:
+        """As it is written and found again: what it holds decides, not what was answered."""
+        return self._clean.knowing(call.input)(call.input)
+
     def _missing(self, call: InterceptedCall, kind: str) -> CallError:
-        wanted = _pretty(self._clean(call.input))
+        wanted = _pretty(self._input(call))
         others = [one for one in self._tape["calls"] if one["operationId"] == call.spec.id and one["kind"] == kind]
         message = f'{self.path}: no {kind} of "{call.spec.id}" with this input is recorded'
         nearest: dict[str, Any] | None = None
@@ -186,16 +199,55 @@ class _Filter:
         self._names, self._secrets = names, sorted(secrets, key=len, reverse=True)
 
     def __call__(self, value: Any) -> Any:
+        """A copy without what fields of secret names hold; of the same shape, so that it can be played."""
+        if isinstance(value, Mapping):
+            return {key: _redacted(item) if self._is_secret(key) else self(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self(item) for item in value]
+        return _QUERY.sub(self._parameter, self.values(value)) if isinstance(value, str) else value
+
+    def values(self, value: Any) -> Any:
+        """A copy without the values that are secret, whatever the fields are called."""
+        if isinstance(value, Mapping):
+            return {key: self.values(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.values(item) for item in value]
         if isinstance(value, str):
             for secret in self._secrets:
                 value = value.replace(secret, REDACTED)
-            return value
-        if isinstance(value, Mapping):
-            return {key: REDACTED if self._is_secret(key, item) else self(item) for key, item in value.items()}
-        return [self(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return value
 
-    def _is_secret(self, key: Any, value: Any) -> bool:
-        return value not in (None, "") and any(fnmatchcase(str(key).lower(), pattern) for pattern in self._names)
+    def knowing(self, *values: Any) -> _Filter:
+        """One that looks everywhere for what fields of secret names hold in ``values``: servers repeat it."""
+        return _Filter(self._names, (*self._secrets, *self._found(values)))
+
+    def _found(self, value: Any, *, is_secret: bool = False) -> Iterator[str]:
+        if isinstance(value, str):
+            if is_secret and len(value) >= _SHORTEST:
+                yield value
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from self._found(item, is_secret=is_secret or self._is_secret(key))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                yield from self._found(item, is_secret=is_secret)
+
+    def _parameter(self, match: re.Match[str]) -> str:
+        return f"{match[1]}={REDACTED}" if self._is_secret(match[1]) else match[0]
+
+    def _is_secret(self, key: Any) -> bool:
+        return any(fnmatchcase(str(key).lower(), pattern) for pattern in self._names)
+
+
+def _redacted(value: Any) -> Any:
+    """What is written instead: of the same type, or a played answer would not fit what reads it."""
+    if isinstance(value, Mapping):
+        return {key: _redacted(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(item) for item in value]
+    if isinstance(value, str):
+        return REDACTED if value else value
+    return type(value)(0) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
 async def _absent(input: Any, context: Any) -> Any:

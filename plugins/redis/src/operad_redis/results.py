@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+_CONNECTIONS = 16
+
 
 class RedisResults:
     """A `operad.plugin.ResultStore` on a Redis server: ``registry.use(FirstResults(RedisResults(url)))``.
@@ -32,9 +34,12 @@ class RedisResults:
 
     def _client(self) -> Redis:
         if self._opened is None:
-            from redis.asyncio import Redis
+            from redis.asyncio import BlockingConnectionPool, Redis
 
-            self._opened = Redis.from_url(self._url, decode_responses=False, **self._options)
+            # Whoever finds all connections taken waits for one: a first result that is not kept is lost.
+            options = {"max_connections": _CONNECTIONS, "timeout": self._timeout, **self._options}
+            pool = BlockingConnectionPool.from_url(self._url, decode_responses=False, **options)
+            self._opened = Redis.from_pool(pool)
         return self._opened
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
