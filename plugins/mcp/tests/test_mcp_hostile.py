@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
-from operad_mcp import MCPClientConfig
+from operad_mcp import MCPClientConfig, TextContent, map_mcp_content_blocks
+from operad_mcp._blocks import map_many_content_blocks
 from operad_mcp._connection import Connection
 from operad_mcp.operations import Offer
 
@@ -114,6 +115,33 @@ async def test_an_endless_listing_ends_at_the_cap(caplog: pytest.LogCaptureFixtu
     async with hostile("endless", max_pages=20) as registry:
         assert len(registry) == 20
     assert "max_pages" in caplog.text
+
+
+async def test_a_listing_whose_pages_are_too_large_together_ends_at_the_cap(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hostile("endless", max_listing_bytes=1_000) as registry:
+        assert 3 < len(registry.specs()) < 20
+    assert "max_listing_bytes = 1000" in caplog.text
+
+
+async def test_an_answer_of_very_many_blocks_lets_others_have_their_turns() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    taking_turns = asyncio.ensure_future(others())
+    answer: list[Any] = [{"type": "text", "text": "x"}] * 40_000 + [7]
+    blocks = await map_many_content_blocks(answer)
+    taking_turns.cancel()
+    assert turns > 15
+    assert len(blocks) == 40_001
+    assert blocks[-1] == TextContent.of("7")
+    assert blocks == map_mcp_content_blocks(answer)
 
 
 async def test_a_listing_that_goes_in_circles_ends() -> None:

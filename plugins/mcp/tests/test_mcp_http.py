@@ -248,6 +248,7 @@ GARBAGE = {
     "nothing": (http(200), "expected a JSON-RPC answer"),
     "accepted": (http(202), "HTTP 202"),
     "a redirect elsewhere": (http(307, b"", "location: http://other.invalid/mcp?key=hush"), "http://other.invalid/mcp"),
+    "redirects in circles": (http(307, b"", "location: /mcp?key=hush"), "/mcp, after 5 others"),
     "a status": (http(429, b"slow down", "retry-after: 7", kind="text/plain"), "HTTP 429"),
 }  # fmt: skip
 

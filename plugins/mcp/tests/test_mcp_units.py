@@ -340,3 +340,36 @@ def test_an_installation_of_the_sdk_that_is_broken_in_an_unusual_way_is_told() -
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=30)
     assert "two versions do not fit" in done.stdout
     assert done.returncode == 0
+
+
+LIGHT = """
+import asyncio, sys
+from operad import OperationRegistry, load_plugins
+class Circular:
+    def find_spec(self, name, path=None, target=None):
+        light = type(sys.modules.get("mcp")).__name__ == "_Deferred"
+        if name == "mcp.client.session" and light and "circular" in sys.argv:
+            raise ImportError("it looks at a name of its package")
+async def main():
+    sys.meta_path.insert(0, Circular())
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="h", command=sys.executable, args=[sys.argv[1]])
+        await registry.execute("h.count", {})
+        print(sorted({"mcp.server", "starlette", "uvicorn"} & {*sys.modules}))
+        from mcp import Client
+        import mcp, mcp.client.session_group
+        from mcp.client import ClientSession
+        import mcp.client.session as used
+        print(mcp.client.Client is Client, ClientSession is used.ClientSession, hasattr(mcp, "nothing"), type(mcp))
+        await registry.execute("h.count", {})
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["as it is", "circular"])
+def test_a_connection_imports_the_sdks_client_alone_and_whoever_looks_for_the_rest_finds_it(kind: str) -> None:
+    server = str(Path(__file__).with_name("mcp_hostile_server.py"))
+    done = subprocess.run([sys.executable, "-c", LIGHT, server, kind], capture_output=True, text=True, timeout=30)
+    imported, found = done.stdout.splitlines()
+    assert (imported == "[]") is (kind == "as it is"), done.stderr
+    assert found == "True True False <class 'module'>"

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from operad import ResponseEnvelope, Schema
-from operad_mcp._blocks import TextContent, as_text, map_mcp_content_blocks
+from operad_mcp._blocks import ContentBlock, TextContent, as_text, in_turns, map_many_content_blocks
 from operad_mcp._live import Live
 from operad_mcp.envelopes import mcp_envelope
 
 
-def tool_envelope(raw: Any, live: Live, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
+async def tool_envelope(raw: Any, live: Live, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
     """The envelope of a tool's raw result.
 
     Args:
@@ -22,12 +22,12 @@ def tool_envelope(raw: Any, live: Live, text_schema: Schema | None = None) -> Re
     """
     if not isinstance(raw, dict):
         raw = {"content": [TextContent.of(as_text(raw))]}
-    content = map_mcp_content_blocks(raw.get("content"))
+    content = await map_many_content_blocks(raw.get("content"))
     is_error = raw.get("isError") is True
     structured = raw.get("structuredContent", msgspec.UNSET)
     data = structured
     if data is msgspec.UNSET:
-        data = [block.to_wire() for block in content]
+        data = await in_turns(ContentBlock.to_wire, content)
         if text_schema is not None and not is_error and len(content) == 1:
             data = _parsed(content[0], text_schema, data)
     return mcp_envelope(

@@ -171,8 +171,7 @@ class Connection:
             await asyncio.gather(*waits, listener, return_exceptions=True)
 
     async def _enter(self, stack: AsyncExitStack, closed: asyncio.Event) -> Live:
-        import importlib
-
+        from operad_mcp._sdk import import_with_sdk
         from operad_mcp._stdio import stdio_streams
 
         callbacks = Callbacks(self.config, self.logger, self._calls)
@@ -184,12 +183,11 @@ class Connection:
             streams = stdio_streams(self.config, self.logger, callbacks.log)
             started, _ = await stack.enter_async_context(streams)
             callbacks.words, program = lambda: started.last_words, started
-        # The first import of the SDK costs 400 ms, in which other servers and calls can go on.
-        dialing = await asyncio.to_thread(importlib.import_module, "operad_mcp._dialing")
-        if self._auth is None and self.config.url is not None:
-            from operad_mcp._oauth import http_auth
-
-            self._auth = http_auth(self.config, self.name)
+        # The first import of the SDK costs 350 ms, in which other servers and calls can go on.
+        dialing = await asyncio.to_thread(import_with_sdk, "operad_mcp._dialing")
+        if self._auth is None and self.config.auth is not None and self.config.auth.type != "bearer":
+            oauth = await asyncio.to_thread(import_with_sdk, "operad_mcp._oauth")
+            self._auth = oauth.http_auth(self.config, self.name)
         live: Live
         live, self._legacy = await dialing.dial(
             stack,
@@ -351,32 +349,6 @@ class Connection:
         is_code = isinstance(code, int) and not isinstance(code, bool)
         error = MCPError(code if is_code else 0, str(message), fields.get("data"))  # type: ignore[arg-type]  # just tested
         raise classify(error, self._what) from error
-
-    async def pages(self, method: str, key: str) -> list[Any]:
-        """All items of a paged listing, up to ``max_pages`` pages; a cursor that comes again ends it."""
-        items: list[Any] = []
-        cursor: str | None = None
-        seen: set[str] = set()
-        for _ in range(self.config.max_pages):
-            raw, _live = await self.request(
-                method, {} if cursor is None else {"cursor": cursor}, safe=True, timeout=self.config.timeout
-            )
-            page = raw if isinstance(raw, dict) else {}
-            found = page.get(key)
-            items.extend(found if isinstance(found, list) else ())
-            following = page.get("nextCursor")
-            if not isinstance(following, str):
-                return items
-            if following in seen:
-                self.logger.warning("the listing %s goes in circles; %d items", method, len(items))
-                return items
-            seen.add(following)
-            cursor = following
-        self.logger.warning(
-            "the listing %s has more than max_pages = %d pages; the first %d items are taken",
-            method, self.config.max_pages, len(items),
-        )  # fmt: skip
-        return items
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -118,7 +118,10 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
         kept["location"] = str(there)
     reason = response.reason_phrase
     if "location" in kept and 300 <= response.status_code < 400:
-        reason += f", a redirect to {kept['location']}, which is not followed; use that URL if it is the server's"
+        why = "which is not followed; use that URL if it is the server's"
+        if response.next_request is not None and _within_origin(response.request, response.next_request):
+            why = f"after {_REDIRECTS} others, which is where following them ends; the server may send in circles"
+        reason += f", a redirect to {kept['location']}, {why}"
     return HTTPRefusal(response.status_code, reason, kept, text[:_BODY_KEPT])
 
 

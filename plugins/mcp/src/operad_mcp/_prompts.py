@@ -7,6 +7,7 @@ from typing import Any
 from operad import OperationContext, OperationType, ResponseEnvelope
 from operad_mcp._answers import envelope_of, meta_of
 from operad_mcp._items import ITEMS, NOTHING, AnyOperation, Json, Maker, fixed_kind, metadata_of, text_of
+from operad_mcp._pages import all_pages
 
 _MESSAGES: Json = {
     "type": "object",
@@ -41,7 +42,7 @@ class Prompts:
         ]  # fmt: skip
 
     async def _list(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        items = await self._maker.connection.pages("prompts/list", "prompts")
+        items = await all_pages(self._maker.connection, "prompts/list", "prompts")
         return envelope_of(items, await self._maker.connection.open())
 
     async def _get_one(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from operad import OperationContext, OperationType, ResponseEnvelope
 from operad_mcp._answers import envelope_of, meta_of
 from operad_mcp._items import ITEMS, NOTHING, AnyOperation, Json, Maker, fixed_kind, metadata_of, nested, text_of
+from operad_mcp._pages import all_pages
 from operad_mcp._templates import expand, variables
 
 _URI: Json = {"type": "string", "description": "The URI of the resource."}
@@ -58,7 +59,7 @@ class Resources:
         return operations
 
     async def _list(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        items = await self._maker.connection.pages("resources/list", "resources")
+        items = await all_pages(self._maker.connection, "resources/list", "resources")
         return envelope_of(items, await self._maker.connection.open())
 
     async def _read_one(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:

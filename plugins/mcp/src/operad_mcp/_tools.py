@@ -89,7 +89,7 @@ class Tools:
         async def call_tool(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             params = {"name": name, "arguments": arguments.given(input)}
             raw, live = await self._tasks.call(params, context, name=safe(offered), safe=is_safe, support=support)
-            return tool_envelope(unwrapped(raw) if wraps else raw, live, text_schema)
+            return await tool_envelope(unwrapped(raw) if wraps else raw, live, text_schema)
 
         return call_tool
 

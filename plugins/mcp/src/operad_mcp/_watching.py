@@ -66,7 +66,7 @@ async def listen(live: Live, logger: ServerLogger) -> None:
     }
     if not live.modern or not wanted:
         return
-    from mcp.client import subscriptions
+    import mcp.client.subscriptions as subscriptions
     from mcp.shared.exceptions import MCPError
 
     pause = 0.1
@@ -89,7 +89,7 @@ async def updates(live: Live, what: str, uri: str, lost: CallError) -> AsyncIter
         CallError: ``lost`` if the connection ends; ``EXECUTION_ERROR`` where the server offers no updates.
         Exception: what the SDK raises for a refusal.
     """
-    from mcp.client import subscriptions
+    import mcp.client.subscriptions as subscriptions
 
     try:
         async with subscriptions.listen(live.session, resource_subscriptions=[uri]) as events:

@@ -239,6 +239,8 @@ class MCPClientConfig:
     """The largest message that is taken from the server."""
     max_pages: int = 1000
     """The most pages of a listing that are followed."""
+    max_listing_bytes: int = 256 * 1024 * 1024
+    """The most that the pages of a listing may have together."""
 
     include: list[str] | None = None
     """Shell patterns of the names to take; ``None``: all."""

@@ -11,6 +11,7 @@ from operad import CallError, ErrorCode
 from operad_mcp._about import About
 from operad_mcp._connection import Connection
 from operad_mcp._items import AnyOperation, Json, Maker
+from operad_mcp._pages import all_pages
 from operad_mcp._pins import Pins
 from operad_mcp._prompts import Prompts
 from operad_mcp._resources import Resources
@@ -113,7 +114,7 @@ class Offer:
 
     async def _list(self, method: str, key: str, *, required: bool = False) -> list[Any]:
         try:
-            return await self._connection.pages(method, key)
+            return await all_pages(self._connection, method, key)
         except CallError as error:
             if required:
                 raise
