@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from operad import PluginRecord, load_plugins
+from operad import OperationRegistry, PluginError, PluginRecord, load_plugins
 
 ROOT = Path(__file__).parents[2]
 ALL = {file.parent.name: tomllib.loads(file.read_text()) for file in (ROOT / "plugins").glob("*/pyproject.toml")}
@@ -45,3 +45,8 @@ def test_each_plugin_of_the_repository_loads_and_contributes_what_the_design_say
 @pytest.mark.parametrize("name", sorted(PROJECTS))
 def test_each_plugin_declares_exactly_one_entry_point_of_its_own_name(name: str) -> None:
     assert list(PROJECTS[name]["entry-points"]["operad"]) == [name]
+
+
+async def test_a_registry_without_plugins_says_how_to_have_those_that_are_installed() -> None:
+    with pytest.raises(PluginError, match=r"operad-openapi is installed.*OperationRegistry\(load_plugins\(\)\)"):
+        await OperationRegistry().load("openapi", namespace="n", spec={})

@@ -121,7 +121,8 @@ class OperationContext:
         identity: the caller.
         deadline: when the call has to be over, in epoch ms.
         trusted: skips the access check. Only code of this process can say so: no message from a peer can.
-        metadata: free for the application; passed on to nested calls.
+        metadata: free for the application; passed on to nested calls. A handler sees a copy that it cannot write
+            into; what to pass on beside it goes into a context of its own.
         client: who waits for the call, set by the server that took it; passed on to nested calls.
         idempotency_key: what is the same for two requests that mean one; nested calls have their own.
     """

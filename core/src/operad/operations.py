@@ -104,6 +104,8 @@ DEFAULT_NAMESPACE = "local"
 """The namespace of a decorated function that names none."""
 
 NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
+_SAID = ("namespace", "name", "id", "type")
+"""What the repr of each spec says; of the rest what is special."""
 
 
 @attrs.frozen(kw_only=True)
@@ -162,6 +164,14 @@ class OperationSpec:
             (str(name), _type_of(field), name in needed, _description_of(field))
             for name, field in schema["properties"].items()
         ]
+
+    def __repr__(self) -> str:
+        words = f"OperationSpec(id={self.id!r}, type={str(self.type)!r}"
+        for field in attrs.fields(OperationSpec):
+            value = getattr(self, field.name)
+            if field.name not in _SAID and value and value != field.default:
+                words += f", {field.name}={value!r}"
+        return words + ")"
 
     def _repr_html_(self) -> str:
         about = f"<p>{html_text(self.description, 2_000)}</p>" if self.description else ""

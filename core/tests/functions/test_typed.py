@@ -388,3 +388,15 @@ def test_a_refusal_without_words_still_names_the_place(monkeypatch: pytest.Monke
         @operation
         async def odd(a: int) -> None:
             """Never made."""
+
+
+async def test_a_value_that_cannot_be_made_is_named_with_its_operation_and_what_came() -> None:
+    @operation(namespace="t")
+    async def at(when: datetime.datetime) -> None: ...
+
+    registry = OperationRegistry()
+    registry.register(at)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("t.at", {"when": "yesterday"})
+    assert caught.value.message.startswith('invalid input for "t.at": ')
+    assert caught.value.message.endswith(", got 'yesterday' at $.when")

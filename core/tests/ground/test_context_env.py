@@ -165,3 +165,27 @@ def test_a_context_of_no_call_has_no_env() -> None:
 def test_metadata_of_one_call_cannot_be_changed_into_that_of_all() -> None:
     with pytest.raises(TypeError):
         OperationContext().metadata["x"] = 1  # type: ignore[index]  # the mistake under test
+
+
+async def test_a_handler_cannot_write_into_the_metadata_of_its_caller_and_of_its_other_calls() -> None:
+    seen: list[dict[str, Any]] = []
+    registry = OperationRegistry()
+
+    async def inner(input: Any, context: OperationContext) -> None:
+        seen.append(dict(context.metadata))
+        context.metadata["tenant"] = "mine"  # type: ignore[index]  # the attempt under test
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        for _ in range(2):
+            with pytest.raises(CallError):
+                await context.env["t.inner"]()
+        context.metadata["tenant"] = "mine"  # type: ignore[index]  # the attempt under test
+
+    registry.register(OperationSpec(namespace="t", name="inner"), inner)
+    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    given = {"tenant": "theirs"}
+    for _ in range(2):
+        with pytest.raises(CallError, match="does not support item assignment"):
+            await registry.execute("t.outer", context=OperationContext(metadata=given))
+    assert seen == [given] * 4
+    assert given == {"tenant": "theirs"}

@@ -110,3 +110,9 @@ def test_metadata_of_one_spec_is_not_that_of_all() -> None:
 def test_an_error_schema_needs_a_code() -> None:
     with pytest.raises(RegistrationError, match="error_schemas: expected {code"):
         OperationSpec(namespace="a", name="b", error_schemas=[{"schema": {}}])
+
+
+def test_the_repr_of_a_spec_says_what_is_special_about_it() -> None:
+    assert repr(OperationSpec(namespace="a", name="b")) == "OperationSpec(id='a.b', type='mutation')"
+    said = repr(OperationSpec(namespace="a", name="b", type="query", tags=["t"], idempotent=True))
+    assert said == "OperationSpec(id='a.b', type='query', tags=('t',), idempotent=True)"

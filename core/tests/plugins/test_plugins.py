@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -420,7 +421,11 @@ def test_a_plugin_that_fails_to_add_commands_leaves_the_others() -> None:
         (lambda plugins: plugins.transport("nats://127.0.0.1"), "pip install operad-nats"),
     ],
 )
-def test_what_is_missing_says_what_to_install(look: Any, install: str) -> None:
+def test_what_is_missing_says_what_to_install(look: Any, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(distribution: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(PluginError, match=install):
         look(Plugins())
 

@@ -626,3 +626,12 @@ async def test_an_invalid_input_names_three_faults_and_counts_the_rest() -> None
     assert five.message.endswith("$[2] (and 2 more)")
     assert isinstance(five.details, dict)
     assert len(five.details["errors"]) == 5
+
+
+def test_the_repr_of_a_registry_counts_what_it_has() -> None:
+    registry = OperationRegistry()
+    assert repr(registry) == "OperationRegistry(0 operations in 0 namespaces)"
+    registry.register(spec(), add)
+    assert repr(registry) == "OperationRegistry(1 operation in 1 namespace)"
+    registry.register(spec("sub"), add)
+    assert repr(registry) == "OperationRegistry(2 operations in 1 namespace)"

@@ -35,7 +35,6 @@ class Single(Pending):
         self.limit = limit
         self.sender: asyncio.Task[Any] | None = None
         """The calling task, while it waits for the transport to take the request."""
-        self.requested = 0
         self.expired = False
 
     def fail(self, error: CallError) -> None:

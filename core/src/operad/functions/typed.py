@@ -92,7 +92,7 @@ def typed_operation(function: Callable[P, R], given: Given) -> Operation[P, R]:
         spec,
         function
         if raw and "context" in parameters
-        else _handler(function, name, hints, arguments, result.to_json, streams=streams),
+        else _handler(function, spec.id, hints, arguments, result.to_json, streams=streams),
         given.blocking,
         function,
         signature=result.signature(function, hints, conversions, raw=raw),
@@ -274,7 +274,7 @@ class _Arguments:
                 raise RegistrationError(f"{at}: the default does not fit the hint: {errors[0].message}")
         return whole
 
-    def maker(self) -> Callable[[Any, OperationContext], dict[str, Any]]:
+    def maker(self, operation_id: str) -> Callable[[Any, OperationContext], dict[str, Any]]:
         """What makes the function's keyword arguments of an input and a context."""
         structures = [(p.name, p.structure) for p in self.parameters if p.structure is not None]
         names = frozenset(parameter.name for parameter in self.parameters)
@@ -285,10 +285,10 @@ class _Arguments:
             values = dict(input) if input else {}
             for name, structure in structures:
                 if name in values:
-                    values[name] = _structured(name, structure, values[name])
+                    values[name] = _structured(operation_id, name, structure, values[name])
             if rest is not None:
                 for name in values.keys() - names:
-                    values[name] = _structured(name, rest, values[name])
+                    values[name] = _structured(operation_id, name, rest, values[name])
             if context_name is not None:
                 values[context_name] = context
             return values
@@ -296,13 +296,15 @@ class _Arguments:
         return make
 
 
-def _structured(name: str, structure: Structure, value: Any) -> Any:
+def _structured(operation_id: str, name: str, structure: Structure, value: Any) -> Any:
     try:
         return structure(value)
     except Exception as error:  # pydantic and msgspec each raise their own
-        message = str(error)
+        got = "" if isinstance(value, (dict, list)) else f", got {value!r:.80}"
+        message = f"{error}{got} at $.{name}"
         details = {"errors": [{"path": f"$.{name}", "message": message, "keyword": "type"}]}
-        raise CallError(ErrorCode.VALIDATION_ERROR, f"input at $.{name}: {message}", details) from error
+        text = f'invalid input for "{operation_id}": {message}'
+        raise CallError(ErrorCode.VALIDATION_ERROR, text, details) from error
 
 
 def _takes_none(hint: Any) -> bool:
@@ -362,7 +364,7 @@ def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _handler(
     function: Callable[..., Any],
-    name: str,
+    operation_id: str,
     hints: Mapping[str, Any],
     arguments: _Arguments | None,
     to_json: Callable[[Any], Any],
@@ -377,7 +379,7 @@ def _handler(
     if arguments is None:
         to_json = _unchanged
     else:
-        make = arguments.maker()
+        make = arguments.maker(operation_id)
     handle: Callable[..., Any]
     if streams:
         answers = get_origin(bare(hints.get("return")))
@@ -394,7 +396,7 @@ def _handler(
             return to_json(function(**make(input, context)))
 
     # Messages name the owner of an operation by its handler.
-    handle.__qualname__ = getattr(function, "__qualname__", name)
+    handle.__qualname__ = getattr(function, "__qualname__", operation_id)
     handle.__module__ = getattr(function, "__module__", "?")
     return handle
 

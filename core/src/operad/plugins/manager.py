@@ -161,6 +161,8 @@ class Plugins:
             if record.status == "disabled":
                 return f"its plugin {record.label} is disabled: see disable=, only= and OPERAD_DISABLE_PLUGINS"
             return f"its plugin {record.label} is not loaded: {record.error}"
+        if distribution is not None and _is_installed(distribution):
+            return f"{distribution} is installed, and not loaded here: OperationRegistry(load_plugins())"
         if distribution is not None:
             return f"install it: pip install {distribution}"
         if meant := nearest(name, table, cutoff=0.75):
@@ -298,6 +300,15 @@ class Plugins:
                         f'{word(kind)} "{name}" is claimed by {owner.label} and by {record.label}; the first one '
                         f"has it: leave one of them out{_switches(owner, record)}",
                     )
+
+
+def _is_installed(distribution: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and only for a message
+
+    try:
+        return bool(version(distribution))
+    except PackageNotFoundError:
+        return False
 
 
 def _switches(*records: PluginRecord) -> str:

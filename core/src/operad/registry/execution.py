@@ -8,7 +8,8 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from operad.context import LONGEST_KEY, Callables, OperationContext
@@ -122,7 +123,7 @@ class Execution:
             context.identity,
             deadline,
             trusted=context.trusted is True,  # nothing that merely looks true may open what is guarded
-            metadata=context.metadata,
+            metadata=_sealed(context.metadata),
             client=context.client,
             idempotency_key=key,
             registry=self._target,
@@ -389,6 +390,11 @@ class Execution:
                     yield envelope
             finally:
                 await stream.aclose()
+
+
+def _sealed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a handler reads and cannot write into: the caller's, and that of its other calls."""
+    return metadata if metadata.__class__ is MappingProxyType else MappingProxyType(dict(metadata))
 
 
 def _left_out(entry: Entry) -> Any:

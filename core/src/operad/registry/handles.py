@@ -42,6 +42,14 @@ class Browsable:
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 
+    def __repr__(self) -> str:
+        specs = self.specs()
+        spaces = len({spec.namespace for spec in specs})
+        return (
+            f"{type(self).__name__}({len(specs)} operation{'s'[: len(specs) != 1]} "
+            f"in {spaces} namespace{'s'[: spaces != 1]})"
+        )
+
     def _repr_html_(self) -> str:
         specs = self.specs()
         spaces = Counter(spec.namespace for spec in specs)
