@@ -11,7 +11,7 @@ _HOMES = {
     "operad.calls.settings": "CallSettings",
     "operad.config.file": "Configuration",
     "operad.config.options": "check_options client_tls",
-    "operad.config.private_files": "cache_folder read_private write_private",
+    "operad.config.private_files": "recall remember write_private",
     "operad.config.reading": "load_configuration",
     "operad.context": "CallClient",
     "operad.envelopes": "EnvelopeKind",

@@ -8,8 +8,8 @@ from operad.calls.settings import CallSettings as CallSettings
 from operad.config.file import Configuration as Configuration
 from operad.config.options import check_options as check_options
 from operad.config.options import client_tls as client_tls
-from operad.config.private_files import cache_folder as cache_folder
-from operad.config.private_files import read_private as read_private
+from operad.config.private_files import recall as recall
+from operad.config.private_files import remember as remember
 from operad.config.private_files import write_private as write_private
 from operad.config.reading import load_configuration as load_configuration
 from operad.context import CallClient as CallClient
@@ -110,7 +110,6 @@ __all__ = [
     "TransportError",
     "TransportFactory",
     "attribute_names",
-    "cache_folder",
     "check_options",
     "client_tls",
     "decode",
@@ -128,7 +127,8 @@ __all__ = [
     "object_members",
     "printable",
     "protocol",
-    "read_private",
+    "recall",
+    "remember",
     "retry_after",
     "safe_names",
     "tell_manager",

@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from operad import PluginError, load_plugins
-from operad.config.private_files import cache_folder, read_private, write_private
+from operad.config.private_files import cache_folder, read_private, recall, remember, write_private
 
 OFFERS = """
 import attrs
@@ -201,7 +201,7 @@ def test_a_plugin_that_fails_is_reported_each_time(install: Install) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b'{"form": 1, "key": 1, "plugins": [1]}', b"[" * 9_999]
+    "content", [b"", b"{", b"[]", b"null", b'{"slot": 1, "key": 1, "value": [1]}', b"[" * 9_999]
 )
 def test_a_broken_cache_is_made_anew(install: Install, tmp_path: Path, content: bytes) -> None:
     install("lone", OFFERS)
@@ -209,7 +209,7 @@ def test_a_broken_cache_is_made_anew(install: Install, tmp_path: Path, content: 
     (file,) = cache_files(tmp_path)
     file.write_bytes(content)
     assert load_plugins(lazy=True).source("lone").name == "lone"
-    assert json.loads(file.read_bytes())["plugins"][0]["name"] == "lone"
+    assert json.loads(file.read_bytes())["value"][0]["name"] == "lone"
 
 
 def test_a_cache_that_others_can_write_is_not_believed(install: Install, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_cache_that_others_can_write_is_not_believed(install: Install, tmp_pat
     (file,) = cache_files(tmp_path)
     assert file.stat().st_mode & 0o077 == 0
     kept = json.loads(file.read_bytes())
-    kept["plugins"][0]["offers"] = {"sources": ["forged"]}
+    kept["value"][0]["offers"] = {"sources": ["forged"]}
     file.write_text(json.dumps(kept))
     file.chmod(0o666)
     assert "forged" not in load_plugins(lazy=True).sources
@@ -257,6 +257,20 @@ def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.
     write_private(f"{cache_folder()}/file", b"x")
     assert read_private(f"{cache_folder()}/file") is None
     assert os.listdir(tmp_path) == []
+
+
+def test_what_is_remembered_is_bounded_and_the_latest_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    remember("other", "slot", 1, "kept")
+    for number in range(300):
+        remember("kind", ["slot", number], number, {"n": number})
+    assert len(list((tmp_path / "operad").glob("kind-*"))) == 256
+    assert recall("kind", ["slot", 299], 299) == {"n": 299}
+    assert recall("kind", ["slot", 299], 298) is None
+    assert recall("kind", ["slot", 0], 0) is None
+    assert recall("other", "slot", 1) == "kept"
 
 
 def test_a_link_is_not_followed_by_who_reads_a_private_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -300,3 +301,25 @@ async def test_requirements_that_cannot_be_meant_are_refused(shop: Shop, access:
         with pytest.raises(ConfigError, match=complaint):
             await registry.load("shop", names=["buy"], access=access)
         assert ids(registry) == []
+
+
+async def test_a_source_is_told_of_the_operation_that_alone_will_be_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str | None] = []
+
+    async def load(config: Options, context: SourceContext) -> SourceSession:
+        told.append(context.operation)
+        return SourceSession([op(name) for name in config.names if context.operation in (None, f"shop.{name}")])
+
+    plugins = plugins_of(make_plugin("told", operad_sources=[Source("shop", load, Options)]))
+    (tmp_path / "operad.toml").write_text(
+        '[sources.shop]\ntype = "shop"\nnames = ["buy", "sell"]\naccess = { "sell" = { required_scopes = ["s"] } }\n'
+    )
+    for operation in (None, "shop.buy"):
+        registry = OperationRegistry.from_config(tmp_path / "operad.toml", plugins=plugins, sources=())
+        async with registry:
+            await registry.load_configured(["shop"], operation=operation)
+            assert len(registry.specs()) == (2 if operation is None else 1)
+    assert told == [None, "shop.buy"]
+    assert "fits no operation" not in caplog.text  # of those that were left out

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import zlib
 from contextlib import suppress
+from typing import Any
 
+_FILES = 256
 _LARGEST = 64 * 2**20
 """Bytes of a file that is read; what is larger counts as absent."""
 
@@ -62,3 +66,35 @@ def write_private(path: str, content: bytes) -> None:
         except OSError:
             with suppress(OSError):
                 os.unlink(new)
+
+
+def recall(kind: str, slot: Any, key: Any) -> Any:
+    """What `remember` kept; ``None`` where nothing was, the key is another one, or others can have written it.
+
+    Args:
+        kind: of what is kept, a word.
+        slot: what it is about, as JSON.
+        key: what changes when it is no longer true, as JSON.
+    """
+    try:
+        found = json.loads(read_private(_file(kind, slot)) or b"null")
+        # Two may have one file: what it holds says for which it is.
+        return found["value"] if (found["slot"], found["key"]) == (slot, key) else None
+    except (ValueError, KeyError, TypeError, RecursionError):  # not what was written here
+        return None
+
+
+def remember(kind: str, slot: Any, key: Any, value: Any) -> None:
+    """Keep a value as JSON; see `recall`. Of each kind the latest 256 are kept, and none where none can be."""
+    content = json.dumps({"slot": slot, "key": key, "value": value})
+    write_private(_file(kind, slot), content.encode())
+    with suppress(OSError), os.scandir(cache_folder()) as entries:
+        own = sorted(
+            (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.startswith(f"{kind}-")
+        )
+        for _, path in own[:-_FILES]:
+            os.unlink(path)
+
+
+def _file(kind: str, slot: Any) -> str:
+    return os.path.join(cache_folder(), f"{kind}-{zlib.crc32(json.dumps(slot).encode()):08x}.json")

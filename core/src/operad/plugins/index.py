@@ -6,18 +6,17 @@ nor a plugin's own module has changed: installing, upgrading and removing change
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from operad.config.private_files import cache_folder, read_private, write_private
+from operad.config import private_files
 
-_FORM = 1
-"""Of the file; another one is written anew."""
-_FILES = 64
+_KIND = "plugins"
+_FORM = 2
+"""Of what is kept; another one is made anew."""
 
 
 class Point:
@@ -62,26 +61,21 @@ def _stamp(path: str | None) -> list[int] | None:
     return [found.st_mtime_ns, found.st_size, found.st_ino]
 
 
-def _file(key: list[Any]) -> str:
-    import zlib
-
-    # One for each environment and choice, and no more than so many; what it holds says for which it is.
-    number = zlib.crc32(repr([sys.prefix, sys.path, key[1]]).encode()) % _FILES
-    return os.path.join(cache_folder(), f"plugins-{number:02x}.json")
+def _slot(key: list[Any]) -> list[Any]:
+    """One for each environment and choice."""
+    return [_FORM, sys.prefix, list(sys.path), key[1]]
 
 
 def recall(key: list[Any]) -> list[dict[str, Any]] | None:
     """The plugins as remembered under ``key``; ``None`` where that is not to be believed."""
     try:
-        found = json.loads(read_private(_file(key)) or b"null")
-        if found["form"] == _FORM and found["key"] == key:
-            for each in found["plugins"]:
-                each["name"], each["value"], each["distribution"], each["version"], each["file"], each["stamp"]
-                each["offers"].items()
-            return list(found["plugins"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not what was written here
-        pass
-    return None
+        found = list(private_files.recall(_KIND, _slot(key), key))
+        for each in found:
+            each["name"], each["value"], each["distribution"], each["version"], each["file"], each["stamp"]
+            each["offers"].items()
+    except (KeyError, TypeError, AttributeError):  # nothing, or not what was written here
+        return None
+    return found
 
 
 def remember(key: list[Any], found: Iterable[Any], plugins: Any) -> None:
@@ -112,4 +106,4 @@ def remember(key: list[Any], found: Iterable[Any], plugins: Any) -> None:
                 "offers": offers.get((point.name, item.distribution), {}) if file else {},
             }
         )
-    write_private(_file(key), json.dumps({"form": _FORM, "key": key, "plugins": entries}).encode())
+    private_files.remember(_KIND, _slot(key), key, entries)

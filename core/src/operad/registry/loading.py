@@ -108,10 +108,12 @@ class LoadedSources:
         where: str,
         called: str | None = None,
         again: Callable[[], Awaitable[object]] | None = None,
+        operation: str | None = None,
     ) -> list[OperationSpec]:
         """Load one source: all of its operations, or none. See `OperationRegistry.load`.
 
-        ``again`` is what loads it once more, if that is more than calling this.
+        ``again`` is what loads it once more, if that is more than calling this; ``operation`` the one that alone
+        will be called.
         """
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure
@@ -122,7 +124,7 @@ class LoadedSources:
             raise error if called is None else PluginError(f"{error} @ {where}") from None
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
-        context = self._context(name, options, base_dir, called)
+        context = attrs.evolve(self._context(name, options, base_dir, called), operation=operation)
         pipeline = attrs.evolve(
             self.pipeline,
             normalize=options.normalize or self.pipeline.normalize,
@@ -142,7 +144,7 @@ class LoadedSources:
                 raise SourceError(f"{where}: its operations cannot be used: {error}") from error
             raise
         self._loaded.append(loaded)
-        for pattern in rules.unused(specs):
+        for pattern in rules.unused(specs) if operation is None else ():
             logger.warning('%s: access pattern "%s" fits no operation', where, pattern)
         return specs
 
@@ -180,7 +182,9 @@ class LoadedSources:
             variables.redact(error)
             raise
 
-    async def load_all(self, configuration: Configuration, names: Iterable[str], *, strict: bool) -> None:
+    async def load_all(
+        self, configuration: Configuration, names: Iterable[str], *, strict: bool, operation: str | None = None
+    ) -> None:
         """Load sources of a configuration, all at once.
 
         Raises:
@@ -188,11 +192,13 @@ class LoadedSources:
         """
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(self._load_table(configuration, name, quiet=strict))
+                group.create_task(self._load_table(configuration, name, operation, quiet=strict))
         if strict and self.failures:
             raise ExceptionGroup("sources could not be loaded", [failure.error for failure in self.failures])
 
-    async def _load_table(self, configuration: Configuration, name: str, *, quiet: bool) -> None:
+    async def _load_table(
+        self, configuration: Configuration, name: str, operation: str | None = None, *, quiet: bool
+    ) -> None:
         from operad.config.variables import Variables
 
         variables = Variables()
@@ -200,7 +206,7 @@ class LoadedSources:
             table = _read(configuration, name, variables)
             folder = configuration.folder(name)
             again = partial(self._load_table, configuration, name, quiet=False)
-            await self.load(table.source, table.options, table.own, folder, table.where, name, again)
+            await self.load(table.source, table.options, table.own, folder, table.where, name, again, operation)
         except OperadError as error:
             variables.redact(error)
             kind = str(configuration.sources[name].get("type"))

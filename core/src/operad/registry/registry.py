@@ -135,15 +135,15 @@ class OperationRegistry(TypedCalls, Browsable):
                 raise
         return self
 
-    async def load_configured(self, names: Collection[str], *, strict: bool = False) -> None:
-        """Load sources of the configuration, all at once; one that cannot be loaded is logged and in `failures`.
-
-        ``names`` are of tables ``[sources.<name>]`` that are not loaded yet; ``strict`` raises an `ExceptionGroup`
-        instead of keeping failures. Raises `ConfigError` where there is no such table."""
+    async def load_configured(
+        self, names: Collection[str], *, strict: bool = False, operation: str | None = None
+    ) -> None:
+        """Load ``[sources.<name>]`` of ``names``, all at once; what fails is in `failures`, or raised as an
+        `ExceptionGroup` (``strict``). A source may offer the one ``operation`` alone. Raises `ConfigError`."""
         if self._configuration is None:
             raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
         self._configuration.check_sources(names)
-        await self._sources.load_all(self._configuration, names, strict=strict)
+        await self._sources.load_all(self._configuration, names, strict=strict, operation=operation)
 
     @property
     def configuration(self) -> Configuration | None:

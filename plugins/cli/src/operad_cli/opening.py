@@ -64,25 +64,27 @@ async def open_registry(
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
     async with registry:
         for group in groups:
-            await _load(registry, group, may_leave_out=operation_id is None)
+            await _load(registry, group, operation_id)
             if operation_id in registry:
                 break
         cache.remember(str(path), registry.specs(), operation_id)
         yield registry
 
 
-async def _load(registry: OperationRegistry, names: tuple[str, ...], *, may_leave_out: bool) -> None:
+async def _load(registry: OperationRegistry, names: tuple[str, ...], operation_id: str | None) -> None:
     """Load sources; where a person looks on and it takes long, say which are waited for.
 
-    With ``may_leave_out`` Ctrl-C then leaves these out, and they are among the registry's failures.
+    Where all are loaded, Ctrl-C then leaves these out, and they are among the registry's failures.
     """
     if not (names and sys.stderr.isatty()):
-        await registry.load_configured(names)
+        await registry.load_configured(names, operation=operation_id)
         return
-    loading = {asyncio.ensure_future(registry.load_configured([name])): name for name in names}
+    loading = {
+        asyncio.ensure_future(registry.load_configured([name], operation=operation_id)): name for name in names
+    }
     try:
         if (await asyncio.wait(loading, timeout=_PATIENCE))[1]:
-            await _watched(registry, loading, may_leave_out)
+            await _watched(registry, loading, may_leave_out=operation_id is None)
         for task in loading:
             if not task.cancelled():
                 await task
@@ -93,7 +95,7 @@ async def _load(registry: OperationRegistry, names: tuple[str, ...], *, may_leav
 
 
 async def _watched(
-    registry: OperationRegistry, loading: dict[asyncio.Task[None], str], may_leave_out: bool
+    registry: OperationRegistry, loading: dict[asyncio.Task[None], str], *, may_leave_out: bool
 ) -> None:
     """Wait for what still loads, and show its names."""
     from rich.console import Console

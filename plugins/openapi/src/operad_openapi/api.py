@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from operad import SourceError
@@ -70,6 +71,23 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
 async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None = None) -> OpenAPIOperations:
     """The operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
     document, loader = await load_document(spec, config, fs)
+    return await _build(document, config, loader)
+
+
+async def load_operation(path: Path, config: HTTPServiceConfig, name: str) -> OpenAPIOperations:
+    """The operation of that name in a file, or all of them: for one call. Raises `SourceError`, `ConfigError`."""
+    from operad_openapi._remembered import Remembered
+
+    remembered = Remembered(path, config, name)
+    if (operations := remembered.read()) is not None:
+        return operations
+    document, loader = await load_document(path, config, None)
+    operations = await _build(document, config, loader)
+    remembered.write(document, operations, loader.size)
+    return operations
+
+
+async def _build(document: Document, config: HTTPServiceConfig, loader: Loader) -> OpenAPIOperations:
     if loader.size < ASIDE_BYTES:
         return _built(document, config, loader.diagnostics)
     return await asyncio.to_thread(_built, document, config, loader.diagnostics)

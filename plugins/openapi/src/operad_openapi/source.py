@@ -46,9 +46,12 @@ class OpenAPISession(SourceSession):
 
 async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISession:
     """Load the operations of a document. Raises `SourceError`, `ConfigError`."""
-    from operad_openapi.api import load_operations
+    from operad_openapi.api import load_operation, load_operations
 
     spec, service = _prepared(config, context)
+    namespace, _, name = (context.operation or "").partition(".")
+    if name and namespace == service.namespace and isinstance(spec, Path) and config.fs is None:
+        return OpenAPISession(await load_operation(spec, service, name))
     return OpenAPISession(await load_operations(spec, service, config.fs))
 
 

@@ -1,0 +1,113 @@
+"""What one operation needs of a large document, remembered in the user's cache: for commands that make one call.
+
+It is a part of the document as it was read, and goes through the same checks as a document. It is believed while
+the file of the document is the same one (`operad.plugin.recall`), and nothing of it comes from the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.plugin import recall, remember
+from operad_openapi.config import HTTPServiceConfig
+
+if TYPE_CHECKING:
+    from operad_openapi._document.document import Document
+    from operad_openapi.operations import OpenAPIOperations
+
+_KIND = "openapi"
+_SMALLEST = 256 * 1024
+"""Bytes of a document; a smaller one is read as quickly."""
+_LARGEST = 1024 * 1024
+"""Characters of what is kept."""
+_JUST_NOW = 2.0
+"""Seconds in which a file may be written twice with one time."""
+_OF_ALL = (
+    "credentials", "exclude", "include", "media_types", "names", "operation_types", "overlays", "pagination",
+    "patch", "path_parameters", "servers", "slashes",
+)  # fmt: skip
+"""Options that speak of operations by name, or change the document: what they mean shows in all of it."""
+
+
+class Remembered:
+    """What is remembered of one operation of the document in a file.
+
+    Args:
+        path: of the document.
+        config: its options.
+        name: of the operation, without the namespace.
+    """
+
+    def __init__(self, path: Path, config: HTTPServiceConfig, name: str) -> None:
+        defaults = attrs.fields_dict(HTTPServiceConfig)
+        self._path = path
+        self._config = config
+        self._name = name
+        self._is_usable = all(getattr(config, option) == _default(defaults[option]) for option in _OF_ALL)
+        self._key = self._now()
+
+    def _now(self) -> list[Any] | None:
+        """What tells the document from another one, and this program from another version."""
+        try:
+            own, file = os.stat(__file__), os.stat(self._path)
+        except OSError:
+            return None
+        if file.st_size < _SMALLEST or abs(time.time() - file.st_mtime) < _JUST_NOW:
+            return None
+        whole = [file.st_mtime_ns, file.st_ctime_ns, file.st_size, file.st_ino, file.st_dev]
+        return [own.st_mtime_ns, str(self._path), whole, self._name]
+
+    def read(self) -> OpenAPIOperations | None:
+        """The operation, with its streaming twin; ``None`` where it is not known, or not to be believed."""
+        from operad import SourceError
+        from operad_openapi._document.document import Document
+        from operad_openapi.operations import build_operations
+
+        if not self._is_usable or self._key is None:
+            return None
+        try:
+            found = Document(recall(_KIND, self._slot, self._key), os.path.realpath(self._path))
+            operations = build_operations(found, self._config)
+        except SourceError:
+            return None
+        return operations if self._name in operations.built else None
+
+    def write(self, document: Document, operations: OpenAPIOperations, size: int) -> None:
+        """Keep what the operation needs of a document, of which ``size`` bytes were read."""
+        from operad_openapi._circle import is_operads
+        from operad_openapi._document.document import GRAFTS
+        from operad_openapi._document.listing import METHODS
+        from operad_openapi._document.pruning import pruned, without_siblings
+
+        if self._name not in operations.built:
+            return
+        raw = operations.built[self._name].raw
+        method = raw.method.lower()
+        # Of several files, one could change unseen; what a mark means shows in the whole document.
+        if self._key is None or self._now() != self._key or size != self._key[2][2]:
+            return
+        if not self._is_usable or method not in METHODS or GRAFTS in document.root or is_operads(document):
+            return
+        item = {**without_siblings(raw), method: raw.node}
+        root = {**pruned(document, [raw]), "paths": {raw.path: item}}
+        try:
+            text = json.dumps(root, allow_nan=False)
+            if len(text) <= _LARGEST and json.loads(text) == root:
+                remember(_KIND, self._slot, self._key, root)
+        except (ValueError, TypeError, RecursionError):  # YAML holds more than JSON
+            return
+
+    @property
+    def _slot(self) -> list[str]:
+        return [str(self._path), self._name]
+
+
+def _default(field: attrs.Attribute[Any]) -> Any:
+    default: Any = field.default
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]  # a class
