@@ -49,10 +49,10 @@ def operad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
 
 
-def imported(*arguments: str) -> set[str]:
+def imported(*arguments: str, succeeds: bool = True) -> set[str]:
     """The packages that a command imports."""
     command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=succeeds)
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
 
 
@@ -66,6 +66,24 @@ def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_p
     assert names & {"click", "rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
     assert {name for name in names if name.startswith("operad_")} <= {
         "operad_cli", "operad_scanner", "operad_opentelemetry",
+    }  # fmt: skip
+
+
+def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: Path) -> None:
+    pytest.importorskip("operad_openapi")
+    operations = {"/": {"get": {"operationId": "root", "responses": {}}}}
+    document = {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": operations}
+    (shop / "api.json").write_text(json.dumps(document))
+    with (shop / "operad.toml").open("a") as file:
+        file.write(
+            '[sources.api]\ntype = "openapi"\nspec = "api.json"\nbase_url = "http://127.0.0.1:1"\nretries = 0\n'
+        )
+    assert operad("list").returncode == 0
+    names = imported("call", "api.root", succeeds=False)  # nobody answers there
+    assert "aiohttp" in names
+    assert names & {"click", "rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
+    assert {name for name in names if name.startswith("operad_")} <= {
+        "operad_cli", "operad_openapi", "operad_opentelemetry",
     }  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from operad import SourceError
-from operad_openapi._document.yamltext import YAMLError, load_yaml
 
 logger = logging.getLogger("operad.openapi")
 
@@ -66,6 +65,8 @@ def _parsed(data: bytes, where: str) -> Any:
             raise SourceError(f"{where}: nested too deeply for a JSON document") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             reason = f"not JSON ({error}), and "
+    from operad_openapi._document.yamltext import YAMLError, load_yaml  # slow to import, and JSON needs none
+
     repeated: list[str] = []
     try:
         value = load_yaml(data, repeated)
