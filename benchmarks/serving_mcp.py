@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -20,6 +21,11 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import httpx2
+
+from operad import OperationRegistry, OperationSpec, load_plugins
+from operad_mcp import to_mcp
 
 OURS = """
 import sys, uvicorn
@@ -167,12 +173,8 @@ async def compare(handshake: bool, mode: str, rounds: int, calls: int) -> None:
         print(f"  {name:26} {statistics.median(values):7.3f}  x{statistics.median(values) / floor:.2f}")
 
 
-async def list_many(count: int) -> None:
-    """List many tools in pages; the longest step of the loop is how long others wait."""
-    import httpx2
-
-    from operad import OperationRegistry, OperationSpec
-    from operad_mcp import to_mcp
+def many(count: int) -> OperationRegistry:
+    """A registry of as many operations, each of which has a dozen fields."""
 
     async def nothing(input: Any, context: Any) -> None: ...
 
@@ -182,6 +184,11 @@ async def list_many(count: int) -> None:
         schema = {"type": "object", "properties": {**fields, f"own{number}": {"type": "integer"}}}
         spec = OperationSpec(namespace="m", name=f"tool{number:05}", input_schema=schema, description="Does it.")
         registry.register(spec, nothing)
+    return registry
+
+
+async def list_all(registry: OperationRegistry) -> None:
+    """List the tools of a registry in pages; the longest step of the loop is how long others wait."""
     steps: list[float] = []
 
     async def tick() -> None:
@@ -199,11 +206,13 @@ async def list_many(count: int) -> None:
         "mcp-method": "tools/list",
     }
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
-        ticking = asyncio.ensure_future(tick())
         await client.get("/mcp", headers=headers)  # starts it
+        # As `operad serve` does: what was loaded is not looked through again while it is served.
         gc.collect()
-        gc.disable()  # it stops a process of any size for longer than a page takes; that is not the listing's
+        gc.freeze()
+        ticking = asyncio.ensure_future(tick())
         for turn in ("first", "second"):
+            await asyncio.sleep(0)
             steps.clear()
             started, cursor, pages = time.perf_counter(), {}, 0
             while pages == 0 or cursor["cursor"]:
@@ -214,21 +223,36 @@ async def list_many(count: int) -> None:
             took = (time.perf_counter() - started) * 1e3
             worst = ", ".join(f"{step * 1e3:.1f}" for step in sorted(steps)[:-4:-1])
             print(f"  {turn} time: {pages} pages, {took:.0f} ms, longest steps of the loop: {worst} ms")
-        gc.enable()
         ticking.cancel()
     await app.aclose()
+    gc.unfreeze()
+
+
+async def list_documents(folder: str) -> None:
+    """The same for the tools of large APIs."""
+    for name in ("github", "stripe"):
+        found = sorted(Path(folder, "specs").glob(f"{name}*.json"))
+        if not found:
+            continue
+        async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+            await registry.load("openapi", namespace=name, spec=str(found[0]), base_url="http://127.0.0.1:9")
+            print(f"\n{len(registry)} tools of {found[0].name}")
+            await list_all(registry)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=150)
+    parser.add_argument("--listing", action="store_true", help="the listing alone")
     options = parser.parse_args()
-    for handshake in (True, False):
+    for handshake in () if options.listing else (True, False):
         for mode in ("sse", "json"):
             await compare(handshake, mode, options.rounds, options.calls)
     print("\n2,000 tools in pages of 100, client and server in one process")
-    await list_many(2_000)
+    await list_all(many(2_000))
+    if folder := os.environ.get("OPERAD_DOCUMENTS"):
+        await list_documents(folder)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,24 @@ async def test_a_body_above_the_limit_is_413() -> None:
         assert (await post(app, call("m_who", text="x" * 2_000), "w")).status_code == 413
 
 
+async def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed() -> None:
+    half = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return half.pop() if half else await asyncio.Future()
+
+    async def send(part: Any) -> None:
+        sent.append(part)
+
+    async with application(body_timeout=0.05) as app:
+        headers = [(b"host", b"127.0.0.1"), (b"mcp-protocol-version", b"2026-07-28")]
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "root_path": "", "headers": headers}
+        await app({**scope, "server": ("127.0.0.1", 1), "query_string": b""}, receive, send)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
 # --- where it stands -----------------------------------------------------------------------------------
 
 

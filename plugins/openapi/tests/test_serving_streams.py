@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 
 from operad import OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
@@ -251,6 +252,36 @@ async def test_a_reader_that_stands_still_loses_its_stream(registry: OperationRe
         writer.write(f"POST /operations/x.flood HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n".encode())
         async with asyncio.timeout(10):
             await closed.wait()
+        writer.close()
+
+
+async def test_a_large_answer_waits_for_its_reader_in_parts_and_for_one_that_stands_still_not_for_ever(
+    registry: OperationRegistry,
+) -> None:
+    size = 8_000_000
+
+    @operation(namespace="x", name="large", type="query")
+    async def large() -> str:
+        return "x" * size
+
+    registry.register(large)
+    app = to_openapi(registry, write_timeout=0.2)
+    ended = asyncio.Event()
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+        ended.set()
+
+    async with front_door.served(watched) as base, aiohttp.ClientSession() as session:
+        async with session.get(f"{base}/operations/x.large") as response:
+            assert await response.json() == "x" * size
+        ended.clear()
+        host, port = base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1_000)
+        writer.write(f"GET /operations/x.large HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        async with asyncio.timeout(10):
+            await ended.wait()
+            assert len(await reader.read()) < size
         writer.close()
 
 

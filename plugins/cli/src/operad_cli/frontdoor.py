@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
 import sys
@@ -310,6 +311,7 @@ async def serve(
         async with registry:
             if load is not None:
                 await load(registry)
+            _settle()
             door = FrontDoor(registry, plan, stopped)
             async with door.open() as ended:
                 for line in _greeting(door, plan, len(registry)):
@@ -320,6 +322,12 @@ async def serve(
                 if not ended.is_set():
                     console.print("draining")
             return render.report_failures(registry)
+
+
+def _settle() -> None:
+    """Let the garbage collector pass over what was loaded: looking through a large registry stops every call."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextlib.contextmanager

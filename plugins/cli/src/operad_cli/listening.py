@@ -17,6 +17,11 @@ from operad.plugin import ASGIApplication
 
 Address = tuple[str, int]
 
+_HEAD_TIMEOUT = 30.0
+"""Seconds in which the head of a request has to come."""
+_ACK_TIMEOUT = 90.0
+"""Seconds after which a connection ends whose client takes nothing of what was sent to it."""
+
 
 def parse_address(text: str) -> Address:
     """Host and port of ``HOST:PORT`` or ``[::1]:PORT``. Raises `ConfigError`."""
@@ -66,6 +71,8 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
     with bound:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; RFC 5482. Accepted connections inherit it.
+                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_ACK_TIMEOUT * 1000))
             bound.bind(where)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error.strerror
@@ -77,9 +84,25 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApplication, bound: socket.socket, *, proxy_headers: bool = False, root_path: str = ""
+    app: ASGIApplication,
+    bound: socket.socket,
+    *,
+    proxy_headers: bool = False,
+    root_path: str = "",
+    head_timeout: float = _HEAD_TIMEOUT,
 ) -> AsyncIterator[None]:
-    """``app`` behind uvicorn on a socket; leaving lets open answers finish for a second. Raises `PluginError`."""
+    """``app`` behind uvicorn on a socket; leaving lets open answers finish for a second.
+
+    Args:
+        app: of ASGI 3.
+        bound: a socket that is bound.
+        proxy_headers: see `ServeOptions`.
+        root_path: see `ServeOptions`.
+        head_timeout: seconds in which the head of a request has to come, or its connection is closed.
+
+    Raises:
+        PluginError: uvicorn is not installed.
+    """
     try:
         import uvicorn
     except ImportError:
@@ -103,6 +126,7 @@ async def serving(
             proxy_headers=proxy_headers,
             root_path=root_path,
             timeout_graceful_shutdown=1,
+            http=_prompt_heads(head_timeout),
             **options,
         )
     )
@@ -114,3 +138,40 @@ async def serving(
     finally:
         server.should_exit = True
         await task
+
+
+def _prompt_heads(timeout: float) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which itself waits for the head of a request for ever (RFC 9110, 15.5.9).
+
+    A timer runs while a connection is open and no request is under way: from its beginning, and from the first
+    bytes after an answer. Between an answer and those bytes uvicorn's own timer runs.
+    """
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class _Prompt(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by uvicorn at run time
+        _head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._wait_for_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            timer = self._head_timer
+            if self.cycle is None or self.cycle.response_complete:
+                if timer is None:
+                    self._wait_for_head()
+            elif timer is not None:
+                timer.cancel()
+                self._head_timer = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+            super().connection_lost(exc)
+
+        def _wait_for_head(self) -> None:
+            # Nobody reads an answer who is that slow to ask.
+            self._head_timer = self.loop.call_later(timeout, self.transport.abort)
+
+    return _Prompt

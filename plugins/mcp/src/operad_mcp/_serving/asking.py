@@ -47,7 +47,9 @@ class Client:
     def capabilities(self) -> Json:
         """What the client declared."""
         declared = self._ctx.session.client_capabilities
-        return {} if declared is None else dump(declared)
+        if declared is None or not declared.model_fields_set:  # of most calls
+            return {}
+        return dump(declared)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report it, if it grew: the protocol wants nothing else."""

@@ -133,7 +133,9 @@ class Door:
             # A client that can be asked nothing needs no second task: its questions fail at once.
             if isinstance(client, StatelessClient) and client.capabilities:
                 return await _until_asked(client, call(context))
-            with self._polled(ctx):
+            if self.config.poll_after is None:
+                return await call(context)
+            with self._polled(ctx, self.config.poll_after):
                 return await call(context)
         except CallError as error:
             if error is client.missing and isinstance(client, StatelessClient):
@@ -142,10 +144,10 @@ class Door:
             raise
 
     @contextmanager
-    def _polled(self, ctx: Any) -> Iterator[None]:
+    def _polled(self, ctx: Any, after: float) -> Iterator[None]:
         """Close the stream of a long call, where clients are to come back for the result."""
-        after, close = self.config.poll_after, ctx.close_sse_stream
-        if after is None or close is None:
+        close = ctx.close_sse_stream
+        if close is None:
             yield
             return
         tasks: list[asyncio.Task[None]] = []
@@ -172,7 +174,12 @@ def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
 def _trace(ctx: Any) -> dict[str, str]:
     """The trace context of a request: in its ``_meta``, or in the headers of its HTTP request."""
     found = trace_context(ctx.meta) if ctx.meta else {}
-    return found or ({} if ctx.request is None else trace_context(ctx.request.headers))
+    if found or ctx.request is None:
+        return found
+    # The headers of the scope: those of starlette are looked through once for each name.
+    if not any(name == b"traceparent" for name, _ in ctx.request.scope["headers"]):
+        return found
+    return trace_context(ctx.request.headers)
 
 
 async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:

@@ -34,6 +34,7 @@ Send = Callable[[Any], Awaitable[None]]
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _RETRY_MS = 500
 """After which a client takes up a stream that ended early."""
+_NOBODY = Admission()
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
@@ -158,13 +159,17 @@ class MCPApplication:
             admitted = await self._admitted(scope, receive, send)
             if admitted is None:
                 return
-            passed = await self._guarded(scope, receive, send, admitted)
-            if passed is None:
+            if scope["method"] != "POST":
+                await manager.handle_request(scope, receive, send)
                 return
-            if scope["method"] == "POST":
-                await self._call(manager, scope, passed, send)
-            else:
-                await manager.handle_request(scope, passed, send)
+            messages = await self._read(receive, send)
+            if messages is None or await self._refuses(messages, send, admitted):
+                return
+
+            async def replay() -> Any:
+                return messages.popleft() if messages else await receive()
+
+            await self._call(manager, scope, replay, send)
 
     async def _call(
         self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
@@ -210,43 +215,49 @@ class MCPApplication:
 
     async def _asked(self, scope: Scope) -> Admission:
         """Who shows the credentials of a request. Raises `CallError`: that cannot be decided now."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if self._authenticate is None:
-            return Admission()
+            return _NOBODY
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         peer = scope.get("client")
         identity = await self._authenticate(Credentials.from_headers(headers, peer[0] if peer else None))
         return Admission(identity, identity is None and "authorization" in headers)
 
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send, admitted: Scope) -> Receive | None:
+    async def _read(self, receive: Receive, send: Send) -> deque[Any] | None:
+        """The messages of a body, of as much as is allowed; ``None``: it did not come, which is answered."""
+        first = await receive()
+        messages: deque[Any] = deque([first])
+        if not first.get("more_body", False):
+            return messages
+        size = len(first.get("body", b""))
+        try:
+            async with asyncio.timeout(self._config.body_timeout):
+                while messages[-1].get("more_body", False) and size <= self._config.max_body:
+                    messages.append(await receive())
+                    size += len(messages[-1].get("body", b""))
+        except TimeoutError:
+            detail = f"the body did not come within {self._config.body_timeout:g} s (body_timeout)"
+            headers = [(b"connection", b"close")]
+            await respond(send, 408, {"error": "request_timeout", "detail": detail}, headers)
+            return None
+        return messages
+
+    async def _refuses(self, messages: Iterable[Any], send: Send, admitted: Scope) -> bool:
         """Answer 401 or 403 where the operation that is asked for requires what the caller lacks.
 
         Behind this the answer may be a stream, whose status is 200 whatever becomes of the call.
-
-        Returns:
-            What receives the request, whose body is read by now; ``None``: it is answered.
         """
-        if scope["method"] != "POST" or not self._served.door.listing.guarded:
-            return receive
-        messages: deque[Any] = deque()
-        body, more = bytearray(), True
-        while more and len(body) <= self._config.max_body:
-            message = await receive()
-            messages.append(message)
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        refused = self._refused(bytes(body), admitted[CALLER])
-        if refused is not None:
-            access, identity = refused
-            if identity is None:
-                await self._challenge(send, 401, None)
-            else:
-                await self._challenge(send, 403, "insufficient_scope", _scopes(access))
-            return None
-
-        async def replay() -> Any:
-            return messages.popleft() if messages else await receive()
-
-        return replay
+        if not self._served.door.listing.guarded:
+            return False
+        body = b"".join(message.get("body", b"") for message in messages)
+        refused = self._refused(body, admitted[CALLER])
+        if refused is None:
+            return False
+        access, identity = refused
+        if identity is None:
+            await self._challenge(send, 401, None)
+        else:
+            await self._challenge(send, 403, "insufficient_scope", _scopes(access))
+        return True
 
     def _refused(self, body: bytes, identity: Identity | None) -> tuple[AccessControl, Identity | None] | None:
         target = self._target(body)

@@ -59,6 +59,8 @@ class MCPServeConfig:
     `resumable` only. ``None``: never."""
     max_body: int = 4 * 1024 * 1024
     """Bytes of a request."""
+    body_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
+    """Seconds in which a request has to come."""
     max_sessions: int = 10_000
     """Sessions of the handshake generation at a time."""
     session_idle: float = 1800.0

@@ -28,7 +28,7 @@ from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.results import error_result, stream_result, text_block, tool_result
 
 _CURSOR = "after:"
-_PAGE_BYTES = 128 * 1024
+_PAGE_BYTES = 96 * 1024
 """Bytes of a page of tools, about: one that has more ends, however few its tools."""
 _PREVIEW = 2_000
 """Characters of an item in the report of progress."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operad import CallError, ErrorCode
-from operad.auth import Credentials, HostRules, as_authenticator, is_loopback
+from operad.auth import Credentials, HostRules, as_authenticator
 from operad.plugin import Admission
 from operad_openapi._serving.exchange import Exchange
 from operad_openapi._serving.options import OpenAPIServerConfig
@@ -35,7 +35,6 @@ class Doorkeeper:
             refused = self._rules.refusal(scope.get("server"), exchange.header("host"), origin)
             if refused is not None:
                 raise Problem(*refused)
-        exchange.is_local = is_loopback(scope.get("server"))
         if origin is not None and self._rules.allows_origin(origin):
             exchange.add_header(b"access-control-allow-origin", origin)
             exchange.add_header(b"access-control-expose-headers", "Operad-Source, Operad-Meta, Operad-Request-Id")

@@ -50,7 +50,7 @@ class OpenAPIApplication:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
-            await self._serve(Exchange(scope, receive, send, _path(scope)))
+            await self._serve(Exchange(scope, receive, send, _path(scope), self._config.write_timeout))
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:  # a WebSocket: nothing here speaks it

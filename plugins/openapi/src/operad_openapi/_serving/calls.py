@@ -28,6 +28,7 @@ from operad_openapi._serving.traces import Traces
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _NOTHING: dict[str, Any] = {}
+_UNTRACED = nullcontext()
 
 
 class Calls:
@@ -81,6 +82,7 @@ class Calls:
             await self._check_method(spec, operation_id, exchange)
         deadline = self._deadline(exchange, spec)
         input = await self._input(exchange, spec)
+        key = exchange.header("idempotency-key")
         context = OperationContext(
             exchange.request_id,
             None,
@@ -88,13 +90,13 @@ class Calls:
             deadline,
             metadata=self._metadata(exchange, spec),
             # The draft of the header has it quoted, most clients send it as it is.
-            idempotency_key=(exchange.header("idempotency-key") or "").strip().strip('"') or None,
+            idempotency_key=None if key is None else key.strip().strip('"') or None,
         )
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         traces = self._traces if b"operad-trace" in exchange.headers else None
-        tracing = nullcontext() if traces is None else traces.tracing(exchange.request_id, exchange.identity)
+        tracing = _UNTRACED if traces is None else traces.tracing(exchange.request_id, exchange.identity)
         try:
             with tracing:
                 if spec is not None and spec.type is OperationType.SUBSCRIPTION:
@@ -178,9 +180,11 @@ class Calls:
         return None if seconds is None else (time.time() + seconds) * 1000
 
     def _metadata(self, exchange: Exchange, spec: OperationSpec | None) -> dict[str, Any]:
-        trace = trace_context({name: exchange.header(name) for name in ("traceparent", "tracestate")})
+        trace = _NOTHING
+        if b"traceparent" in exchange.headers:
+            trace = trace_context({name: exchange.header(name) for name in ("traceparent", "tracestate")})
         if spec is None or spec.type is not OperationType.SUBSCRIPTION:
-            return trace or _NOTHING
+            return trace
         event_id = last_event_id(exchange)
         return trace if event_id is None else {**trace, "lastEventId": event_id}
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from operad import Identity
+from operad.auth import is_loopback
 
 Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Any]]
@@ -15,6 +16,11 @@ Send = Callable[[Any], Awaitable[None]]
 
 _WATCH_AFTER = 0.02
 """Seconds, once or twice these, after which somebody listens whether the client left; a quick call has no task."""
+
+_PART = 256 * 1024
+"""Bytes of an answer that are handed to the connection at once: what it has not taken stays here, once."""
+_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+"""What proxies add for whom they ask."""
 
 SECURITY: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -45,15 +51,16 @@ class Exchange:
         receive: of ASGI.
         send: of ASGI.
         path: what follows the application's own root, decoded.
+        write_timeout: seconds that the client may take for a part of the answer.
     """
 
     __slots__ = (
         "_extra",
         "_receive",
         "_send",
+        "_write_timeout",
         "headers",
         "identity",
-        "is_local",
         "method",
         "path",
         "request_id",
@@ -61,7 +68,14 @@ class Exchange:
         "started",
     )
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, path: str) -> None:
+    def __init__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        send: Send,
+        path: str,
+        write_timeout: float | None = None,
+    ) -> None:
         self.scope = scope
         self._receive = receive
         self._send = send
@@ -70,11 +84,18 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.identity: Identity | None = None
         self.request_id = ""
-        self.is_local = False
-        """Whether the request came to a loopback address, by one of its names."""
         self.started = False
         """Whether the answer has begun."""
         self._extra: list[Header] = []
+        self._write_timeout = write_timeout
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the request came to a loopback address, by one of its names, and through no proxy."""
+        name, colon, port = (self.header("host") or "").rpartition(":")
+        host = name if colon and port.isdigit() else name + colon + port
+        proxied = any(header in self.headers for header in _FORWARDED)
+        return not proxied and is_loopback(self.scope.get("server")) and is_loopback((host.lower().strip("[]"),))
 
     def header(self, name: str) -> str | None:
         """A header of the request; names are lower case."""
@@ -155,7 +176,21 @@ class Exchange:
         if status not in (204, 304):
             every.append((b"content-length", str(len(body)).encode()))
         await self.start(status, every)
-        await self.write(b"" if self.method == "HEAD" else body, more=False)
+        if self.method == "HEAD":
+            body = b""
+        if len(body) <= _PART:
+            await self.write(body, more=False)
+            return
+        for start in range(0, len(body), _PART):
+            await self._write_in_time(body[start : start + _PART], more=start + _PART < len(body))
+
+    async def _write_in_time(self, data: bytes, *, more: bool) -> None:
+        """Write a part. Raises `ClientGoneError` where the client does not take what was written before."""
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                await self.write(data, more=more)
+        except TimeoutError:
+            raise ClientGoneError from None
 
 
 class Sweep:

@@ -12,6 +12,7 @@ from operad_openapi._serving.queries import QueryForm, query_form
 
 PREFIX = "/operations/"
 _MAX_KEPT = 4_096
+_NO_SEGMENTS = ("", ".", "..")
 
 
 def path_of(operation_id: str) -> str | None:
@@ -29,7 +30,9 @@ def id_of(path: str) -> str | None:
 
 
 def _has_path(operation_id: str) -> bool:
-    return not any(segment in ("", ".", "..") for segment in operation_id.split("/"))
+    if "/" not in operation_id:  # most have none
+        return operation_id not in _NO_SEGMENTS
+    return not any(segment in _NO_SEGMENTS for segment in operation_id.split("/"))
 
 
 @attrs.frozen(eq=False)

@@ -29,7 +29,7 @@ class OpenAPIServerConfig:
     """Whether ``/`` shows the explorer."""
     admin_scope: str = "operad:admin"
     """What callers need to see plugins and sources, and to reload those, in the explorer. Where nobody is
-    authenticated, whoever comes to a loopback address may."""
+    authenticated, whoever comes to a loopback address by one of its names, and through no proxy, may."""
     title: str | None = None
     """The title of the document and of the explorer."""
     version: str = "1.0.0"
@@ -44,7 +44,7 @@ class OpenAPIServerConfig:
     body_timeout: float = attrs.field(default=30.0, validator=_positive)
     """Seconds in which a request body has to come."""
     write_timeout: float = attrs.field(default=60.0, validator=_positive)
-    """Seconds that the reader of a stream may take for one item."""
+    """Seconds that a client may take for one item of a stream, or one part of a large answer."""
     heartbeat: float = attrs.field(default=15.0, validator=_positive)
     """Seconds of silence after which a stream sends a comment, so that whatever is between keeps it open."""
     max_streams: int = attrs.field(default=10_000, validator=_positive)
