@@ -277,6 +277,58 @@ async def test_the_client_shows_itself_as_the_server_wants_and_asks_again_after_
     assert (forms[1]["audience"], forms[1]["organization"]) == ("https://a.example.com", "o")
 
 
+async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, api, tmp_path, monkeypatch):
+    from operad.auth import TokenStore
+
+    forms = []
+
+    async def handler(request):
+        if request.path != "/token":
+            return await echo(request)
+        forms.append(dict(await request.post()))
+        if forms[-1]["refresh_token"] == "dead":
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        return web.json_response({"access_token": "t", "expires_in": 0, "refresh_token": f"r{len(forms)}"})
+
+    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path, keyring=False))
+    base = await serve(handler)
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    auth = {"type": "oauth2", "client_id": "id", "client_secret": "s", "token_url": f"{base}/token"}
+    for _ in range(2):  # as two processes: what a server hands out instead of a refresh token counts from then on
+        found = operations(document, base, auth={**auth, "refresh_token": "mine"})
+        assert (await found["get_x"].handler({}, None)).data["Authorization"] == "Bearer t"
+    assert [(form["grant_type"], form["refresh_token"]) for form in forms] == [
+        ("refresh_token", "mine"),
+        ("refresh_token", "r1"),
+    ]
+    found = operations(document, base, auth={**auth, "account": "other", "refresh_token": "dead"})
+    with pytest.raises(CallError, match="no longer valid") as caught:
+        await found["get_x"].handler({}, None)
+    assert "dead" not in str(caught.value)
+    assert "dead" not in repr(HTTPServiceConfig(namespace="a", auth={**auth, "refresh_token": "dead"}))
+
+
+async def test_a_client_can_prove_itself_by_its_key(serve, operations, api):
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    async def handler(request):
+        if request.path != "/token":
+            return await echo(request)
+        form = await request.post()
+        assert (form["grant_type"], form["client_assertion"].count(".")) == ("client_credentials", 2)
+        return web.json_response({"access_token": "t"})
+
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    base = await serve(handler)
+    document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
+    auth = {"type": "oauth2", "client_id": "id", "private_key": key.decode(), "token_url": f"{base}/token"}
+    found = operations(document, base, auth=auth)
+    assert (await found["get_x"].handler({}, None)).data["Authorization"] == "Bearer t"
+
+
 async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, api, tmp_path, monkeypatch):
     """Authorization code with PKCE over a loopback listener, endpoints from the document, one store for all."""
     from urllib.parse import parse_qs, urlsplit

@@ -110,7 +110,10 @@ class OAuthClient(Login):
 
     async def _stored(self) -> OAuthToken | None:
         record = await self._store.get(self.options.key)
-        return None if record is None else OAuthToken.from_record(record)
+        kept = None if record is None else OAuthToken.from_record(record)
+        if kept is None and self.options.refresh_token is not None:
+            return OAuthToken(access_token="", refresh_token=self.options.refresh_token, expires_at=0.0)
+        return kept
 
     def login_required(self, why: str) -> LoginRequired:
         """The error that asks for a login."""

@@ -34,6 +34,7 @@ class OAuthOptions:
         client_id: the client, as registered with the server.
         client_secret: its secret, if it has one.
         private_key: its key, for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one.
+        refresh_token: one that was got elsewhere: nobody has to log in. What the server makes of it is kept.
         grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any
             browser anywhere), or ``client_credentials`` (RFC 6749, 4.4; nobody logs in).
         issuer: the server; its metadata (RFC 8414) name the endpoints that are not named here.
@@ -51,6 +52,7 @@ class OAuthOptions:
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False)
     private_key: str | None = attrs.field(default=None, repr=False)
+    refresh_token: str | None = attrs.field(default=None, repr=False)
     grant: Grant = "authorization_code"
     issuer: str | None = None
     token_url: str | None = None

@@ -51,10 +51,14 @@ class HTTPAuth:
     username: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
     grant: Literal["client_credentials", "authorization_code", "device_code"] | None = None
-    """How ``oauth2`` gets a token; default: ``client_credentials`` if there is a secret, else
-    ``authorization_code``, which asks a person (``operad login``)."""
+    """How ``oauth2`` gets a token; default: ``client_credentials`` if there is a secret or a key (and no
+    ``refresh_token``), else ``authorization_code``, which asks a person (``operad login``)."""
     client_id: str | None = None
     client_secret: str | None = attrs.field(default=None, repr=False, converter=_secret)
+    private_key: str | None = attrs.field(default=None, repr=False)
+    """The client's key for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    refresh_token: str | None = attrs.field(default=None, repr=False, converter=_secret)
+    """One that was got elsewhere: nobody has to log in."""
     issuer: str | None = None
     """The authorization server, whose metadata name its endpoints (RFC 8414)."""
     token_url: str | None = None
@@ -67,8 +71,8 @@ class HTTPAuth:
     resource: list[str] = attrs.field(factory=list)
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Further fields of token requests."""
-    client_auth: Literal["auto", "basic", "post", "none"] = "auto"
-    """How the client shows its secret."""
+    client_auth: Literal["auto", "basic", "post", "private_key_jwt", "none"] = "auto"
+    """How the client proves itself."""
     redirect_uri: str = "http://127.0.0.1:0/callback"
     account: str = ""
     """Which of several accounts of this user."""

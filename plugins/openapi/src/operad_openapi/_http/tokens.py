@@ -39,7 +39,8 @@ def grant_of(auth: HTTPAuth) -> str:
     """How the credential gets its tokens."""
     if auth.grant is not None:
         return auth.grant
-    return "client_credentials" if auth.client_secret is not None else "authorization_code"
+    is_alone = auth.refresh_token is None and (auth.client_secret or auth.private_key) is not None
+    return "client_credentials" if is_alone else "authorization_code"
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
@@ -96,6 +97,8 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
     return OAuthOptions(
         client_id=auth.client_id or "",
         client_secret=auth.client_secret,
+        private_key=auth.private_key,
+        refresh_token=auth.refresh_token,
         grant=grant_of(auth),  # type: ignore[arg-type]  # one of its literals: HTTPAuth's are the same
         scopes=tuple(auth.scopes),
         audience=auth.audience,
@@ -141,6 +144,8 @@ class Tokens:
         key = (
             options.key,
             options.client_secret,
+            options.private_key,
+            options.refresh_token,
             options.scopes,
             options.grant,
             options.audience,
