@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -47,13 +48,23 @@ def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
         return None
     types = {field.alias: field.type for field in attrs.fields(config_type) if field.init}
     for key, value in table.items():
-        hint, kind = types.get(key), type(value).__name__
-        # As they are written: `from __future__ import annotations` leaves texts. One with brackets is not plain.
-        names = hint.split(" | ") if isinstance(hint, str) else [getattr(hint, "__name__", "")]
-        if kind not in _PLAIN or kind not in names or "[" in str(hint):
+        kind = type(value).__name__
+        if kind not in _PLAIN or kind not in _alternatives(types.get(key)):
             return None
     try:
         plain: Any = config_type(**table)  # attrs.has has made it an AttrsInstance
         return plain  # type: ignore[no-any-return]  # it is one of config_type
     except Exception:  # noqa: BLE001  # a key is missing, or a validator's complaint, which may quote the value
         return None
+
+
+def _alternatives(hint: Any) -> list[str]:
+    """The names of the types of a field, without parameters: ``dict[str, int] | str`` -> ``dict``, ``str``."""
+    if not isinstance(hint, str):  # as it is written: `from __future__ import annotations` leaves texts
+        return [] if "[" in str(hint) else [getattr(hint, "__name__", "")]
+    while (outer := _PARAMETERS.sub("", hint)) != hint:
+        hint = outer
+    return [] if set(hint) & set("[]\"'") else hint.split(" | ")
+
+
+_PARAMETERS = re.compile(r"\[[^\[\]\"']*\]")
