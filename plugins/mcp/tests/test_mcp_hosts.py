@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,55 @@ def test_a_path_with_single_backslashes_is_refused_with_what_to_do(tmp_path: Pat
     path = write(tmp_path / "mcp.json", r'{"mcpServers": {"a": {"command": "C:\Users\x.exe"}}}')
     with pytest.raises(ConfigError, match=r"line 1 column .*a backslash within a text is written twice"):
         load_mcp_servers(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"x": {"command": "c"}},
+        {"servers": [{"name": "x", "command": "c"}]},
+        {"mcpServers": {"x": {"command": "c"}}, "tools": []},
+    ],
+)
+def test_servers_are_found_where_hosts_keep_them(content: Any, tmp_path: Path) -> None:
+    assert load_mcp_servers(write(tmp_path / "mcp.json", content))["x"].command == "c"
+
+
+@pytest.mark.parametrize("content", [{"tools": [{"command": "c"}]}, {"servers": [{"command": "c"}]}, []])
+def test_a_file_without_servers_is_refused_with_what_it_has(content: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'expected an object with "mcpServers".*; it has (tools|servers|list)'):
+        load_mcp_servers(write(tmp_path / "mcp.json", content))
+
+
+def test_a_transport_may_be_an_object_and_values_of_the_environment_any_json(tmp_path: Path) -> None:
+    servers = {
+        "a": {"url": "http://h/mcp", "transport": {"type": "sse"}, "headers": {"X": 1, "Y": None}},
+        "b": {"command": "c", "args": ["--port", 80, True, None], "env": {"A": True, "B": 2, "C": None, "D": ""}},
+        "c": {"url": "http://h/mcp", "transport": {"type": ["http"]}},
+    }
+    failures: dict[str, ConfigError] = {}
+    found = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}), failures=failures)
+    assert (found["a"].transport, found["a"].headers) == ("sse", {"X": "1"})
+    assert found["b"].args == ["--port", "80", "true"]
+    assert found["b"].env == {"A": "true", "B": "2", "D": ""}
+    assert "c.type: expected one of" in str(failures["c"])
+
+
+async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Path(__file__).with_name("mcp_hostile_server.py")
+    good = {"command": sys.executable, "args": [str(server), "many"]}
+    bad = {
+        "keyless": {"command": "c", "env": {"K": "${input:key}"}},
+        "rootless": {"command": "${OPERAD_NO_ROOT}/c"},
+    }
+    path = write(tmp_path / "mcp.json", {"servers": {**bad, "good": good}})
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        specs = await registry.load("mcp", config=str(path), mode="legacy", include=["tool1"])
+        assert [spec.id for spec in specs] == ["good.tool1"]
+    assert "keyless is not loaded" in caplog.text
+    assert "OPERAD_NO_ROOT, which is not set" in caplog.text
+    with pytest.raises((ConfigError, SourceError), match="input 'key'"):
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", config=str(write(tmp_path / "only.json", {"servers": bad})))

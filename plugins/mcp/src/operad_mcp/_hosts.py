@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -36,11 +37,16 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def load_mcp_servers(
-    path: str | Path, *, inputs: Mapping[str, str] | None = None, name: str | None = None
+    path: str | Path,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    name: str | None = None,
+    failures: dict[str, ConfigError] | None = None,
 ) -> dict[str, MCPClientConfig]:
     """The servers of a file that an MCP host wrote; those that are switched off are left out.
 
-    Comments and trailing commas are taken; the servers are under ``mcpServers``, ``servers``, or ``mcp.servers``.
+    Comments and trailing commas are taken; the servers are under ``mcpServers``, ``servers`` (which may be a list
+    of them with their names), or ``mcp.servers``, or they are all that there is.
     ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment, ``${workspaceFolder}`` is the
     file's folder (or the one above ``.vscode``, ``.cursor``, …), ``${userHome}`` the user's. ``${input:id}`` is
     what ``inputs`` says; else it is asked for, where there is a terminal.
@@ -49,6 +55,7 @@ def load_mcp_servers(
         path: of the file.
         inputs: answers to what the file asks for.
         name: of the only server that is wanted; what the others need is then not looked at.
+        failures: takes, by name, why an entry cannot be used; without it the first such entry is raised.
 
     Raises:
         ConfigError: the file cannot be read, or a server's entry cannot be used.
@@ -57,15 +64,24 @@ def load_mcp_servers(
     document = _document(file)
     found, where = _servers(document)
     if not isinstance(found, dict):
-        raise ConfigError(f'{path}: expected an object with "mcpServers"')
+        has = ", ".join(map(str, list(document)[:5])) if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(
+            f'{path}: expected an object with "mcpServers", "servers" or "mcp.servers"; it has {has}'
+        )
     if name is not None and name not in found:
         raise ConfigError(f'{path} has no server "{name}"; it has {", ".join(sorted(found))}')
     values = Values(file, document.get("inputs") if isinstance(document, dict) else None, inputs or {})
-    return {
-        server: _server(entry, f"{path}: {where}.{server}", values)
-        for server, entry in found.items()
-        if name in (None, server) and not _is_off(entry)
-    }
+    servers: dict[str, MCPClientConfig] = {}
+    for server, entry in found.items():
+        if name not in (None, server) or _is_off(entry):
+            continue
+        try:
+            servers[server] = _server(entry, f"{path}: {where}{server}", values)
+        except ConfigError as error:
+            if failures is None:
+                raise
+            failures[server] = error
+    return servers
 
 
 def _document(path: Path) -> Any:
@@ -77,13 +93,29 @@ def _document(path: Path) -> Any:
 
 
 def _servers(document: Any) -> tuple[Any, str]:
+    """The entries by name, and what stands before a name in messages."""
     if not isinstance(document, dict):
         return None, ""
-    for key in ("mcpServers", "servers"):
-        if key in document:
-            return document[key], key
     inner = document.get("mcp")  # settings.json of VS Code
-    return (inner.get("servers"), "mcp.servers") if isinstance(inner, dict) else (None, "")
+    places = [(document, "mcpServers", ""), (document, "servers", ""), (inner, "servers", "mcp.")]
+    for place, key, before in places:
+        if isinstance(place, dict) and key in place:
+            return _by_name(place[key]), f"{before}{key}."
+    is_plain = document and all(map(_is_entry, document.values()))
+    return (document if is_plain else None), ""
+
+
+def _by_name(found: Any) -> Any:
+    """A list of entries that say their names as what it stands for; anything else as it is."""
+    if not isinstance(found, list) or not all(
+        _is_entry(item) and isinstance(item.get("name"), str) for item in found
+    ):
+        return found
+    return {item["name"]: item for item in found}
+
+
+def _is_entry(found: Any) -> bool:
+    return isinstance(found, dict) and any(key in found for key in ("command", *_URL_KEYS))
 
 
 def _is_off(entry: Any) -> bool:
@@ -182,11 +214,13 @@ def _server(entry: Any, where: str, values: Values) -> MCPClientConfig:
 
 def _remote(entry: Json, where: str) -> Json:
     kind: Any = entry.get("type", entry.get("transport", "http"))
-    if kind not in _TRANSPORTS:
+    if isinstance(kind, dict):
+        kind = kind.get("type", "http")
+    if not isinstance(kind, str) or kind not in _TRANSPORTS:
         raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)} for a server with a url")
     return {
         "transport": _TRANSPORTS[kind],
-        "headers": {str(name): str(value) for name, value in (entry.get("headers") or {}).items()},
+        "headers": _texts(entry.get("headers")),
         "auth": _oauth(entry.get("oauth"), where),
     }
 
@@ -217,12 +251,21 @@ def _program(entry: Json, where: str, folder: Path) -> Json:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"{where}.envFile: {file} cannot be read: {reason}") from None
-    environment |= {str(name): str(value) for name, value in (entry.get("env") or {}).items()}
+    environment |= _texts(entry.get("env"))
     return {
-        "args": [str(argument) for argument in entry.get("args") or ()],
+        "args": [_text(argument) for argument in entry.get("args") or () if argument is not None],
         "env": environment,
         "cwd": str(folder / entry["cwd"]) if entry.get("cwd") else str(folder),
     }
+
+
+def _texts(found: Json | None) -> dict[str, str]:
+    """Values as their texts in JSON; what is ``null`` is not given."""
+    return {name: _text(value) for name, value in (found or {}).items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _filters(entry: Json, where: str) -> Json:

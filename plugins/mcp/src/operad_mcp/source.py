@@ -122,7 +122,9 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
             raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
     path = context.path(config.config)
     # To answer a question may take a person's time.
-    servers = await asyncio.to_thread(load_mcp_servers, path, inputs=config.inputs, name=config.name)
+    unusable: dict[str, ConfigError] = {}
+    options = {"inputs": config.inputs, "name": config.name, "failures": unusable if config.name is None else None}
+    servers = await asyncio.to_thread(load_mcp_servers, path, **options)
     servers = {name: _shared(server, values) for name, server in servers.items()}
     if config.name is not None and not servers:
         raise ConfigError(f'{path}: the server "{config.name}" is switched off there')
@@ -132,6 +134,10 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
             servers[config.name],
             attrs.evolve(context, namespace=context.namespace or safe_namespace(config.name)),
         )
+    if unusable and not servers:
+        raise next(iter(unusable.values()))
+    for name, error in unusable.items():
+        context.logger.warning("MCP server %s is not loaded: %s", name, error)
     loader = MCPClientLoader()
     groups = await asyncio.gather(
         *(
@@ -145,7 +151,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     )
     wrappers = [wrapper for group in groups for wrapper in group]
     if servers and not wrappers:
-        reasons = "; ".join(str(error) for error in loader.failures.values())
+        reasons = "; ".join(str(error) for error in (*loader.failures.values(), *unusable.values()))
         raise SourceError(f"{path}: no server could be loaded: {reasons}")
     return MCPSession(wrappers)
 
