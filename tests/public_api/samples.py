@@ -81,7 +81,7 @@ async def wrapped(context: OperationContext) -> ResponseEnvelope[Point]:
 
 
 async def calls(registry: OperationRegistry, context: OperationContext) -> None:
-    assert_type(await registry.call(add, 1, b=2), int)
+    assert_type(await registry.call(add, 1, b=2), int)  # proves OperationRegistry.call
     assert_type(await registry.call(plain, Point(1)), list[Point])
     assert_type(await registry.call(points, 3), Point)
     assert_type(await registry.call(wrapped, context), ResponseEnvelope[Point])
@@ -91,7 +91,7 @@ async def calls(registry: OperationRegistry, context: OperationContext) -> None:
     async for number in registry.bound().stream(numbers, 3):
         assert_type(number, float)
     async with registry.stream(points, 1) as stream:
-        assert_type(await anext(stream), Point)
+        assert_type(await anext(stream), Point)  # proves OperationRegistry.stream
     await registry.execute(add, {"a": 1})
     await registry.call(add, "one")  # wrong
     await registry.call(add)  # wrong
@@ -112,21 +112,27 @@ def interceptors(registry: OperationRegistry) -> None:
     registry.use(match=3)  # wrong
 
 
-async def operations() -> None:
+def whole(x: int) -> Point:
+    return Point(x)
+
+
+async def operations(typed: Operation[[int], Coroutine[Any, Any, int]]) -> None:
     assert_type(await add(1, b=2), int)
-    assert_type(plain(Point(1)), list[Point])
+    assert_type(plain(Point(1)), list[Point])  # proves operation
     wider: Operation[[int], list[Point]] | Operation[..., Any] = plain
     registry_takes_both: list[Operation[..., Any]] = [add, points, plain]
     print(wider, registry_takes_both)
+    assert_type(Operation(add.spec, None, None, whole)(1), Point)  # proves Operation.__init__
+    assert_type(await typed(1), int)  # proves Operation, Operation.__call__
     narrower: Operation[[str], Coroutine[Any, Any, int]] = add  # wrong
     print(narrower)
 
 
 def envelopes(envelope: ResponseEnvelope[Point]) -> None:
-    assert_type(envelope.data, Point)
-    assert_type(unwrap(envelope), Point)
-    assert_type(local_envelope(Point(1), "t.point"), ResponseEnvelope[Point])
-    assert_type(ResponseEnvelope("x", None), ResponseEnvelope[str])
+    assert_type(envelope.data, Point)  # proves ResponseEnvelope
+    assert_type(unwrap(envelope), Point)  # proves unwrap
+    assert_type(local_envelope(Point(1), "t.point"), ResponseEnvelope[Point])  # proves local_envelope
+    assert_type(ResponseEnvelope("x", None), ResponseEnvelope[str])  # proves ResponseEnvelope.__init__
     wider: ResponseEnvelope[object] = envelope
     print(wider)
     other: ResponseEnvelope[int] = envelope  # wrong
@@ -134,14 +140,15 @@ def envelopes(envelope: ResponseEnvelope[Point]) -> None:
 
 
 def waiting(registry: WaitingRegistry, context: OperationContext) -> None:
-    assert_type(registry.call(add, 1, b=2), int)
+    assert_type(registry.call(add, 1, b=2), int)  # proves sync.OperationRegistry.call
     assert_type(registry.call(plain, Point(1)), list[Point])
     assert_type(registry.call(points, 3), Point)
     assert_type(registry.call(wrapped, context), ResponseEnvelope[Point])
     assert_type(registry.bound(timeout=1.0).call(add, a=1), int)
-    assert_type(registry.stream(points, count=3), Subscription[Point])
-    assert_type(next(registry.stream(numbers, count=3)), float)
-    assert_type(list(registry.stream(points, count=3)), list[Point])
+    assert_type(registry.stream(points, count=3), Subscription[Point])  # proves sync.OperationRegistry.stream
+    assert_type(iter(registry.stream(points, count=3)), Iterator[Point])  # proves sync.Subscription
+    assert_type(next(registry.stream(numbers, count=3)), float)  # proves sync.Subscription.__next__
+    assert_type(list(registry.stream(points, count=3)), list[Point])  # proves sync.Subscription.__iter__
     assert_type(registry.subscribe("t.points"), Subscription[ResponseEnvelope[Any]])
     assert_type(registry.download("t.file"), Subscription[bytes])
     registry.call(add, "one")  # wrong
@@ -149,19 +156,19 @@ def waiting(registry: WaitingRegistry, context: OperationContext) -> None:
 
 
 def settings(registry: OperationRegistry, configuration: Configuration, options: Mapping[str, Any]) -> None:
-    assert_type(registry.configured("point", Point), Point)
-    assert_type(configuration.table("point", Point), Point)
-    assert_type(check_options(options, Point, where="a test"), Point)
+    assert_type(registry.configured("point", Point), Point)  # proves OperationRegistry.configured
+    assert_type(configuration.table("point", Point), Point)  # proves plugin.Configuration.table
+    assert_type(check_options(options, Point, where="a test"), Point)  # proves plugin.check_options
     configuration.table("point", Point(1))  # wrong
 
 
 def conversions(known: Conversions) -> None:
     known.register(Point, schema={"type": "integer"}, structure=Point, unstructure=lambda point: point.x)
-    known.register(Point, schema={}, structure=str, unstructure=lambda point: point.x)  # wrong
+    known.register(Point, schema={}, structure=str, unstructure=str.upper)  # proves Conversions.register # wrong
 
 
 def tests() -> None:
-    assert_type(run(add(1)), int)
+    assert_type(run(add(1)), int)  # proves testing.run
 
 
 # --- every kind of hint ---------------------------------------------------------------------------
@@ -270,5 +277,6 @@ async def hints(registry: OperationRegistry, a: Order, d: datetime.datetime) -> 
     await registry.call(containers, [a], {"1": "x"}, (1, "x"), (1, 2), {1}, [pair])  # wrong
     assert_type(await registry.call(results, 1), Table | None)
     assert_type(await registry.call(operation(namespace="h")(Shop().plain), 1), int)
+    assert_type(Shop().total, Operation[..., int])  # proves Operation.__get__
     registry.register(operation(namespace="h", name="partial")(functools.partial(Shop().plain, 1)))
     registry.register(3)  # wrong
