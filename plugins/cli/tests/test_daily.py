@@ -14,6 +14,7 @@ from typing import Self
 
 import pytest
 
+from operad_cli import opening
 from operad_cli.main import main
 from plugins.cli.tests.conftest import Run
 
@@ -191,6 +192,30 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
+# --- logs ----------------------------------------------------------------------------------------------
+
+LOGGING = """
+import logging
+from operad import operation
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+
+@operation(namespace="logs", type="query")
+async def warn() -> None:
+    logging.getLogger("shop").warning("out of %s", "stock")
+    with use_span(NonRecordingSpan(SpanContext(1, 2, False, TraceFlags(1)))):
+        logging.getLogger("shop").warning("in a trace")
+"""
+
+
+def test_logs_are_json_lines_with_the_ids_of_their_trace(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ops" / "logs.py").write_text(LOGGING)
+    code, _, err = run("call", "logs.warn", "--log-format", "json")
+    assert code == 0
+    plain, traced = (json.loads(line) for line in err.splitlines() if '"shop"' in line)
+    assert {**plain, "time": ""} == {"time": "", "level": "warning", "logger": "shop", "message": "out of stock"}
+    assert (traced["traceId"], traced["spanId"]) == (f"{1:032x}", f"{2:016x}")
+
+
 # --- only what is needed -----------------------------------------------------------------------------
 
 SLOW = """
@@ -218,6 +243,17 @@ def test_a_list_names_what_it_waits_for_and_ctrl_c_leaves_that_out(run: Run) -> 
         terminal.read_until("text.head")
         terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
         assert terminal.ended() == 1
+
+
+def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_PATIENCE", 0.1)
+    monkeypatch.setattr(opening, "_SILENCE", 0.1)
+    with Path("operad.toml").open("a") as file:
+        file.write(SLOW.replace("= 50", "= 1"))
+    code, out, err = run("list")
+    assert code == 1
+    assert "text.head" in out
+    assert err.startswith("waiting for dead\n")
 
 
 def test_plugins_heeds_the_configuration(run: Run) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 
@@ -64,7 +65,7 @@ def _code(argv: Sequence[str], imported: Callable[[], None] = lambda: None) -> i
     """Run the command line; its exit code. ``imported`` is called when a command that may last begins."""
     arguments = speak_json(list(argv))
     debug = "--debug" in arguments
-    _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)))
+    _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)), as_json=_logs_json(arguments))
     ended_by = _end_as_by_interrupt()
     try:
         code = _run(arguments, debug, imported)
@@ -189,10 +190,16 @@ def _told_usage(error: Any) -> int:
     return int(error.exit_code)
 
 
-def _set_up_logging(debug: bool, *, serves: bool) -> None:
+def _logs_json(arguments: Sequence[str]) -> bool:
+    """Whether the command line asks for logs as JSON; seen before it is parsed, as imports may log."""
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    return any(pair == ("--log-format", "json") for pair in pairwise(words))
+
+
+def _set_up_logging(debug: bool, *, serves: bool, as_json: bool) -> None:
     import logging
 
-    if debug:
+    if debug and not as_json:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
         return
     from operad_cli.plain import printable
@@ -202,13 +209,18 @@ def _set_up_logging(debug: bool, *, serves: bool) -> None:
             return f"{record.levelname.lower()}: {printable(record.getMessage())}"
 
     handler = logging.StreamHandler()
-    handler.setFormatter(Warnings())
+    if as_json:
+        from operad_cli.logs import JSONLines
+
+        handler.setFormatter(JSONLines())
+    else:
+        handler.setFormatter(Warnings())
     # Failures of sources, plugins and one's own calls are printed as errors by the commands themselves.
     own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
     handler.addFilter(lambda record: not str(record.msg).startswith(own))
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(logging.WARNING)
+    root.setLevel(logging.DEBUG if debug else logging.WARNING)
     logging.getLogger("mcp").setLevel(logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
 

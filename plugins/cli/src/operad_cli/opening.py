@@ -17,6 +17,8 @@ from operad_cli.finding import find
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
+_SILENCE = 5.0
+"""Seconds more after which a log is told so, too."""
 
 
 @contextmanager
@@ -76,8 +78,7 @@ async def _load(registry: OperationRegistry, names: tuple[str, ...], operation_i
 
     Where all are loaded, Ctrl-C then leaves these out, and they are among the registry's failures.
     """
-    if not (names and sys.stderr.isatty()):
-        await registry.load_configured(names, operation=operation_id)
+    if not names:
         return
     loading = {
         asyncio.ensure_future(registry.load_configured([name], operation=operation_id)): name for name in names
@@ -109,6 +110,11 @@ async def _watched(
                 kind = str(registry.configuration.sources[name].get("type")) if registry.configuration else ""
                 registry.failures.append(SourceFailure(name, SourceError("left out by Ctrl-C"), kind))
 
+    if not sys.stderr.isatty():
+        if slow := (await asyncio.wait(loading, timeout=_SILENCE))[1]:
+            sys.stderr.write(f"waiting for {', '.join(loading[task] for task in slow)}\n")
+            await asyncio.wait(loading)
+        return
     hint = " (Ctrl-C leaves it out)" if may_leave_out else ""
     with Console(stderr=True).status("") as status, _at_ctrl_c(leave_out if may_leave_out else None):
         while waited := [task for task in loading if not task.done()]:

@@ -32,9 +32,18 @@ def find_configuration(path: Path | None) -> Path | None:
     return None if found is None else Path(found)
 
 
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
-)
+def debug_option(command: Command) -> Command:
+    """``--debug`` and ``--log-format``, which `operad_cli.main` reads before anything is imported."""
+    command = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        expose_value=False,
+        help="Write logs as JSON lines, with the ids of their traces.",
+    )(command)
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
+    )(command)
 
 
 def output_options(command: Command) -> Command:
