@@ -165,3 +165,36 @@ def test_the_event_map_describes_the_events():
     assert not schema.is_valid({"type": "call.error", "payload": {"requestId": "1"}})
     with pytest.raises(TypeError):
         CallEventMap["x"] = {}
+
+
+LONG = "a text: of some length " * 2_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([LONG, math.nan], id="NaN"),
+        pytest.param({"text": LONG, 1: "one"}, id="a key that is a number"),
+        pytest.param([LONG, {1}], id="a set"),
+        pytest.param([LONG, b"bytes"], id="bytes"),
+        pytest.param([LONG, "\ud800"], id="a lone surrogate"),
+    ],
+)
+def test_a_large_text_hides_nothing_that_has_no_json_form(value):
+    """Where few values make a large text, each of them is looked at."""
+    with pytest.raises(CallError, match="SERIALIZATION_ERROR"):
+        encode(event(input=value))
+
+
+@pytest.mark.parametrize("value", [LONG, [LONG, (1, 2.5, None, True)], {"a:b": [LONG, {"c": 2**70}]}])
+def test_a_large_text_of_few_values_decodes_to_the_same(value):
+    """Colons in texts and keys make no difference."""
+    back = decode(encode(event(input=value)))["payload"]["input"]
+    assert back == json.loads(json.dumps(value))
+
+
+def test_a_key_that_is_twice_beside_a_large_text_is_found():
+    """Also where every colon is a member's."""
+    text = b'{"type":"a","payload":{"k":1,"k":2,"s":"%s"}}' % (b"x" * 30_000)
+    with pytest.raises(ProtocolError, match="is there twice"):
+        decode(text)

@@ -1,4 +1,5 @@
 import asyncio
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad_websocket import Hub, WebSocketTransport, _direct
 from operad_websocket._connecting import connect
-from operad_websocket._corked import Corked, Writer
+from operad_websocket._corked import Corked, Reading, Writer
 
 
 class Wire:
@@ -68,6 +69,32 @@ async def test_half_of_the_calls_under_way_travel_together_and_the_rest_at_the_e
     assert wire.writes == [b"abc"]
     await asyncio.sleep(0)
     assert wire.writes == [b"abc", b"d"]
+
+
+async def test_a_large_frame_is_written_by_itself_after_what_waits():
+    """A copy of it would cost more than a system call."""
+    wire, large = Wire(), b"x" * 70_000
+    corked = Corked(wire, lambda: 1)
+    corked._is_burst = True
+    for frame in (b"a", b"b", large, b"c"):
+        corked.write(frame)
+    assert wire.writes == [b"ab", large]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"ab", large, b"c"]
+
+
+async def test_connections_are_read_into_one_memory_and_keep_nothing_of_it():
+    """What one connection has received does not change when the next one reads."""
+    ends = []
+    for _ in range(2):
+        come = []
+        ends.append((come, Reading(SimpleNamespace(data_received=come.append))))
+    for number, (_, reading) in enumerate(ends):
+        room = reading.get_buffer(-1)
+        room[:2] = b"%d!" % number
+        reading.buffer_updated(2)
+    assert [come for come, _ in ends] == [[b"0!"], [b"1!"]]
+    assert ends[0][1].get_buffer(-1) is ends[1][1].get_buffer(-1)
 
 
 @given(

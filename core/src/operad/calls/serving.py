@@ -90,12 +90,14 @@ class Serving:
                     context.deadline = served.deadline = limit
                 event = responded(served, await self._registry.execute(operation_id, input, context))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # nobody asked for it, so nobody has told the caller
-                event = self._error_event(served, asyncio.CancelledError())
-            else:
-                self._table.finish(served)  # whoever cancelled it has told the caller
+            if served.is_over:  # whoever cancelled it has told the caller
                 raise
+            task = asyncio.current_task()
+            while (
+                task is not None and task.cancelling()
+            ):  # by the operation itself, say: what follows is no part of it
+                task.uncancel()
+            event = self._error_event(served, asyncio.CancelledError())
         except BaseException as error:  # noqa: BLE001  # a verifier may raise anything; the caller has to learn of it
             event = self._error_event(served, error)
         try:

@@ -10,7 +10,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from operad import Identity
 from operad.plugin import PayloadTooLargeError, ProtocolError, protocol
-from operad_websocket._corked import Corked
+from operad_websocket._corked import Corked, Reading
 from operad_websocket._direct import ENDS, DirectResponse, taking
 from operad_websocket._frames import read
 from operad_websocket._peers import Peer
@@ -78,6 +78,7 @@ class Connection:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, address=request.remote or "")
         self._switch = switch
         self._socket = socket
+        Reading.begin(request.transport)
         self._transport = Corked(request.transport, self._under_way)
         self._max_payload = max_payload
         self._max_buffer = max_buffer
@@ -163,7 +164,11 @@ class Connection:
         transport = self._transport
         if transport.is_closing() or self._socket.closed:
             return
-        transport.write(header + data)
+        if size < 65_536:
+            transport.write(header + data)
+        else:  # a copy of it would cost more than a second write
+            transport.write(header)
+            transport.write(data)
         if transport.get_write_buffer_size() > self._max_buffer:
             self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not read: disconnected")
             transport.abort()
