@@ -14,7 +14,7 @@ from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.wire import json_safe, wire_name
-from operad.words import html_table, html_text
+from operad.words import encodable, html_table, html_text
 
 if TYPE_CHECKING:
     from operad.envelopes import ResponseEnvelope
@@ -94,6 +94,11 @@ def _type(value: OperationType | str) -> OperationType:
         raise RegistrationError(f"operation type {value!r} is not usable: expected one of {known}") from None
 
 
+def _words(value: Any) -> Any:
+    """Text that any listing can hold, whoever wrote it."""
+    return encodable(value) if isinstance(value, str) else value
+
+
 def _tags(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise TypeError(f'tags: expected a list of strings, got "{values}"; write ["{values}"]')
@@ -122,8 +127,8 @@ class OperationSpec:
     """Any printable characters but white space; everything after the id's first dot."""
     type: OperationType = attrs.field(default=OperationType.MUTATION, converter=_type)
     version: str = "1.0.0"
-    title: str | None = None
-    description: str = ""
+    title: str | None = attrs.field(default=None, converter=_words)
+    description: str = attrs.field(default="", converter=_words)
     input_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
     output_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
     """The schema of the data; of each item, for a subscription."""
