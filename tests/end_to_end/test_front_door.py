@@ -147,6 +147,51 @@ async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sig
         ) == b"printed while it loads\nprinted by a handler\nprinted by a handler\n"
 
 
+STUCK = """
+import asyncio
+from operad import operation
+
+@operation(namespace="m")
+async def stuck() -> None:
+    print("stuck", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
+async def test_a_handler_that_swallows_its_cancellation_does_not_keep_the_process(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(STUCK)
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+    process = await asyncio.create_subprocess_exec(
+        OPERAD, "serve", "--http", "127.0.0.1:0", cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            port = url_in((await process.stderr.readline()).decode()).rpartition(":")[2]
+            _, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            writer.write(b"POST /operations/m.stuck HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n")
+            assert await process.stdout.readline() == b"stuck\n"
+            process.terminate()
+            while b"draining" not in await process.stderr.readline():
+                pass
+            process.terminate()  # a second one does not wait for the drain
+            said = await process.stderr.read()
+            await process.wait()
+            writer.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 1
+    assert b"goes on though it is cancelled" in said
+
+
 async def test_on_standard_streams_nothing_but_mcp_is_written_and_the_end_of_stdin_is_the_end(
     folder: Path,
 ) -> None:

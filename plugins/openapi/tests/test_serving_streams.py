@@ -207,7 +207,7 @@ async def test_a_drain_ends_streams_in_words_lets_calls_finish_and_takes_no_new_
         assert (await running).json() == "done"
 
 
-async def test_a_drain_that_takes_too_long_cancels_what_is_left(
+async def test_a_drain_that_takes_too_long_cancels_what_is_left_and_tells_its_client(
     registry: OperationRegistry, slow: dict[str, asyncio.Event]
 ) -> None:
     app = to_openapi(registry)
@@ -217,9 +217,24 @@ async def test_a_drain_that_takes_too_long_cancels_what_is_left(
         await app.drain(0.01)
         async with asyncio.timeout(5):
             await slow["cancelled"].wait()
-        await asyncio.wait([running])
-        if running.exception() is None:
-            assert running.result().status >= 500
+        answer = await running
+        assert (answer.status, answer.json()["code"]) == (503, "ABORTED")
+        assert "Retry-After" not in answer.headers
+        await app.drain(60)  # waits for nobody
+
+
+async def test_a_drain_that_is_cut_short_cancels_what_it_waited_for(
+    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+) -> None:
+    app = to_openapi(registry)
+    async with front_door.client_of(app) as client:
+        running = asyncio.create_task(client("POST", "/operations/x.slow"))
+        await slow["started"].wait()
+        draining = asyncio.create_task(app.drain(60))
+        await asyncio.sleep(0)
+        draining.cancel()
+        async with asyncio.timeout(5):
+            assert (await running).status == 503
 
 
 async def test_no_more_streams_are_open_than_the_bound_allows(

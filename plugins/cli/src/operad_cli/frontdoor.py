@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import random
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
-from operad import CallHandler, ConfigError, OperationRegistry
+from operad import CallHandler, ConfigError, OperadError, OperationRegistry
 from operad.auth import Authenticator, HostRules, JWTOptions, TokenRecord, authenticator_from
 from operad.plugin import CallSettings, LinkDownError, Server, check_options, tell_manager, until_stopped
 from operad_cli import render
@@ -25,6 +26,8 @@ from operad_cli.serving import transport_of, without_password
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts to reach a transport's server that is not there."""
+_LAST_WAIT = 2.0
+"""Seconds that cancelled tasks get at the very end."""
 
 
 @attrs.frozen(kw_only=True)
@@ -294,6 +297,40 @@ async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
             return
+
+
+def run(serving: Coroutine[Any, Any, int]) -> int:
+    """Run `serve` to its end, and no longer: a handler that swallows its cancellation would keep the process.
+
+    Raises:
+        OperadError: as `serve` does.
+    """
+
+    async def whole() -> int:
+        try:
+            return await serving
+        except OperadError as error:
+            await _end_tasks(error)
+            raise
+        finally:
+            await _end_tasks(None)
+
+    return asyncio.run(whole())
+
+
+async def _end_tasks(error: OperadError | None) -> None:
+    """Cancel what still runs; where something does not end by that, end the process (with code 1)."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left or not (await asyncio.wait(left, timeout=_LAST_WAIT))[1]:
+        return
+    for line in (error, "what was called goes on though it is cancelled; ended without it"):
+        if line is not None:
+            render.error_console().print(f"error: {line}", markup=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 async def serve(

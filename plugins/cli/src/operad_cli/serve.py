@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def serve(
         mask_errors="--debug" not in sys.argv,
         servers={"mcp": {"names": "name"}} if alone else {},
     )
-    return asyncio.run(frontdoor.serve(registry, plan, sources.load if sources else None))
+    return frontdoor.run(frontdoor.serve(registry, plan, sources.load if sources else None))
 
 
 def _registry_to_serve(sources: AdHocSources, config: Path | None) -> tuple[OperationRegistry, Path]:

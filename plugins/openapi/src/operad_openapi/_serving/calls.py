@@ -42,6 +42,8 @@ class Calls:
         self._forms = forms
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
+        self._late: set[asyncio.Task[Any]] = set()
+        """Those that a drain has cancelled; nobody waits for them twice."""
         self._streams = 0
         self._sweep = Sweep()
         self._ending = asyncio.Event()
@@ -65,10 +67,13 @@ class Calls:
     async def drain(self, timeout: float) -> None:
         """Take no new call, end the streams in words, and wait for the others; then cancel what is left."""
         self._ending.set()
-        running = self._running - {asyncio.current_task()}
-        if running:
-            _, late = await asyncio.wait(running, timeout=timeout)
+        late = self._running - self._late - {asyncio.current_task()}
+        try:
+            if late:
+                _, late = await asyncio.wait(late, timeout=timeout)
+        finally:  # also where the drain itself is cut short
             for task in late:
+                self._late.add(task)
                 task.cancel()
 
     async def serve(self, exchange: Exchange, operation_id: str) -> None:
@@ -103,8 +108,16 @@ class Calls:
                     await self._stream(exchange, spec, input, context)
                 else:
                     await self._answer(exchange, operation_id, spec, input, context)
+        except asyncio.CancelledError:
+            if task not in self._late or exchange.started:
+                raise
+            task.uncancel()
+            # Not what says that nothing ran, and no Retry-After: it had begun.
+            message = "the server is stopping, and did not wait for this call any longer: it was cancelled"
+            raise Problem(503, message, code=ErrorCode.ABORTED) from None
         finally:
             self._running.discard(task)
+            self._late.discard(task)
 
     def _visible(self, operation_id: str, exchange: Exchange) -> OperationSpec | None:
         """The operation's spec; ``None`` for one that only a plugin's resolver may know. Raises `Problem`."""

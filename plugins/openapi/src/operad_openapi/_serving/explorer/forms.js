@@ -113,7 +113,7 @@ function valueOf({ kind, node, input }) {
 // The object that the form stands for; null, and what is wrong at the fields, if it stands for none. Partly: what of
 // it can be said.
 export function readForm(fields, { partly = false } = {}) {
-  const value = {};
+  const value = Object.create(null); // where __proto__ is a field like others
   let first = null;
   for (const field of fields) {
     field.wrong.hidden = true;
