@@ -427,12 +427,13 @@ async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
     async def note(message: Any) -> None:
         replies.append(message.reply)
 
-    async with stored.admin() as jetstream, PendingRequestMap(stored.transport()) as calls:
+    transport = stored.transport(connect_timeout=60)  # how long JetStream may take to answer, too
+    async with stored.admin() as jetstream, PendingRequestMap(transport) as calls:
         await jetstream._nc.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
         await jetstream._nc.flush()
         with pytest.raises(CallError, match="NO_RESPONDERS"):
-            await calls.call("work.put")
-        async with asyncio.timeout(10):
+            await calls.call("work.put", timeout=60)
+        async with asyncio.timeout(60):
             while not replies:
                 await asyncio.sleep(0.01)
     assert re.fullmatch(r"_INBOX\.\w+\.j\.[0-9a-f]{32}", replies[0])
