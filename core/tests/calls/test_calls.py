@@ -1,5 +1,5 @@
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 """The call map and the call handler: the holes of the original protocol that the conformance kit does not see."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 import logging

@@ -1,5 +1,5 @@
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 """Flow in bytes: what may be on its way to one link, and what a stalled reader holds up: its own stream alone."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 

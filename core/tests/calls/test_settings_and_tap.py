@@ -1,5 +1,5 @@
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 """The bounds of calls in one record, and the tap that sees events pass."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 import logging

@@ -1,5 +1,5 @@
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 """The call protocol over a transport that knows as little as a broker: nobody's address, nobody's loss."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 import logging

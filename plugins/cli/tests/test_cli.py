@@ -1,3 +1,5 @@
+"""The command line: what each command shows, asks, refuses and answers with."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Folders of Python files as operations, and files that cannot be."""
+
 from __future__ import annotations
 
 import sys

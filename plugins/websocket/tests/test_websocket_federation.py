@@ -1,5 +1,5 @@
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 """Registries that are federated over a hub: what one process serves is an operation in another."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 

@@ -1,3 +1,5 @@
+"""What a spoke and a hub write to their connection, and how they read it."""
+
 import asyncio
 from types import SimpleNamespace
 from urllib.parse import urlsplit
