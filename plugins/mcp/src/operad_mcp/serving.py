@@ -38,13 +38,16 @@ def to_mcp(
         registry: what is served; clients hear of its changes.
         authenticate: who calls over HTTP; without it, everybody is nobody.
         complete: values for arguments of prompts and resource templates, beside those that a schema enumerates.
-        options: the fields of `MCPServeConfig`.
+        options: the fields of `MCPServeConfig`; ``identity`` may be an `operad.Identity`.
 
     Raises:
         ConfigError: an option is unknown or cannot be used.
     """
+    from operad import Identity
     from operad.plugin import check_options
 
+    if isinstance(options.get("identity"), Identity):  # a configuration has a table in its place
+        options["identity"] = options["identity"].to_wire()
     config = check_options(options, MCPServeConfig, where="to_mcp")
     return MCPServing(registry, config, authenticate=authenticate, complete=complete)
 
