@@ -49,12 +49,17 @@ def _access(value: AccessControl | Mapping[str, Any] | None) -> AccessControl:
     return OPEN if not value else AccessControl(**value)
 
 
+def _words(value: Any) -> Any:
+    """Text that any listing can hold, whoever wrote it."""
+    return encodable(value) if isinstance(value, str) else value
+
+
 @attrs.frozen
 class ErrorDefinition:
     """An error that an operation declares: its code, when it happens, and the schema of its details."""
 
     code: str
-    description: str = ""
+    description: str = attrs.field(default="", converter=_words)
     schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
     http_status: int | None = None
 
@@ -94,15 +99,10 @@ def _type(value: OperationType | str) -> OperationType:
         raise RegistrationError(f"operation type {value!r} is not usable: expected one of {known}") from None
 
 
-def _words(value: Any) -> Any:
-    """Text that any listing can hold, whoever wrote it."""
-    return encodable(value) if isinstance(value, str) else value
-
-
 def _tags(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise TypeError(f'tags: expected a list of strings, got "{values}"; write ["{values}"]')
-    return tuple(values)
+    return tuple(map(_words, values))
 
 
 DEFAULT_NAMESPACE = "local"

@@ -120,6 +120,8 @@ def test_the_repr_of_a_spec_says_what_is_special_about_it() -> None:
 
 def test_words_that_no_utf8_can_hold_are_escaped_so_that_a_listing_can_be_sent() -> None:
     """JSON can hold half a surrogate pair: one spec of somebody else's must not fail the page that it stands on."""
-    made = OperationSpec(namespace="a", name="b", title="t\udc80", description="d\ud800")
+    errors = [{"code": "E", "description": "e\ud800"}]
+    words: dict[str, Any] = {"tags": ["g\ud800"], "error_schemas": errors}
+    made = OperationSpec(namespace="a", name="b", title="t\udc80", description="d\ud800", **words)
     assert json.dumps(made.to_wire(), ensure_ascii=False).encode()
     assert (made.title, made.description) == ("t\\udc80", "d\\ud800")

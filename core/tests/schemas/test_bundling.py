@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
+
+import pytest
 
 from operad import from_schema
 from operad.plugin import SharedDefinitions
@@ -76,3 +80,69 @@ def test_the_order_of_keys_does_not_make_two_definitions_of_one() -> None:
     turned = {"components": {"schemas": {**DOCUMENT["components"]["schemas"], "Pet": dict(reversed(pet.items()))}}}
     shared = SharedDefinitions()
     assert of_document("Pet").bundled(shared) == of_document("Pet", turned).bundled(shared)
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(levels):
+        made = {"items": made}
+    return made
+
+
+def _holding_itself() -> dict[str, Any]:
+    made: dict[str, Any] = {"type": "string"}
+    made["examples"] = [made]
+    return made
+
+
+def _unfolding() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(60):
+        made = {"properties": {"a": made, "b": made}}
+    return made
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"\udc80": {"const": "\ud800"}}, "required": ["\udc80"], "x-\ud800": ["\ud800"]},
+        {
+            "discriminator": {"propertyName": "a\ud800", "mapping": {"b\ud801": "#/$defs/A"}},
+            "oneOf": [{"$ref": "#/$defs/A"}],
+            "$defs": {"A": {"type": "object", "properties": {"a\ud800": {"const": "b\ud801"}}}},
+        },
+        {"$ref": "http://nowhere.example/\ud800"},
+        {"maximum": 10**4400, "examples": [10**4400]},
+        {"default": object(), "examples": [object()], "title": object()},
+        {"minimum": math.nan, "examples": [math.inf]},
+        {"properties": {1: {}}},
+        _deep(900),
+        {"examples": [_deep(900)]},
+        _holding_itself(),
+        _unfolding(),
+    ],
+    ids=[
+        "names",
+        "tags",
+        "reference",
+        "digits",
+        "object",
+        "nan",
+        "keys",
+        "deep",
+        "example",
+        "circle",
+        "unfolding",
+    ],
+)
+def test_what_is_told_of_a_hostile_schema_is_json_that_utf8_can_hold(schema: Any) -> None:
+    made = from_schema(schema)
+    shared = SharedDefinitions()
+    for told in (made.published(), made.bundled(), made.bundled(shared), shared.definitions):
+        text = json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        assert json.loads(text) == told
+
+
+def test_what_can_be_sent_is_published_as_it_was_given() -> None:
+    given = {"title": "Ä", "maximum": 2**64, "default": 0.5, "x-own": [None, True, {"deep": _deep(150)}]}
+    assert from_schema(given).published() is given

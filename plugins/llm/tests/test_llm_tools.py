@@ -18,6 +18,7 @@ from operad import (
     from_schema,
     load_plugins,
 )
+from operad.plugin import lazy_schema
 from operad_llm import tools
 from operad_llm.tools import FORMATS
 from plugins.llm.tests.limits import schema_of, within_limits
@@ -193,3 +194,34 @@ async def check_document(name: str) -> None:
                 assert sorted(listed.names.values()) == sorted(spec.id for spec in specs)
                 for tool in listed[:: max(1, len(listed) // 20)]:
                     assert from_schema(schema_of(tool)).is_valid([]) is False
+
+
+def _deep() -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(900):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+def _unbuilt() -> Any:
+    raise ValueError("no such document")
+
+
+HOSTILE: dict[str, Any] = {
+    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
+    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
+    "deep": _deep(),
+    "object": {"type": "object", "properties": {"a": {"default": object()}}},
+    "unbuilt": lazy_schema(_unbuilt),
+}
+"""Schemas of which something cannot be sent, or which cannot be had at all."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_hostile_schemas_give_text_in_utf8_and_leave_the_other_tools(format: Any, strict: bool) -> None:
+    made = tools(registry(good=HARD["plain"], **HOSTILE), format, strict=strict)
+    assert json.loads(json.dumps(made, ensure_ascii=False, allow_nan=False).encode()) == made
+    assert made.names.keys() == {"m_good", *(f"m_{name}" for name in HOSTILE)}
+    lost = {one.operation_id: one.lost for one in made.lossy}
+    assert "the schema: no such document" in lost["m.unbuilt"]

@@ -23,6 +23,7 @@ from operad import (
     load_plugins,
     operation,
 )
+from operad.plugin import lazy_schema
 from operad_mcp import MCPServing, to_mcp
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -84,6 +85,49 @@ def client(served: MCPServing | OperationRegistry, mode: str = "2026-07-28", **o
 
 
 # --- listing -----------------------------------------------------------------------------------------
+
+
+def _deep() -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(900):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+def _unbuilt() -> Any:
+    raise ValueError("no such document")
+
+
+HOSTILE: dict[str, Any] = {
+    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
+    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
+    "deep": _deep(),
+    "object": {"type": "object", "properties": {"a": {"default": object()}}},
+    "unbuilt": lazy_schema(_unbuilt),
+}
+"""Schemas of which something cannot be sent, or which cannot be had at all."""
+
+
+@MODES
+async def test_hostile_schemas_fail_no_listing_and_what_cannot_be_told_is_said_once(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = registry()
+    for name, schema in HOSTILE.items():
+        raw(made, name, "x", input_schema=schema, output_schema=schema, metadata={"_meta": {"a": 1}})
+    raw(made, "meta", "x", metadata={"_meta": {"a": "\ud800", "b": 10**4400}})
+    caplog.set_level("WARNING", "operad.mcp")
+    async with client(made, mode) as session:
+        for _ in range(2):
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert (await session.call_tool("m_add", {"a": 1, "b": 2})).content[0].text == "3"
+    assert tools.keys() == {"m_add", "m_count", "m_maybe", "m_pair", "m_meta", *(f"m_{name}" for name in HOSTILE)}
+    assert tools["m_add"].input_schema["required"] == ["a", "b"]
+    assert tools["m_digits"].input_schema == {"type": "object", "properties": {"a": {}}}
+    assert list(tools["m_surrogate"].input_schema["properties"]) == ["\\udc80"]
+    assert tools["m_unbuilt"].input_schema == {"type": "object"}
+    (said,) = [one.getMessage() for one in caplog.records if "unbuilt" in one.getMessage()]
+    assert "no such document" in said
 
 
 @MODES

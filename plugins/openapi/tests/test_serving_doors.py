@@ -12,6 +12,7 @@ import pytest
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad.auth import Credentials, StaticTokens
+from operad.plugin import lazy_schema
 from operad_openapi import to_openapi
 from plugins.openapi.tests import front_door
 
@@ -217,3 +218,55 @@ async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: O
         await task
     with pytest.raises(ConfigError, match="nobody is asked who calls"):
         await server.serve(registry, server.config_type(host="0.0.0.0"))
+
+
+def _deep() -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(900):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+def _unbuilt() -> Any:
+    raise ValueError("no such document")
+
+
+HOSTILE: dict[str, Any] = {
+    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
+    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
+    "deep": _deep(),
+    "object": {"type": "object", "properties": {"a": {"default": object()}}},
+    "unbuilt": lazy_schema(_unbuilt),
+}
+"""Schemas of which something cannot be sent, or which cannot be had at all."""
+
+
+async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_is_said_once(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(input: Any, context: OperationContext) -> str:
+        return "x"
+
+    for name, schema in HOSTILE.items():
+        errors = [{"code": "GONE", "description": "\ud800", "schema": schema, "httpStatus": 410}]
+        words: dict[str, Any] = {"tags": ["\ud800"], "error_schemas": errors}
+        spec = OperationSpec(namespace="bad", name=name, input_schema=schema, output_schema=schema, **words)
+        registry.register(spec, answer)
+    shared = {"$ref": "#/$defs/A", "$defs": {"A": HOSTILE["surrogate"]}}
+    registry.register(OperationSpec(namespace="bad", name="shared", input_schema={"items": shared}), answer)
+    caplog.set_level("WARNING", "operad.openapi")
+    async with front_door.client_of(to_openapi(registry)) as client:
+        for path in ("/openapi.json", "/openapi.json"):
+            answered = await client("GET", path)
+            assert answered.status == 200
+    paths = answered.json()["paths"]
+    told = {
+        name: paths[f"/operations/bad.{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for name in HOSTILE
+    }
+    assert "/operations/shop.add" in paths
+    assert told["digits"] == {"type": "object", "properties": {"a": {}}}
+    assert list(told["surrogate"]["properties"]) == ["\\udc80"]
+    assert told["unbuilt"] == {}
+    (said,) = [one.getMessage() for one in caplog.records if "without its schemas" in one.getMessage()]
+    assert said == "bad.unbuilt is described without its schemas: no such document"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,12 @@ from operad.schemas.references import Location, follow, parse_pointer
 from operad.schemas.vocabulary import SIBLINGS, WORDS
 
 _DEFS = "#/$defs/"
+_MAX_LEVELS = 200
+"""Levels of JSON that every reader takes: the models of common servers end at 255."""
+_MAX_VALUES = 200_000
+"""JSON values of a schema that is sent as it was given: objects that hold one another may unfold to any number."""
+_MAX_BITS = 14_000
+"""Of a whole number that has a decimal form: Python writes 4,300 digits."""
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
@@ -62,6 +69,42 @@ def is_larger(origin: Origin, values: int) -> bool:
         elif isinstance(node, (list, tuple)):
             waiting.extend(node)
     return False
+
+
+def is_sendable(value: Any) -> bool:
+    """Whether a schema, as it was given, is JSON that can be sent: in UTF-8, and not too deep for others."""
+    waiting, count = [(value, 0)], 0
+    while waiting:
+        node, level = waiting.pop()
+        count += 1
+        if level > _MAX_LEVELS or count > _MAX_VALUES:
+            return False
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) and _is_sendable_text(key) for key in node):
+                return False
+            waiting.extend((item, level + 1) for item in node.values())
+        elif isinstance(node, (list, tuple)):
+            waiting.extend((item, level + 1) for item in node)
+        elif not _is_sendable_scalar(node):
+            return False
+    return True
+
+
+def _is_sendable_scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return _is_sendable_text(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, int) and value.bit_length() <= _MAX_BITS)
+
+
+def _escaped(text: str) -> str:
+    """The text, with what UTF-8 cannot hold escaped, as operations have theirs: this room knows none of them."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _is_sendable_text(text: str) -> bool:
+    return text.isascii() or _escaped(text) == text
 
 
 class SharedDefinitions:
@@ -165,23 +208,36 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
     for key, value in node.items():
         word = WORDS.get(key)
         if key == "$ref":
-            out[key] = link(node.ref) if node.ref is not None else value
+            out[key] = link(node.ref) if node.ref is not None else _copied(value)
         elif key == "$siblings":
             out[SIBLINGS] = _renamed(value, link)
         elif key == "discriminator":
             out[key] = _discriminator(node, value, link)
         elif word is not None and word.holds == "map":
-            out[key] = {name: _renamed(child, link) for name, child in value.items()}
+            out[key] = {_escaped(name): _renamed(child, link) for name, child in value.items()}
         elif word is not None and word.holds == "list":
             out[key] = [_renamed(child, link) for child in value]
         elif word is not None and word.holds == "schema":
             out[key] = _renamed(value, link)
         else:
-            out[key] = copy.deepcopy(value)
+            out[_escaped(key)] = _copied(value)
     return out
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a JSON value, in words that UTF-8 can hold: who exports a schema sends it to others."""
+    if isinstance(value, str):
+        return _escaped(value)
+    if isinstance(value, Mapping):
+        return {_escaped(key): _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(item) for item in value]
+    return copy.deepcopy(value)
 
 
 def _discriminator(node: Node, given: dict[str, Any], link: Callable[[Definition], str]) -> dict[str, Any]:
     branches = node[given["union"]]
-    mapping = {tag: link(ref) for tag, at in given["mapped"].items() if (ref := branches[at].ref) is not None}
-    return {"propertyName": given["propertyName"], **({"mapping": mapping} if mapping else {})}
+    mapping = {
+        _escaped(tag): link(ref) for tag, at in given["mapped"].items() if (ref := branches[at].ref) is not None
+    }
+    return {"propertyName": _escaped(given["propertyName"]), **({"mapping": mapping} if mapping else {})}

@@ -137,11 +137,16 @@ class Schema:
     def published(self) -> dict[str, Any] | bool:
         """What to show to others: the schema as it was given where that stands for itself, else `bundled`.
 
-        Not to be changed: it may be the document's own node.
+        It is always JSON that can be sent: of one that is none (a Python object, text that UTF-8 cannot hold, a
+        thousand levels), it is what `bundled` makes of it. Not to be changed: it may be the document's own node.
         """
+        from operad.schemas.bundling import is_sendable
+
         raw, origin = self.raw, self.origin
         if origin.document is None and (origin.dialect is None or (isinstance(raw, Mapping) and "$schema" in raw)):
-            return raw if isinstance(raw, (bool, dict)) else dict(raw)
+            given: dict[str, Any] | bool = raw if isinstance(raw, (bool, dict)) else dict(raw)
+            if is_sendable(given):
+                return given
         return self.bundled()
 
     def is_larger(self, values: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
@@ -12,6 +13,8 @@ from operad import ConfigError, Identity, OperationSpec, OperationType
 from operad.plugin import may_list, safe_names
 from operad_llm._schemas import Json, bounds, parameters, short_definitions, without
 from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
+
+logger = logging.getLogger("operad.llm")
 
 Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
 """Whose tools: ``openai`` is its chat completions, ``openai-responses`` its Responses API."""
@@ -128,8 +131,13 @@ def _matches(operation_id: str, include: Sequence[str] | None, exclude: Sequence
 
 
 def _tool(name: str, spec: OperationSpec, format: Format, strict: bool) -> tuple[dict[str, Any], ToolReport]:
-    schema, _ = parameters(spec)
     lost: list[str] = []
+    try:
+        schema, _ = parameters(spec)
+    except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the other tools
+        logger.warning("the tool of %s says nothing of its arguments: %s", spec.id, error)
+        lost.append(f"the schema: {error}")
+        schema = {"type": "object", "properties": {}}
     is_strict = False
     if strict and format in ("openai", "openai-responses", "anthropic"):
         try:

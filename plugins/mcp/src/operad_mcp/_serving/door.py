@@ -50,6 +50,7 @@ class Door:
         self.config = config
         self._specs: Any = None
         self._listing: Listing | None = None
+        self._untold: set[str] = set()
         self._forms: dict[tuple[str, bool], tuple[OperationSpec, ToolForm | None]] = {}
 
     # --- what is there ---------------------------------------------------------------------------
@@ -81,10 +82,22 @@ class Door:
         known = self._forms.get((name, handshake))
         if known is not None and known[0] is spec:
             return known[1]
-        made = tool_form(name, spec, handshake=handshake, output_values=self.config.output_values)
-        checked = self._checked(made, handshake)
+        checked = self._made(name, spec, handshake)
         self._forms[name, handshake] = spec, checked
         return checked
+
+    def _made(self, name: str, spec: OperationSpec, handshake: bool) -> ToolForm | None:
+        """The form of an operation; where it cannot be told, of one that says nothing of its schemas."""
+        values = self.config.output_values
+        try:
+            return self._checked(tool_form(name, spec, handshake=handshake, output_values=values), handshake)
+        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others listed
+            if spec.id not in self._untold:
+                self._untold.add(spec.id)
+                logger.warning("the tool %r is listed without its schemas and metadata: %s", spec.id, error)
+        bare = attrs.evolve(spec, input_schema=None, output_schema=None, metadata={})
+        form = self._checked(tool_form(name, bare, handshake=handshake, output_values=values), handshake)
+        return None if form is None else attrs.evolve(form, spec=spec)
 
     def _checked(self, form: ToolForm, handshake: bool) -> ToolForm | None:
         """One tool that the SDK refuses would cost the whole listing: its trimmings go first, then the tool."""

@@ -72,11 +72,11 @@ class Tools:
 
     async def _described(self, spec: OperationSpec) -> OperationSpec:
         """The spec with its schemas, which a source may leave out until they are asked for."""
-        if spec.input_schema.raw is not True:
-            return spec
         try:
+            if spec.input_schema.raw is not True:
+                return spec
             return await self._door.registry.describe(spec.id) or spec
-        except CallError:  # who serves it is not there: it is listed as it is known
+        except Exception:  # noqa: BLE001  # who serves it is not there, or cannot say: it is listed as it is known
             return spec
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:

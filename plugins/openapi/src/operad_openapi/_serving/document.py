@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import attrs
+
 from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import SharedDefinitions, may_list, to_json
 from operad_openapi._serving.formats import CHECKED, UNCHECKED
@@ -127,7 +129,7 @@ class DocumentMaker:
             if path is None:
                 self._skip(spec)
             else:
-                paths.append((path, to_json(writer.path_item(spec))))
+                paths.append((path, self._path_item(writer, spec)))
         info: Json = {"title": self._config.title or "operad", "version": self._config.version}
         if self._config.description:
             info["description"] = self._config.description
@@ -142,6 +144,17 @@ class DocumentMaker:
             "components": _joined(writer.components()),
         }
         return _joined(document.items())
+
+    def _path_item(self, writer: _Writer, spec: OperationSpec) -> bytes:
+        """The path item of an operation as JSON; where it cannot be told, without its schemas."""
+        try:
+            return to_json(writer.path_item(spec))
+        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others described
+            if spec.id not in self._skipped:
+                self._skipped.add(spec.id)
+                logger.warning("%s is described without its schemas: %s", spec.id, error)
+        bare = attrs.evolve(spec, input_schema=None, output_schema=None, error_schemas=())
+        return to_json(writer.path_item(bare))
 
     async def _described(self, spec: OperationSpec) -> OperationSpec:
         try:
