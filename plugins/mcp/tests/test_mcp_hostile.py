@@ -17,6 +17,7 @@ from operad import CallError, ErrorCode, OperationRegistry, OperationType, Sourc
 from operad_mcp import MCPClientConfig, TextContent, map_mcp_content_blocks
 from operad_mcp._blocks import map_many_content_blocks
 from operad_mcp._connection import Connection
+from operad_mcp._ending import end_process, new_mark
 from operad_mcp.operations import Offer
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
@@ -264,6 +265,22 @@ async def test_the_registry_follows_a_listing_that_changes() -> None:
         assert names(registry) == {"count", "echo", "fresh"}
         assert registry.get_spec("h.echo") is kept
         assert (await registry.execute("h.fresh", {"a": 1})).data == {"a": 1}
+
+
+async def test_an_end_that_is_cut_short_closes_the_pipes_of_its_program() -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    transport, _ = await asyncio.get_running_loop().subprocess_exec(
+        asyncio.SubprocessProtocol, sys.executable, "-c", code, start_new_session=True
+    )
+    ending = asyncio.create_task(end_process(transport, new_mark(), 30))
+    for _ in range(3):  # in each of its three waits
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert transport.is_closing()
+    await until(lambda: transport.get_returncode() is not None)
 
 
 @pytest.mark.parametrize("modes", [("children",), ("stubborn",), ("stubborn", "children")])

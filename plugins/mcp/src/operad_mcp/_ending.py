@@ -40,8 +40,10 @@ async def end_process(process: asyncio.SubprocessTransport, mark: str, patience:
                 tree.signal(signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 process.kill()
-            await tree.wait(patience)
-            process.close()
+            try:
+                await tree.wait(patience)
+            finally:  # whoever has no more time for this is cancelled here: its pipes are closed all the same
+                process.close()
 
 
 class _Tree:
