@@ -455,4 +455,5 @@ async def test_the_end_of_stdin_ends_the_server_and_so_does_a_cancellation(tmp_p
     process.send_signal(2)  # stdin stays open
     async with asyncio.timeout(5):
         await process.wait()
+        await process.stdout.read()  # its end closes the pipe, and may come after the process'
     process.stdin.close()
