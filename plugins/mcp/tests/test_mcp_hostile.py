@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from operad_mcp import MCPClientConfig, TextContent, map_mcp_content_blocks
 from operad_mcp._blocks import map_many_content_blocks
 from operad_mcp._connection import Connection
 from operad_mcp._ending import end_process, new_mark
+from operad_mcp._stdio import stdio_streams
 from operad_mcp.operations import Offer
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
@@ -308,6 +310,31 @@ async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:
     await until(lambda: not {child.pid for child in psutil.Process().children()} - before)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="counts descriptors")
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_open(times: int) -> None:
+    config = MCPClientConfig(
+        command=sys.executable, args=["-c", "import sys; sys.stdin.read()"], shutdown_timeout=0.2
+    )
+
+    async def start() -> None:
+        async with stdio_streams(config, logging.getLogger("operad.mcp"), print):
+            await asyncio.sleep(10)
+
+    me = psutil.Process()
+    before = me.num_fds()
+    for turns in range(12):
+        starting = asyncio.create_task(start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(times):
+            starting.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(starting, 10)
+    await until(lambda: me.num_fds() == before and not me.children())
+
+
 def alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -315,8 +342,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-# In a whole run a pipe that an earlier test left to the collector is found here; whose it is, is not known yet.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_program_that_does_not_read_does_not_hold_the_deadline_up() -> None:
     async with hostile(timeout=0.5, shutdown_timeout=0.2) as registry:
         stuck = [fails(registry.execute("h.slow", {"seconds": 20, "pad": "x" * 100_000})) for _ in range(10)]

@@ -58,22 +58,32 @@ async def stdio_streams(
     # A value that begins with () is a function of a shell, and code.
     inherited = {name: os.environ[name] for name in named if not os.environ.get(name, "()").startswith("()")}
     with _log_file(config.stderr) as log:
-        _, process = await loop.subprocess_exec(
-            lambda: ServerProcess(config, logger, on_log, log),
-            _found(config.command),
-            *config.args,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=inherited | config.env | {MARK: mark},
-            cwd=config.cwd,
-            start_new_session=sys.platform != "win32",
+        starting = asyncio.ensure_future(
+            loop.subprocess_exec(
+                lambda: ServerProcess(config, logger, on_log, log),
+                _found(config.command),
+                *config.args,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=inherited | config.env | {MARK: mark},
+                cwd=config.cwd,
+                start_new_session=sys.platform != "win32",
+            )
         )
         try:
+            # asyncio forgets a pipe that it is connecting when the start is cancelled, and waits for it for ever:
+            # a start is never cancelled, what it started is ended.
+            _, process = await asyncio.shield(starting)
             yield process, process
         finally:
-            process.leave()
-            await end_process(process.transport, mark, config.shutdown_timeout)
+            while not starting.done():
+                with contextlib.suppress(asyncio.CancelledError):  # again; the first one is on its way already
+                    await asyncio.wait([starting])
+            if not starting.cancelled() and starting.exception() is None:
+                process = starting.result()[1]
+                process.leave()
+                await end_process(process.transport, mark, config.shutdown_timeout)
 
 
 def _found(command: str) -> str:
