@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.tests.calls.parts import registry_of
 from operad import (
     CallError,
     CallHandler,
@@ -38,13 +39,6 @@ async def echo(input, context):
 async def numbers(input, context):
     for number in range(input["to"]):
         yield number
-
-
-def registry_of(**handlers):
-    registry = OperationRegistry()
-    for name, (type_, handler) in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
-    return registry
 
 
 async def error_of(awaitable):

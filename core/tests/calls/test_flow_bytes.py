@@ -5,12 +5,11 @@ import asyncio
 
 import pytest
 
+from core.tests.calls.parts import LinkOver, registry_of
 from operad import (
     CallError,
     CallHandler,
     ErrorCode,
-    OperationRegistry,
-    OperationSpec,
     PendingRequestMap,
     local_envelope,
 )
@@ -37,23 +36,7 @@ class Wired:
             if event["type"] not in self.loses:
                 on_event(event, Delivery(to=delivery.to))
 
-        return WiredLink(await self.bus.open(deliver, on_link))
-
-
-class WiredLink:
-    def __init__(self, link):
-        self._link = link
-        self.inbox, self.register, self.drain, self.close = link.inbox, link.register, link.drain, link.close
-
-    async def send(self, to, event):
-        await self._link.send(to, event)
-
-
-def registry_of(**handlers):
-    registry = OperationRegistry()
-    for name, (type_, handler) in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
-    return registry
+        return LinkOver(await self.bus.open(deliver, on_link))
 
 
 async def large(input, context):

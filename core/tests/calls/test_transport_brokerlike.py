@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 
+from core.tests.calls.parts import LinkOver, registry_of
 from operad import (
     CallError,
     CallHandler,
     ErrorCode,
     OperationRegistry,
-    OperationSpec,
     PendingRequestMap,
 )
 from operad.calls import InProcessTransport, pending, served
@@ -35,29 +35,13 @@ class BrokerLike:
             if event["type"] != LOST:
                 on_event(event, Delivery(to=delivery.to))
 
-        return BrokerLink(await self.bus.open(without_sender, on_link))
-
-
-class BrokerLink:
-    def __init__(self, link):
-        self._link = link
-        self.inbox, self.register, self.drain, self.close = link.inbox, link.register, link.drain, link.close
-
-    async def send(self, to, event):
-        await self._link.send(to, event)
+        return LinkOver(await self.bus.open(without_sender, on_link))
 
 
 class TestBrokerLike(TransportConformance):
     @asynccontextmanager
     async def transport(self):
         yield BrokerLike()
-
-
-def registry_of(**handlers):
-    registry = OperationRegistry()
-    for name, (type_, handler) in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
-    return registry
 
 
 async def waiting(input, context):

@@ -18,7 +18,7 @@ from operad import (
     from_schema,
     load_plugins,
 )
-from operad.plugin import lazy_schema
+from operad.testing import hostile_schemas
 from operad_llm import tools
 from operad_llm.tools import FORMATS
 from plugins.llm.tests.limits import schema_of, within_limits
@@ -196,25 +196,7 @@ async def check_document(name: str) -> None:
                     assert from_schema(schema_of(tool)).is_valid([]) is False
 
 
-def _deep() -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(900):
-        schema = {"properties": {"a": schema}}
-    return schema
-
-
-def _unbuilt() -> Any:
-    raise ValueError("no such document")
-
-
-HOSTILE: dict[str, Any] = {
-    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
-    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
-    "deep": _deep(),
-    "object": {"type": "object", "properties": {"a": {"default": object()}}},
-    "unbuilt": lazy_schema(_unbuilt),
-}
-"""Schemas of which something cannot be sent, or which cannot be had at all."""
+HOSTILE = hostile_schemas()
 
 
 @pytest.mark.parametrize("format", FORMATS)

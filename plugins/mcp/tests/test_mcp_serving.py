@@ -23,7 +23,7 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad.plugin import lazy_schema
+from operad.testing import hostile_schemas
 from operad_mcp import MCPServing, to_mcp
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -87,25 +87,7 @@ def client(served: MCPServing | OperationRegistry, mode: str = "2026-07-28", **o
 # --- listing -----------------------------------------------------------------------------------------
 
 
-def _deep() -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(900):
-        schema = {"properties": {"a": schema}}
-    return schema
-
-
-def _unbuilt() -> Any:
-    raise ValueError("no such document")
-
-
-HOSTILE: dict[str, Any] = {
-    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
-    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
-    "deep": _deep(),
-    "object": {"type": "object", "properties": {"a": {"default": object()}}},
-    "unbuilt": lazy_schema(_unbuilt),
-}
-"""Schemas of which something cannot be sent, or which cannot be had at all."""
+HOSTILE = hostile_schemas()
 
 
 @MODES

@@ -12,7 +12,7 @@ import pytest
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad.auth import Credentials, StaticTokens
-from operad.plugin import lazy_schema
+from operad.testing import hostile_schemas
 from operad_openapi import to_openapi
 from plugins.openapi.tests import front_door
 
@@ -220,25 +220,7 @@ async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: O
         await server.serve(registry, server.config_type(host="0.0.0.0"))
 
 
-def _deep() -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(900):
-        schema = {"properties": {"a": schema}}
-    return schema
-
-
-def _unbuilt() -> Any:
-    raise ValueError("no such document")
-
-
-HOSTILE: dict[str, Any] = {
-    "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},
-    "surrogate": {"type": "object", "description": "\ud800", "properties": {"\udc80": {"default": "\ud801"}}},
-    "deep": _deep(),
-    "object": {"type": "object", "properties": {"a": {"default": object()}}},
-    "unbuilt": lazy_schema(_unbuilt),
-}
-"""Schemas of which something cannot be sent, or which cannot be had at all."""
+HOSTILE = hostile_schemas()
 
 
 async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_is_said_once(

@@ -19,21 +19,6 @@ PLUGINS = load_plugins(only=["openapi"])
 ENVELOPE = "application/vnd.operad.envelope+json"
 
 
-@pytest.fixture
-async def registry() -> AsyncIterator[OperationRegistry]:
-    async with OperationRegistry(PLUGINS) as made:
-        for each in front_door.everything():
-            made.register(each)
-        made.register(front_door.SLASHED, front_door.who)
-        yield made
-
-
-@pytest.fixture
-async def call(registry: OperationRegistry) -> AsyncIterator[Any]:
-    async with front_door.client_of(to_openapi(registry)) as client:
-        yield client
-
-
 # --- time --------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from operad.testing._cassette import Cassette, cassette
 from operad.testing._envelopes import EnvelopeKindCapabilities, EnvelopeKindConformance
 from operad.testing._examples import ANYTHING, Example
 from operad.testing._fakes import CallLog, StaticSource, make_plugin, plugins_of
+from operad.testing._hostile import hostile_schemas
 from operad.testing._leaks import HeldResources, assert_nothing_pending
 from operad.testing._plugins import PluginConformance
 from operad.testing._results import ResultStoreConformance
@@ -36,6 +37,7 @@ __all__ = [
     "TransportConformance",
     "assert_nothing_pending",
     "cassette",
+    "hostile_schemas",
     "make_plugin",
     "plugins_of",
     "run",

@@ -1,0 +1,22 @@
+"""What the tests of calls share."""
+
+from operad import OperationRegistry, OperationSpec
+
+
+def registry_of(**handlers):
+    """A registry with operations ``t.<name>``, each a pair of type and handler."""
+    registry = OperationRegistry()
+    for name, (type_, handler) in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
+    return registry
+
+
+class LinkOver:
+    """Another link, without what its class could be asked beyond the protocol `Link`."""
+
+    def __init__(self, link):
+        self._link = link
+        self.inbox, self.register, self.drain, self.close = link.inbox, link.register, link.drain, link.close
+
+    async def send(self, to, event):
+        await self._link.send(to, event)
