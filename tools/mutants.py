@@ -2,34 +2,42 @@
 
     python -m uv run --group mutants python tools/mutants.py --count 150
 
-Mutants are drawn by a seed, by default the hash of the commit, so that everybody draws the same ones. Each is
-imported in place of its module by a fork of this process, in which the tests that reach its line run until one
-fails. Which those are is read from maps of coverage, made once for each commit (`--maps`). A mutant that
-survives is printed with its place; one that changes nothing that can be seen (speed, a message that nobody
-reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
+Mutants are drawn by a seed, by default the hash of the commit, so that everybody draws the same ones. For each,
+a fork of this process runs the tests that reach its line until one fails. Which those are is read from maps of
+coverage, made once for each commit (`--maps`). What runs as its module is imported is changed by importing the
+mutant in place of the module; of all else the code of the functions is exchanged, after the tests were collected
+once for all. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
+a message that nobody reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
 
-It takes minutes to hours, so nothing runs it but a person.
+Not drawn, since nothing can come of it: texts, annotations, `TYPE_CHECKING`, defaults of signatures without a body
+(overloads, protocols), and `slots=` of a class.
+
+It takes minutes, so nothing runs it but a person.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import importlib
 import importlib.machinery
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,8 +52,12 @@ TESTS = [
 """What is known to use the rooms that are changed most."""
 FIRST = 40
 """How many of the tests that know most about a line are tried before the rest."""
-SECONDS = 30
+SECONDS = 15
 """How much longer than before the tests of one mutant may take; one that never ends is noticed, too."""
+SLOW = 0.3
+"""A test that takes longer, in seconds, is run after all others."""
+MEMORY = 4 << 30
+"""How many bytes the tests of one mutant may use."""
 WARM = [
     "pytest", "hypothesis", "hypothesis.stateful", "attrs", "cattrs", "msgspec", "pluggy", "jsonschema",
     "jsonschema_rs", "pydantic", "asyncio", "concurrent.futures",
@@ -62,12 +74,13 @@ OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: the module, the line, what was there, the code of the changed module, and whether the line runs
-    as the module is imported."""
+    """One change: the module, the line, what was there, the code of the module before and after, and whether the
+    line runs as the module is imported."""
 
     path: Path
     line: int
     what: str
+    before: CodeType
     code: CodeType
     at_import: bool = False
 
@@ -105,8 +118,14 @@ class _Change(ast.NodeTransformer):
             node.value = self.visit(node.value)
         return node
 
+    def visit_keyword(self, node: ast.keyword) -> Any:
+        """Not `slots=True`: it saves memory and shows nowhere."""
+        return node if node.arg == "slots" else self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """Body and defaults, not annotations and decorators."""
+        """Body and defaults, not annotations and decorators; nothing of a signature without a body."""
+        if all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in node.body):
+            return node
         self._depth += 1
         node.body = [self.visit(one) for one in node.body]
         self._depth -= 1
@@ -204,8 +223,10 @@ def mutants(rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
             places.extend((path, number) for number in range(counted.count))
     for path, number in random.Random(seed).sample(places, min(count, len(places))):  # noqa: S311  # no secret
         change = _Change(number)
-        tree = ast.fix_missing_locations(change.visit(ast.parse(path.read_text("utf-8"))))
-        yield Mutant(path, change.line, change.what, compile(tree, str(path), "exec"), change.at_import)
+        text = path.read_text("utf-8")
+        tree = ast.fix_missing_locations(change.visit(ast.parse(text)))
+        before = compile(text, str(path), "exec")
+        yield Mutant(path, change.line, change.what, before, compile(tree, str(path), "exec"), change.at_import)
 
 
 PLUGIN = """
@@ -268,13 +289,22 @@ class Reach:
             test for module in self._lines.values() for tests in module.values() for test in tests
         )
 
+    def imported(self, mutant: Mutant) -> bool:
+        """Whether the line of a mutant runs as modules are imported (of the project or of tests)."""
+        return mutant.at_import or "" in self._of(mutant).get(str(mutant.line), ())
+
     def tests(self, mutant: Mutant) -> list[str]:
-        """Those that reach the line of a mutant; first those of little else, which know most about it."""
-        module = self._lines.get(str(mutant.path.relative_to(SOURCE / "operad")), {})
+        """Those that reach the line of a mutant; first quick ones of little else, which know most about it."""
+        module = self._of(mutant)
         found = set(module.get(str(mutant.line), ()))
-        if mutant.at_import:  # whatever uses the module reaches it
+        if self.imported(mutant):  # whatever uses the module reaches it
             found = {test for tests in module.values() for test in tests}
-        return sorted(filter(None, found), key=lambda test: (self._weights[test], test))
+        return sorted(
+            filter(None, found), key=lambda test: (self._seconds.get(test, 0) > SLOW, self._weights[test], test)
+        )
+
+    def _of(self, mutant: Mutant) -> dict[str, list[str]]:
+        return self._lines.get(str(mutant.path.relative_to(SOURCE / "operad")), {})
 
     def some(self, count: int) -> list[str]:
         """Tests that reach little, to try whether they pass."""
@@ -321,45 +351,150 @@ class _Chosen:
         )
 
 
-def survives(mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
-    """Whether the tests pass with a mutant, in a fork of this process."""
+def fails(run: Callable[[], int], seconds: float) -> bool:
+    """Whether a run in a fork of this process ends with another code than 0, or not in time."""
     child = os.fork()
     if child == 0:
-        _run(mutant, tests)
+        _alone(run)
     end = time.monotonic() + seconds
+    failed = True
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+            failed = os.waitstatus_to_exitcode(status) != 0
+            break
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # with what it started and left
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)
+    return failed
 
 
-def _run(mutant: Mutant, tests: Sequence[str]) -> None:
-    import pytest
-
+def _alone(run: Callable[[], int]) -> None:
     os.setpgid(0, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))  # a mutant may ask for all there is
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     sys.dont_write_bytecode = True
-    sys.meta_path.insert(0, _Replaced(mutant))
-    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     try:
-        os._exit(int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests)])))
+        os._exit(run())
     except BaseException:  # noqa: BLE001  # whatever it is, the mutant was noticed
         os._exit(70)
 
 
-def outcome(mutant: Mutant, reach: Reach) -> tuple[str, int]:
-    """What became of a mutant, and how many tests reach it."""
-    tests = reach.tests(mutant)
-    for part in (tests[:FIRST], tests[FIRST:]):
-        if part and not survives(mutant, part, SECONDS + 3 * reach.seconds(part)):
-            return "noticed", len(tests)
-    return ("survived" if tests else "not reached"), len(tests)
+def import_instead(mutant: Mutant, tests: Sequence[str]) -> int:
+    """Import a mutant in place of its module, which was not imported yet, and run tests; their exit code."""
+    import pytest
+
+    sys.meta_path.insert(0, _Replaced(mutant))
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    return int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests)]))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def exchanged(mutant: Mutant) -> dict[tuple[str, int], CodeType] | None:
+    """The code of each function that a mutant changes, by name and first line; None where that does not tell."""
+    before, after = list(_codes(mutant.before)), list(_codes(mutant.code))
+    if len(before) != len(after):
+        return None
+    places = Counter((code.co_qualname, code.co_firstlineno) for code in before)
+    changed = {}
+    for old, new in zip(before, after, strict=True):
+        place = (old.co_qualname, old.co_firstlineno)
+        if old != new:
+            if places[place] > 1 or old.co_freevars != new.co_freevars:
+                return None
+            changed[place] = new
+    return changed
+
+
+class Session:
+    """A session of pytest that collected all tests and runs some of them again and again, in forks."""
+
+    def __init__(self, work: Callable[[Session], None]) -> None:
+        self._work = work
+        self._items: dict[str, Any] = {}
+        self._functions: dict[str, list[FunctionType]] = {}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Do the work in place of running every test once."""
+        self._pytest = session
+        self._items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType):
+                self._functions.setdefault(one.__code__.co_filename, []).append(one)
+        gc.freeze()
+        self._work(self)
+        return True
+
+    def run(self, tests: Sequence[str]) -> int:
+        """Run some tests; 1 if one fails."""
+        session, hook = self._pytest, self._pytest.config.hook
+        session.items = [self._items[test] for test in tests]
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                break
+        session._setupstate.teardown_exact(None)
+        return int(session.testsfailed > 0)
+
+    def exchange(self, mutant: Mutant, codes: Mapping[tuple[str, int], CodeType], tests: Sequence[str]) -> int:
+        """Run some tests with the code of a mutant; 1 if one fails."""
+        for function in self._functions.get(str(mutant.path), ()):
+            code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+            if code is not None:
+                function.__code__ = code
+        return self.run(tests)
+
+
+class Trial:
+    """Tries mutants and says what becomes of each.
+
+    Args:
+        reach: which tests reach what.
+        cap: how many seconds of tests are run for one mutant at most; what they do not notice counts as surviving.
+    """
+
+    def __init__(self, reach: Reach, cap: float) -> None:
+        self._reach = reach
+        self._cap = cap
+        self.figures: Counter[str] = Counter()
+
+    def of(self, number: int, mutant: Mutant, run: Callable[[Sequence[str]], int]) -> None:
+        """Try one, by a function that runs tests with it."""
+        began = time.monotonic()
+        tests = self._reach.tests(mutant)
+        found = self._found(self._capped(tests), run)
+        self.figures[found] += 1
+        place = f"{mutant.path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
+        print(
+            f"{number} {found} ({len(tests)} tests, {time.monotonic() - began:.1f} s): {place}",
+            file=sys.__stdout__,
+            flush=True,
+        )
+
+    def _found(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str:
+        for part in (tests[:FIRST], tests[FIRST:]):
+            if part and fails(lambda part=part: run(part), SECONDS + 3 * self._reach.seconds(part)):  # type: ignore[misc]
+                return "noticed"
+        return "survived" if tests else "not reached"
+
+    def _capped(self, tests: list[str]) -> list[str]:
+        seconds = 0.0
+        for number, test in enumerate(tests):
+            seconds += self._reach.seconds([test])
+            if seconds > self._cap:
+                return tests[:number]
+        return tests
 
 
 def main() -> None:
@@ -371,6 +506,7 @@ def main() -> None:
     parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
     parser.add_argument("--to", type=int, help="the first one that is not tried any more")
     parser.add_argument("--seed", help="default: the hash of the commit")
+    parser.add_argument("--cap", type=float, default=120, help="seconds of tests for one mutant at most")
     parser.add_argument("--maps", type=Path, help="where the maps of coverage are kept; default: temporary files")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -379,20 +515,40 @@ def main() -> None:
     reach = Reach(options.tests, options.maps or Path(tempfile.gettempdir(), f"operad-reach-{head.strip()[:12]}"))
     for module in WARM:
         importlib.import_module(module)
-    print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", flush=True)
+    print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", file=sys.__stdout__, flush=True)
+    drawn = list(enumerate(mutants(options.rooms, options.count, seed)))[options.start : options.to]
+    trial = Trial(reach, options.cap)
+    tried = _import_all(drawn, reach, trial)
+    _exchange_all([one for one in drawn if one[0] not in tried], options.tests, reach, trial)
+    noticed = 100 * trial.figures["noticed"] / max(1, sum(trial.figures.values()))
+    print(dict(trial.figures), f"{noticed:.0f} % noticed", file=sys.__stdout__)
+
+
+def _import_all(drawn: list[tuple[int, Mutant]], reach: Reach, trial: Trial) -> set[int]:
+    """Try what has to be imported, before this process imports the project; which those were."""
+    wanted = [(number, mutant) for number, mutant in drawn if reach.imported(mutant) or exchanged(mutant) is None]
     same = SOURCE / "operad" / "words.py"
-    unchanged = Mutant(same, 0, "", compile(same.read_text("utf-8"), str(same), "exec"))
-    if not survives(unchanged, reach.some(FIRST), SECONDS):
+    code = compile(same.read_text("utf-8"), str(same), "exec")
+    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.some(FIRST)), SECONDS):
         sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
-    figures: Counter[str] = Counter()
-    drawn = list(mutants(options.rooms, options.count, seed))
-    for number, mutant in list(enumerate(drawn))[options.start : options.to]:
-        began = time.monotonic()
-        found, tests = outcome(mutant, reach)
-        figures[found] += 1
-        place = f"{mutant.path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
-        print(f"{number} {found} ({tests} tests, {time.monotonic() - began:.1f} s): {place}", flush=True)
-    print(dict(figures), f"{100 * figures['noticed'] / max(1, sum(figures.values())):.0f} % noticed")
+    for number, mutant in wanted:
+        trial.of(number, mutant, partial(import_instead, mutant))
+    return {number for number, _ in wanted}
+
+
+def _exchange_all(drawn: list[tuple[int, Mutant]], tests: list[str], reach: Reach, trial: Trial) -> None:
+    """Try all others, in one session of pytest."""
+    import pytest
+
+    def work(session: Session) -> None:
+        if fails(partial(session.run, reach.some(FIRST)), SECONDS):
+            sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
+        for number, mutant in drawn:
+            trial.of(number, mutant, partial(session.exchange, mutant, exchanged(mutant) or {}))
+
+    if drawn:
+        # Not the streams' descriptors: what one fork leaves in them would be read by the next.
+        pytest.main([*PYTEST, "--capture=sys", *tests], plugins=[Session(work)])
 
 
 if __name__ == "__main__":
