@@ -290,8 +290,8 @@ class Reach:
         )
 
     def imported(self, mutant: Mutant) -> bool:
-        """Whether the line of a mutant runs as modules are imported (of the project or of tests)."""
-        return mutant.at_import or "" in self._of(mutant).get(str(mutant.line), ())
+        """Whether the line of a mutant runs as modules are imported, and in no test."""
+        return mutant.at_import or set(self._of(mutant).get(str(mutant.line), ())) == {""}
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Those that reach the line of a mutant; first quick ones of little else, which know most about it."""
@@ -300,7 +300,7 @@ class Reach:
         if self.imported(mutant):  # whatever uses the module reaches it
             found = {test for tests in module.values() for test in tests}
         return sorted(
-            filter(None, found), key=lambda test: (self._seconds.get(test, 0) > SLOW, self._weights[test], test)
+            filter(None, found), key=lambda test: (self.seconds([test]) > SLOW, self._weights[test], test)
         )
 
     def _of(self, mutant: Mutant) -> dict[str, list[str]]:
