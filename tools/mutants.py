@@ -214,10 +214,11 @@ class _Change(ast.NodeTransformer):
 
 
 def mutants(rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
-    """So many different mutants of the modules of some rooms, drawn by a seed."""
+    """So many different mutants of some rooms, or of single modules, drawn by a seed."""
     places: list[tuple[Path, int]] = []
     for room in rooms:
-        for path in sorted((SOURCE / "operad" / room).rglob("*.py")):
+        place = SOURCE / "operad" / room
+        for path in [place] if place.suffix else sorted(place.rglob("*.py")):
             counted = _Change()
             counted.visit(ast.parse(path.read_text("utf-8")))
             places.extend((path, number) for number in range(counted.count))
@@ -500,7 +501,8 @@ class Trial:
 def main() -> None:
     """Draw mutants, try the tests on each, and say which survive."""
     parser = argparse.ArgumentParser(description="Mutation testing of the core.")
-    parser.add_argument("--rooms", nargs="+", default=["schemas", "registry", "calls"])
+    rooms = ["schemas", "registry", "calls"]
+    parser.add_argument("--rooms", nargs="+", default=rooms, help="folders of operad, or modules: schemas/tags.py")
     parser.add_argument("--tests", nargs="+", default=TESTS)
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
