@@ -600,6 +600,33 @@ async def test_an_error_that_has_no_wire_form_still_ends_its_call():
 # --- serving by hand -------------------------------------------------------------------------------------
 
 
+async def test_a_request_that_could_not_be_taken_by_hand_fails_at_once(caplog):
+    def refuses(request):
+        raise ValueError("no room")
+
+    transport = InProcessTransport(strict=True)
+    async with PendingRequestMap(transport, on_request=refuses) as server, PendingRequestMap(transport) as calls:
+        await server.serve("t.op")
+        error = await error_of(calls.call("t.op", {}, timeout=60))
+        assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "ValueError: no room")
+        assert "a request for t.op could not be taken" in caplog.text
+
+
+async def test_a_request_that_was_answered_before_its_taker_failed_has_that_answer():
+    transport = InProcessTransport(strict=True)
+
+    def answers_and_fails(request):
+        answering = server.respond(request.request_id, local_envelope(1, request.operation_id))
+        with pytest.raises(StopIteration):  # within one process nothing waits
+            answering.send(None)
+        raise ValueError("afterwards")
+
+    server = PendingRequestMap(transport, on_request=answers_and_fails)
+    async with server, PendingRequestMap(transport) as calls:
+        await server.serve("t.op")
+        assert (await calls.call("t.op", {}, timeout=60)).data == 1
+
+
 async def test_requests_can_be_served_by_hand():
     """An SDK of a spoke answers, fails, aborts and streams on its own."""
     transport = InProcessTransport(strict=True)

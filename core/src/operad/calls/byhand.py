@@ -18,6 +18,7 @@ from operad.calls.served import Served, ServedRequests
 from operad.calls.settings import CallSettings
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError
+from operad.failures import map_error, mask_error
 from operad.transports import Delivery, Event, Link, PayloadTooLargeError, Registration, Transport
 
 logger = logging.getLogger("operad.calls")
@@ -40,7 +41,7 @@ class IncomingRequest:
 
 
 OnRequest = Callable[[IncomingRequest], None]
-"""Takes a request, at once and without waiting."""
+"""Takes a request, at once and without waiting; what it raises fails the request, with the reason in the log."""
 
 
 class ByHand:
@@ -54,6 +55,7 @@ class ByHand:
 
     def __init__(self, on_request: OnRequest, transport: Transport, settings: CallSettings) -> None:
         self._on_request = on_request
+        self._mask = not transport.capabilities.same_process
         self._answers = Answers()
         self._idempotent: set[str] = set()
         self._served = ServedRequests(
@@ -139,8 +141,14 @@ class ByHand:
         )
         try:
             self._on_request(request)
-        except Exception:
+        except Exception as error:
             logger.exception("a request for %s could not be taken", served.operation_id)
+            if self._names.get(served.key) == name:  # else it was taken, and has an answer
+                mapped = map_error(error)
+                mapped.logged = True
+                self._spawn(
+                    self._fail(served, mask_error(mapped, mask=self._mask, operation_id=served.operation_id))
+                )
 
     # --- what goes back --------------------------------------------------------------------------
 
