@@ -40,16 +40,16 @@ class Operad:
         return sum(map(len, await asyncio.gather(*loading)))
 
 
-class FromMCP(Operad):
-    """operad without a registry."""
+class FromMCP:
+    """operad without a registry; of the start alone, for its calls are those of `Operad`."""
 
-    async def open(self, stack: AsyncExitStack, server: Json) -> Call:
-        raise NotImplementedError
-
-    async def many(self, stack: AsyncExitStack, servers: list[Json]) -> int:
+    def __init__(self) -> None:
         from operad_mcp import from_mcp
 
-        opened = await asyncio.gather(*(from_mcp(f"s{number}", **one) for number, one in enumerate(servers)))
+        self._from_mcp = from_mcp
+
+    async def many(self, stack: AsyncExitStack, servers: list[Json]) -> int:
+        opened = await asyncio.gather(*(self._from_mcp(f"s{number}", **one) for number, one in enumerate(servers)))
         for client in opened:
             await stack.enter_async_context(client)
         return sum(len(client.tools) for client in opened)
