@@ -18,6 +18,7 @@ import uvicorn
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from opentelemetry import trace
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
@@ -106,6 +107,67 @@ async def application(**options: Any) -> AsyncIterator[Any]:
         yield app
     finally:
         await app.aclose()
+
+
+# --- traces --------------------------------------------------------------------------------------------
+
+
+async def test_a_handler_is_in_the_trace_of_its_client_though_nobody_here_traces() -> None:
+    seen: list[int] = []
+
+    async def span(input: Any, context: OperationContext) -> None:
+        seen.append(trace.get_current_span().get_span_context().trace_id)
+
+    made = OperationRegistry()
+    made.register(OperationSpec(namespace="m", name="span"), span)
+    app: Any = to_mcp(made).asgi()
+    traced = call("m_span")
+    traced["params"]["_meta"]["traceparent"] = f"00-{'4b' * 16}-{'ab' * 8}-01"
+    for body in (traced, call("m_span")):
+        assert (await post(app, body)).json()["result"]["content"]
+    await app.aclose()
+    assert seen == [int("4b" * 16, 16), 0]
+
+
+SPANS = """
+import asyncio
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from plugins.mcp.tests.test_mcp_serving_http import application, call, post
+
+exporter = InMemorySpanExporter()
+
+async def main():
+    async with application() as app:
+        await post(app, call("m_who"))
+        provider = TracerProvider()  # set up after the first request
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        trace.set_tracer_provider(provider)
+        await post(app, call("m_who"))
+
+asyncio.run(main())
+print([span.name for span in exporter.get_finished_spans()])
+"""
+
+
+async def test_where_somebody_traces_each_request_has_its_span() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SPANS, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    out, _ = await process.communicate()
+    assert out.decode().strip() == "['tools/call m_who']"
+
+
+async def test_a_result_says_who_made_it_beside_what_it_says_itself() -> None:
+    async with application() as app:
+        results = [(await post(app, call("m_who"))).json()["result"] for _ in range(2)]
+        listed = (await post(app, message("tools/list"))).json()["result"]
+    stamp = {"name": "operad", "version": "1.0.0"}
+    for result in (*results, listed):
+        assert result["_meta"]["io.modelcontextprotocol/serverInfo"] == stamp
+        assert result["resultType"] == "complete"
 
 
 # --- who is let in -------------------------------------------------------------------------------------
@@ -211,6 +273,17 @@ async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers:
         assert (await post(app, call("m_who"), "w", **headers)).status_code in (403, 421)
     async with application(allowed_hosts=["evil.example"], allowed_origins=["https://evil.example"]) as app:
         assert (await post(app, call("m_who"), "w", **headers)).status_code == 200
+
+
+async def test_a_host_and_an_origin_that_were_allowed_once_allow_no_others() -> None:
+    async with application() as app:
+        for port in range(300):  # more than are remembered
+            assert (await post(app, call("m_who"), host=f"localhost:{port}")).status_code == 200
+        assert (await post(app, call("m_who"), host="localhost:1")).status_code == 200
+        assert (
+            await post(app, call("m_who"), host="localhost:1", origin="http://evil.example")
+        ).status_code == 403
+        assert (await post(app, call("m_who"), host="evil.example")).status_code == 421
 
 
 async def test_what_a_composition_of_servers_has_let_in_is_not_asked_again() -> None:

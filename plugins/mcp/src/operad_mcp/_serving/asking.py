@@ -7,7 +7,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import anyio
@@ -27,7 +26,7 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 class Client:
-    """What both generations share: progress, logs, and what may be asked.
+    """What both generations share: progress, logs, and what may be asked; by itself, one that cannot be asked.
 
     Args:
         ctx: the SDK's context of the request.
@@ -36,14 +35,14 @@ class Client:
 
     def __init__(self, ctx: Any, level: str = "debug") -> None:
         self._ctx = ctx
-        self._level = LEVELS.index(level)
+        self._level = level
         self._progress = float("-inf")
         self.missing: CallError | None = None
         """Raised where the client lacks a capability."""
         self.required: Json = {}
         """That capability."""
 
-    @cached_property
+    @property
     def capabilities(self) -> Json:
         """What the client declared."""
         declared = self._ctx.session.client_capabilities
@@ -60,7 +59,7 @@ class Client:
     async def log(self, level: str, data: Any, source: str | None) -> None:
         """Send it, if the client wants logs of the level."""
         allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
-        if level not in allowed or LEVELS.index(level) < self._level:
+        if level not in allowed or LEVELS.index(level) < LEVELS.index(self._level):
             return
         params = types.LoggingMessageNotificationParams(level=level, data=data, logger=source)
         notification = types.LoggingMessageNotification(params=params)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
 from operad.plugin import mask_error, to_json, trace_context
-from operad_mcp._serving.asking import HandshakeClient, StatelessClient
+from operad_mcp._serving.asking import Client, HandshakeClient, StatelessClient
 from operad_mcp._serving.forms import ToolForm, tool_form
 from operad_mcp._serving.kinds import Json, Listing, listing_of
 from operad_mcp._serving.options import MCPServeConfig
@@ -69,8 +69,12 @@ class Door:
     @property
     def searches(self) -> bool:
         """Whether clients see three tools to search, describe and call operations, instead of one for each."""
+        return self.searches_in(self.listing)
+
+    def searches_in(self, listing: Listing) -> bool:
+        """`searches`, of a listing that is at hand."""
         wanted = self.config.tools
-        return wanted == "search" or (wanted is None and len(self.listing.tools) > self.config.search_above)
+        return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
 
     def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
         """Whether `form` has been made before."""
@@ -140,21 +144,27 @@ class Door:
         """
         timeout = self.config.timeout
         deadline = None if timeout is None else (time.time() + timeout) * 1000
-        client = HandshakeClient(ctx, level) if is_handshake(ctx) else StatelessClient(ctx)
+        client = self._client(ctx, level)
         context = OperationContext(None, None, self.caller(ctx), deadline, metadata=_trace(ctx), client=client)
         try:
-            # A client that can be asked nothing needs no second task: its questions fail at once.
-            if isinstance(client, StatelessClient) and client.capabilities:
+            if isinstance(client, StatelessClient):
                 return await _until_asked(client, call(context))
             if self.config.poll_after is None:
                 return await call(context)
             with self._polled(ctx, self.config.poll_after):
                 return await call(context)
         except CallError as error:
-            if error is client.missing and isinstance(client, StatelessClient):
+            if error is client.missing and not isinstance(client, HandshakeClient):
                 code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
                 raise MCPError(code, error.message, {"requiredCapabilities": client.required}) from error
             raise
+
+    def _client(self, ctx: Any, level: str) -> Client:
+        if is_handshake(ctx):
+            return HandshakeClient(ctx, level)
+        # One that can be asked nothing needs no second task: its questions fail at once.
+        client = Client(ctx)
+        return StatelessClient(ctx) if client.capabilities else client
 
     @contextmanager
     def _polled(self, ctx: Any, after: float) -> Iterator[None]:
@@ -189,10 +199,10 @@ def _trace(ctx: Any) -> dict[str, str]:
     found = trace_context(ctx.meta) if ctx.meta else {}
     if found or ctx.request is None:
         return found
-    # The headers of the scope: those of starlette are looked through once for each name.
-    if not any(name == b"traceparent" for name, _ in ctx.request.scope["headers"]):
-        return found
-    return trace_context(ctx.request.headers)
+    for name, _ in ctx.request.scope["headers"]:  # those of starlette are looked through once for each name
+        if name == b"traceparent":
+            return trace_context(ctx.request.headers)
+    return found
 
 
 async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:

@@ -34,6 +34,8 @@ Send = Callable[[Any], Awaitable[None]]
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _RETRY_MS = 500
 """After which a client takes up a stream that ended early."""
+_KNOWN = 256
+"""Pairs of ``Host`` and ``Origin`` that are remembered as allowed."""
 _NOBODY = Admission()
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -65,6 +67,7 @@ class MCPApplication:
                 allowed_origins=[*origins, *config.allowed_origins],
             )
         )
+        self._known: set[tuple[bytes | None, bytes | None]] = set()
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._stop = asyncio.Event()
@@ -121,6 +124,8 @@ class MCPApplication:
             self._stop, self._ready = asyncio.Event(), loop.create_future()
             self._owner = loop.create_task(self._own(self._ready, self._stop))
         assert self._ready is not None
+        if self._ready.done():  # for all requests but the first
+            return self._ready.result()
         return await asyncio.shield(self._ready)
 
     async def _own(self, ready: asyncio.Future[StreamableHTTPSessionManager], stop: asyncio.Event) -> None:
@@ -194,9 +199,7 @@ class MCPApplication:
                     send, status, {"error": "bad_request", "detail": reason}, [(b"connection", b"close")]
                 )
                 return None
-            refusal = await self._guard.validate_request(Request(scope, receive), is_post=False)
-            if refusal is not None:
-                await refusal(scope, receive, send)
+            if not await self._is_from_here(scope, receive, send):
                 return None
             try:
                 admission = await self._asked(scope)
@@ -212,6 +215,23 @@ class MCPApplication:
             token = AccessToken(token="", client_id=identity.id, scopes=[], subject=identity.id)  # none is kept
             scope["user"] = AuthenticatedUser(token)
         return scope
+
+    async def _is_from_here(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Whether ``Host`` and ``Origin`` are allowed, which is answered where they are not.
+
+        The few pairs that clients really send are judged once.
+        """
+        headers = dict(scope["headers"])
+        pair = headers.get(b"host"), headers.get(b"origin")
+        if pair in self._known:
+            return True
+        refusal = await self._guard.validate_request(Request(scope, receive), is_post=False)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return False
+        if len(self._known) < _KNOWN:  # with a port that is left open, there may be many
+            self._known.add(pair)
+        return True
 
     async def _asked(self, scope: Scope) -> Admission:
         """Who shows the credentials of a request. Raises `CallError`: that cannot be decided now."""

@@ -10,12 +10,14 @@ from typing import Any
 import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp_types import SERVER_INFO_META_KEY
 
 from operad_mcp._serving.changes import MAX_WATCHED, Changes, connection_of
 from operad_mcp._serving.door import Door, is_handshake
 from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.prompts import Prompts
 from operad_mcp._serving.resources import Resources
+from operad_mcp._serving.sparing import WhereAsked, WhereTraced
 from operad_mcp._serving.tools import Tools
 from operad_mcp._serving.watching import Watching
 
@@ -60,11 +62,14 @@ class Served:
             get_tool_input_schema=self.tools.input_schema,
             on_subscriptions_listen=self._listen,
         )
+        info = server.server_info_stamp
         for method, params, handler in self._handlers():
-            server.add_request_handler(method, params, _complete(handler))
-        server.middleware.append(self._remember)
+            server.add_request_handler(method, params, _complete(handler, info))
         security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
-        server.middleware.append(RequestStateBoundary(security, default_audience=config.name))
+        boundary = RequestStateBoundary(security, default_audience=config.name)
+        # The SDK puts its tracing there, and that alone.
+        server.middleware[:] = [WhereTraced(each) for each in server.middleware]
+        server.middleware += [self._remember, WhereAsked(boundary)]
         return server
 
     def _handlers(self) -> list[tuple[str, type[Any], Any]]:
@@ -126,12 +131,16 @@ class Served:
             self.watching.leave(uri)
 
 
-def _complete(handler: Any) -> Any:
-    """``handler``, whose results say that they are complete unless they say another thing (since 2026-07-28)."""
+def _complete(handler: Any, info: Json) -> Any:
+    """``handler``, whose results say that they are complete unless they say another thing, and who made them
+    (since 2026-07-28; the SDK would copy ``info`` deeply for each)."""
 
     async def handle(ctx: Any, params: Any) -> Json:
         result: Json = await handler(ctx, params)
-        return result if is_handshake(ctx) else {"resultType": "complete", **result}
+        if is_handshake(ctx):
+            return result
+        meta = {SERVER_INFO_META_KEY: info, **result.get("_meta", {})}
+        return {"resultType": "complete", **result, "_meta": meta}
 
     return handle
 

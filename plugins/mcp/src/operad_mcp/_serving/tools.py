@@ -85,8 +85,9 @@ class Tools:
         Without it the SDK lists all tools before each call. It is not told who asks, so it answers only for the
         tools that need it.
         """
-        spec = self._door.listing.tools.get(name)
-        if spec is None or self._door.searches:
+        listing = self._door.listing
+        spec = listing.tools.get(name)
+        if spec is None or self._door.searches_in(listing):
             return None
         form = self._door.form(name, spec, handshake=False)
         return form.tool["inputSchema"] if form is not None and form.has_headers else None
@@ -96,9 +97,10 @@ class Tools:
     async def call(self, ctx: Any, params: Any) -> Json:
         """``tools/call``"""
         arguments: Json = params.arguments or {}
-        if self._door.searches:
+        listing = self._door.listing
+        if self._door.searches_in(listing):
             return await self._call_search(ctx, params.name, arguments)
-        spec = self._door.listing.tools.get(params.name)
+        spec = listing.tools.get(params.name)
         if spec is not None:
             spec = await self._described(spec)
             form = self._door.form(params.name, spec, handshake=is_handshake(ctx))
