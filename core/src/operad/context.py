@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -189,15 +189,15 @@ class OperationContext:
 
     def child(self, *, trusted: bool) -> OperationContext:
         """The context of a call made from this one."""
-        return OperationContext(
+        return make_context(
             None,
+            self.registry,
             self.request_id,
             self.identity,
             self.deadline,
-            trusted=trusted,
-            metadata=self.metadata,
-            client=self.client,
-            registry=self.registry,
+            trusted,
+            self.metadata,
+            self.client,
         )
 
     # --- the client ------------------------------------------------------------------------------
@@ -300,6 +300,36 @@ class OperationContext:
         if self.registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
         return self.registry
+
+
+_new: Callable[[type[OperationContext]], OperationContext] = object.__new__
+
+
+def make_context(
+    request_id: str | None,
+    registry: Callables | None,
+    parent_request_id: str | None = None,
+    identity: Identity | None = None,
+    deadline: float | None = None,
+    trusted: bool = False,
+    metadata: Mapping[str, Any] = _NOTHING,
+    client: CallClient | None = None,
+    idempotency_key: str | None = None,
+) -> OperationContext:
+    """As `OperationContext` makes one, in half the time: each call has one."""
+    made = _new(OperationContext)
+    made.request_id = request_id
+    made.parent_request_id = parent_request_id
+    made.identity = identity
+    made.deadline = deadline
+    made.trusted = trusted
+    made.metadata = metadata
+    made.client = client
+    made.idempotency_key = idempotency_key
+    made.registry = registry
+    made.is_fresh = False
+    made.worker = None
+    return made
 
 
 def _log(level: int, source: str | None, data: Any) -> None:

@@ -11,7 +11,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from time import time as _now
+from time import time_ns as _now
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
@@ -95,6 +95,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
         return {"data": data, "meta": meta}
 
 
+_make: Callable[[type[Any]], Any] = object.__new__
 _set_data: Callable[[Any, Any], None] = ResponseEnvelope.__dict__["data"].__set__
 _set_meta: Callable[[Any, Any], None] = ResponseEnvelope.__dict__["meta"].__set__
 _set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__set__
@@ -143,7 +144,14 @@ class OpaqueMeta:
 
 def local_envelope(data: T, operation_id: str) -> ResponseEnvelope[T]:
     """An envelope of kind ``local``, stamped now."""
-    return ResponseEnvelope(data, LocalResponseMeta(operation_id, int(_now() * 1000)))
+    # One is made for every call: without the two constructors it takes three quarters of the time.
+    meta = _make(LocalResponseMeta)
+    _set_operation_id(meta, operation_id)
+    _set_timestamp(meta, _now() // 1_000_000)
+    envelope = _make(ResponseEnvelope)
+    _set_data(envelope, data)
+    _set_meta(envelope, meta)
+    return envelope  # type: ignore[no-any-return]  # `_make` does not say what it makes
 
 
 def unwrap(envelope: ResponseEnvelope[T_co]) -> T_co:

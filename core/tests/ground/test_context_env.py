@@ -6,9 +6,11 @@ import copy
 import time
 from typing import Any
 
+import attrs
 import pytest
 
 from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
+from operad.context import make_context
 
 SECRET = {"required_scopes": ["secret"]}
 
@@ -189,3 +191,9 @@ async def test_a_handler_cannot_write_into_the_metadata_of_its_caller_and_of_its
             await registry.execute("t.outer", context=OperationContext(metadata=given))
     assert seen == [given] * 4
     assert given == {"tenant": "theirs"}
+
+
+def test_the_quick_way_to_make_a_context_forgets_no_field() -> None:
+    quick, slow = make_context("r", None), OperationContext("r")
+    for field in attrs.fields(OperationContext):
+        assert getattr(quick, field.name) == getattr(slow, field.name), field.name

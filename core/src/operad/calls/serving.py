@@ -11,7 +11,7 @@ from operad.calls.answers import Answers, aborted, completed, responded, too_lar
 from operad.calls.identity import Verifier
 from operad.calls.listing import Listing
 from operad.calls.served import Served, ServedRequests
-from operad.context import OperationContext
+from operad.context import OperationContext, make_context
 from operad.envelopes import local_envelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, mask_error
@@ -59,7 +59,7 @@ class Serving:
     async def serve(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> None:
         """Run a request and answer it."""
         try:
-            context = OperationContext(served.request_id, None, None, served.deadline)
+            context = make_context(served.request_id, None, deadline=served.deadline)
             context.is_fresh = True
             parent = payload.get("parentRequestId")
             if type(parent) is str:

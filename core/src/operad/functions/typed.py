@@ -202,6 +202,8 @@ class _Parameter:
     schema: dict[str, Any]
     required: bool
     structure: Structure | None
+    exact: type[Any] | None = None
+    """The class of JSON values that are left as they are: ``5.0`` becomes an integer, and ``5`` is one."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -242,7 +244,8 @@ class _Arguments:
             if default is not parameter.empty:
                 schema = made.with_default(schema, default, at)
             structure = conversions.structurer(hint)
-            found = _Parameter(parameter.name, schema, default is parameter.empty, structure)
+            exact = next((number for number in (int, float) if bare(hint) is number), None)
+            found = _Parameter(parameter.name, schema, default is parameter.empty, structure, exact)
             if parameter.kind is parameter.VAR_KEYWORD:
                 made.rest = found
             else:
@@ -276,15 +279,15 @@ class _Arguments:
 
     def maker(self, operation_id: str) -> Callable[[Any, OperationContext], dict[str, Any]]:
         """What makes the function's keyword arguments of an input and a context."""
-        structures = [(p.name, p.structure) for p in self.parameters if p.structure is not None]
+        structures = [(p.name, p.exact, p.structure) for p in self.parameters if p.structure is not None]
         names = frozenset(parameter.name for parameter in self.parameters)
         rest = None if self.rest is None else self.rest.structure
         context_name = self.context
 
         def make(input: Any, context: OperationContext) -> dict[str, Any]:
-            values = dict(input) if input else {}
-            for name, structure in structures:
-                if name in values:
+            values = {**input} if input else {}
+            for name, exact, structure in structures:
+                if name in values and values[name].__class__ is not exact:
                     values[name] = _structured(operation_id, name, structure, values[name])
             if rest is not None:
                 for name in values.keys() - names:

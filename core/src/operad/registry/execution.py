@@ -8,11 +8,11 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from types import MappingProxyType
 from typing import Any, cast
 
-from operad.context import LONGEST_KEY, Callables, OperationContext
+from operad.context import LONGEST_KEY, Callables, OperationContext, make_context
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
@@ -102,7 +102,7 @@ class Execution:
         if _running_loop() is not self._loop:
             self._move()
         if context is None:
-            return OperationContext(f"{self._id_prefix}{self._next_id()}", registry=self._target)
+            return make_context(f"{self._id_prefix}{self._next_id()}", self._target)
         if not isinstance(context, OperationContext):  # a caller without types
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
@@ -117,16 +117,20 @@ class Execution:
             _check_key(key)
         if context.registry is not None and context.request_id is not None:  # a handler's own
             context = context.child(trusted=context.trusted)
-        return OperationContext(
+        metadata = context.metadata
+        if metadata.__class__ is not MappingProxyType:
+            # A handler reads and cannot write into what is the caller's, and of its other calls.
+            metadata = MappingProxyType({**metadata})
+        return make_context(
             context.request_id or f"{self._id_prefix}{self._next_id()}",
+            self._target,
             context.parent_request_id,
             context.identity,
             deadline,
-            trusted=context.trusted is True,  # nothing that merely looks true may open what is guarded
-            metadata=_sealed(context.metadata),
-            client=context.client,
-            idempotency_key=key,
-            registry=self._target,
+            context.trusted is True,  # nothing that merely looks true may open what is guarded
+            metadata,
+            context.client,
+            key,
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
@@ -390,11 +394,6 @@ class Execution:
                     yield envelope
             finally:
                 await stream.aclose()
-
-
-def _sealed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a handler reads and cannot write into: the caller's, and that of its other calls."""
-    return metadata if metadata.__class__ is MappingProxyType else MappingProxyType(dict(metadata))
 
 
 def _left_out(entry: Entry) -> Any:
