@@ -97,14 +97,14 @@ def stricter(one: Offer, other: Offer) -> Offer:
     kind = spec.type
     if second.type is not kind and OperationType.SUBSCRIPTION not in (kind, second.type):
         kind = OperationType.MUTATION
-    access = _both(spec.access_control, second.access_control)
+    access = _strictest_access(spec.access_control, second.access_control)
     changed = attrs.evolve(
         spec, type=kind, idempotent=spec.idempotent and second.idempotent, access_control=access
     )
     return attrs.evolve(one, spec=changed)
 
 
-def _both(one: AccessControl, other: AccessControl) -> AccessControl:
+def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl:
     """What meets both requirements, or more."""
     scopes = dict.fromkeys((*one.required_scopes, *other.required_scopes))
     first, second = one.required_scopes_any, other.required_scopes_any

@@ -78,15 +78,14 @@ class Selection:
             namespace, name = self.prefix, id
         control = self.access.control(spec)
         if control is not None:
-            return attrs.evolve(
-                spec, namespace=namespace, name=name, access_control=both(spec.access_control, control, spec.id)
-            )
+            combined = combined_access(spec.access_control, control, spec.id)
+            return attrs.evolve(spec, namespace=namespace, name=name, access_control=combined)
         return (
             spec if id == spec.id and self.prefix is None else attrs.evolve(spec, namespace=namespace, name=name)
         )
 
 
-def both(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
+def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
     """What requires all that two of them require. Raises `RegistrationError` where no one can say that."""
     any_of = [control.required_scopes_any for control in (first, second) if control.required_scopes_any]
     resources = [control for control in (first, second) if control.resource_type is not None]

@@ -188,11 +188,11 @@ def node_types(members: Members) -> list[str] | None:
         if given is None:
             continue
         names = [given] if isinstance(given, str) else given
-        types = names if types is None else both(types, names)
+        types = names if types is None else common_types(types, names)
     return types
 
 
-def both(left: list[str], right: list[str]) -> list[str]:
+def common_types(left: list[str], right: list[str]) -> list[str]:
     out = []
     for name in left:
         if name in right or (name == "integer" and "number" in right):

@@ -270,7 +270,7 @@ class _Keyword:
         if self.value:
             self.out["required"] = [self.reader.json(name) for name in dict.fromkeys(self.value)]
 
-    def one(self) -> None:
+    def subschema(self) -> None:
         if self.key == "items" and isinstance(self.value, list | tuple):
             self.positional()
             return
@@ -294,7 +294,7 @@ class _Keyword:
         if self.value:
             self.out["prefixItems"] = [self.sub(node, str(i)) for i, node in enumerate(self.value)]
 
-    def several(self) -> None:
+    def subschemas(self) -> None:
         if not isinstance(self.value, list | tuple) or not self.value:
             self.refuse("an array of schemas")
             return
@@ -342,7 +342,7 @@ class _Keyword:
                     return position
         return None
 
-    def named(self) -> None:
+    def named_subschemas(self) -> None:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
             self.refuse("an object of schemas")
             return
@@ -353,7 +353,7 @@ class _Keyword:
             self.refuse("an object of schemas")
             return
         if self.reader.store.annotations:
-            self.named()
+            self.named_subschemas()
             return
         found: dict[str, Body] = {}
         for pattern, node in self.value.items():
@@ -392,15 +392,15 @@ _READ: dict[str, Callable[[_Keyword], None]] = {
     "uniqueItems": _Keyword.unique,
     "pattern": _Keyword.pattern,
     "required": _Keyword.required,
-    "properties": _Keyword.named,
+    "properties": _Keyword.named_subschemas,
     "patternProperties": _Keyword.patterned,
     "dependencies": _Keyword.dependencies,
     "dependentRequired": _Keyword.dependencies,
     "dependentSchemas": _Keyword.dependencies,
-    "prefixItems": _Keyword.several,
-    "allOf": _Keyword.several,
-    "anyOf": _Keyword.several,
-    "oneOf": _Keyword.several,
+    "prefixItems": _Keyword.subschemas,
+    "allOf": _Keyword.subschemas,
+    "anyOf": _Keyword.subschemas,
+    "oneOf": _Keyword.subschemas,
     **dict.fromkeys(
         (
             "minContains",
@@ -415,6 +415,8 @@ _READ: dict[str, Callable[[_Keyword], None]] = {
         _Keyword.count,
     ),
     **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _Keyword.number),
-    **{key: _Keyword.one for key, word in WORDS.items() if word.holds == "schema" and key != "contentSchema"},
+    **{
+        key: _Keyword.subschema for key, word in WORDS.items() if word.holds == "schema" and key != "contentSchema"
+    },
 }
 """How each keyword is read; what is not here is an annotation or unknown."""

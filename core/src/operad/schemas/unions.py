@@ -12,7 +12,7 @@ from operad.schemas.conjunctions import (
     Casts,
     Members,
     allowed_values,
-    both,
+    common_types,
     flatten,
     node_types,
 )
@@ -169,7 +169,7 @@ def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
                 below = [branch_types(one, depth + 1) for one in member[key]]
                 if all(one is not None for one in below):
                     union = {name for one in below if one is not None for name in one}
-                    allowed = union if allowed is None else set(both(sorted(allowed), sorted(union)))
+                    allowed = union if allowed is None else set(common_types(sorted(allowed), sorted(union)))
     return allowed
 
 
