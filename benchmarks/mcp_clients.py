@@ -1,6 +1,6 @@
 """Calls to MCP servers, and ten of them at start-up, beside the Python SDK, FastMCP, langchain and UTCP.
 
-    python benchmarks/mcp_clients.py [--rounds 5] [--calls 200] [--servers 10] [--environments FOLDER]
+    python benchmarks/mcp_clients.py [--rounds 5] [--starts 9] [--calls 200] [--servers 10] [--environments FOLDER]
 
 Each library runs in a process of its own, the peers in environments of their own, which uv makes (once, if they
 are given a folder). In each round all of them take their turn at the same work; the tables have the medians of the
@@ -179,6 +179,7 @@ def main() -> None:
     """Run all of it, or what is chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--starts", type=int, default=9, help="rounds of ten servers at start-up")
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--environments", type=Path, help="a folder for the peers' environments, to keep them")
@@ -194,7 +195,7 @@ def main() -> None:
             if options.only != "start":
                 calls(pythons, transport, options.rounds, options.calls)
             if options.only != "calls":
-                starts(pythons, transport, min(options.rounds, 3), options.servers)
+                starts(pythons, transport, options.starts, options.servers)
 
 
 if __name__ == "__main__":

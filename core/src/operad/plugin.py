@@ -30,7 +30,9 @@ _HOMES = {
     "operad.schemas": "lazy_schema",
     "operad.schemas.bundling": "SharedDefinitions",
     "operad.service": "tell_manager until_stopped",
-    "operad.sources": "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Tell",
+    "operad.sources": (
+        "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Tell building"
+    ),
     "operad.transports": (
         "Capabilities Delivery Event Link LinkDownError NoRespondersError OnEvent OnLink "
         "PayloadTooLargeError Registration Transport TransportError TransportFactory"

@@ -52,6 +52,7 @@ from operad.sources import Source as Source
 from operad.sources import SourceContext as SourceContext
 from operad.sources import SourceSession as SourceSession
 from operad.sources import Tell as Tell
+from operad.sources import building as building
 from operad.transports import Capabilities as Capabilities
 from operad.transports import Delivery as Delivery
 from operad.transports import Event as Event
@@ -110,6 +111,7 @@ __all__ = [
     "TransportError",
     "TransportFactory",
     "attribute_names",
+    "building",
     "check_options",
     "client_tls",
     "decode",

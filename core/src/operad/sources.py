@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -205,3 +207,24 @@ class Admission:
     """Who calls; ``None``: nobody."""
     is_refused: bool = False
     """Whether credentials came that stand for nobody: the answer is 401, whatever is asked for."""
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
+
+    It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
+    than all the rest. What was made counts as old afterwards, so that it is not passed over at once. Only who
+    found the collector running starts it again.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_freeze_count() == 0:  # else the application keeps what it froze
+            gc.freeze()  # two lists change hands; nothing is looked at
+            gc.unfreeze()
+        gc.enable()

@@ -26,6 +26,7 @@ from operad_mcp import (
 )
 from operad_mcp._messages import parse
 from operad_mcp._schemas import object_schema
+from operad_mcp._sdk import imported_with_sdk
 from operad_mcp._templates import expand, variables
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -298,6 +299,19 @@ def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -
     )
 
 
+async def test_who_stops_waiting_for_an_import_does_not_end_it_for_others_and_one_that_failed_is_tried_again() -> (
+    None
+):
+    loading = [asyncio.create_task(imported_with_sdk("operad_mcp._exchange")) for _ in range(20)]
+    await asyncio.sleep(0)
+    loading[0].cancel()
+    got = await asyncio.gather(*loading, return_exceptions=True)
+    assert {each.__name__ for each in got[1:]} == {"operad_mcp._exchange"}
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="_no_such"):
+            await imported_with_sdk("operad_mcp._no_such")
+
+
 def test_auth_without_what_it_needs_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs a token"):
         MCPAuth()
@@ -355,7 +369,7 @@ async def main():
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="h", command=sys.executable, args=[sys.argv[1]])
         await registry.execute("h.count", {})
-        print(sorted({"mcp.server", "starlette", "uvicorn"} & {*sys.modules}))
+        print(sorted({"mcp.server", "starlette", "uvicorn", "httpx2"} & {*sys.modules}))
         from mcp import Client
         import mcp, mcp.client.session_group
         from mcp.client import ClientSession

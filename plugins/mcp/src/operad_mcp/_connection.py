@@ -171,7 +171,7 @@ class Connection:
             await asyncio.gather(*waits, listener, return_exceptions=True)
 
     async def _enter(self, stack: AsyncExitStack, closed: asyncio.Event) -> Live:
-        from operad_mcp._sdk import import_with_sdk
+        from operad_mcp._sdk import imported_with_sdk
         from operad_mcp._stdio import stdio_streams
 
         callbacks = Callbacks(self.config, self.logger, self._calls)
@@ -183,10 +183,9 @@ class Connection:
             streams = stdio_streams(self.config, self.logger, callbacks.log)
             started, _ = await stack.enter_async_context(streams)
             callbacks.words, program = lambda: started.last_words, started
-        # The first import of the SDK costs 350 ms, in which other servers and calls can go on.
-        dialing = await asyncio.to_thread(import_with_sdk, "operad_mcp._dialing")
+        dialing = await imported_with_sdk("operad_mcp._dialing")
         if self._auth is None and self.config.auth is not None and self.config.auth.type != "bearer":
-            oauth = await asyncio.to_thread(import_with_sdk, "operad_mcp._oauth")
+            oauth = await imported_with_sdk("operad_mcp._oauth")
             self._auth = oauth.http_auth(self.config, self.name)
         live: Live
         live, self._legacy = await dialing.dial(

@@ -8,24 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any
+from contextlib import AsyncExitStack
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 from mcp.client.session import ClientSession
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import Implementation
 
 from operad_mcp._callbacks import Callbacks
-from operad_mcp._exchange import http_client
-from operad_mcp._http import http_streams
 from operad_mcp._live import TASKS, Live, ServerLogger
 from operad_mcp._memory import memory_streams
 from operad_mcp._negotiation import negotiate
 from operad_mcp._raw import RawDispatcher
-from operad_mcp._sse import sse_streams
+from operad_mcp._remote import remote_streams
 from operad_mcp._stdio import ServerProcess
 from operad_mcp.config import MCPClientConfig
+
+if TYPE_CHECKING:
+    import httpx2
 
 # The SDK logs what a server does wrong with tracebacks, which a program that configured no logging would print.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
@@ -64,7 +65,11 @@ async def dial(
     read: Any = program
     write: Any = program
     if program is None:
-        read, write = await stack.enter_async_context(await _streams(stack, config, callbacks, logger, auth))
+        read, write = await stack.enter_async_context(
+            memory_streams(config.server, callbacks.log)
+            if config.url is None
+            else await remote_streams(stack, config, logger, callbacks.log, auth)
+        )
     else:
         program.begin()
     inner: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write)
@@ -95,20 +100,7 @@ async def dial(
     )
 
 
-async def _streams(
-    stack: AsyncExitStack,
-    config: MCPClientConfig,
-    callbacks: Callbacks,
-    logger: ServerLogger,
-    auth: httpx2.Auth | None,
-) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    if config.url is None:
-        return memory_streams(config.server, callbacks.log)
-    client = await stack.enter_async_context(http_client(config, auth))
-    speak = sse_streams if config.transport == "sse" else http_streams
-    return speak(client, config, logger, callbacks.log)
-
-
+@cache  # the whole description of a distribution is read for it
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

@@ -9,16 +9,21 @@ matter to them.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import sys
 import threading
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
+
+from operad.plugin import building
 
 _PACKAGES = ("mcp", "mcp.client")
 _LOCK = threading.RLock()
 _RUNNING = "__operad_running__"
+_importing: dict[str, Future[ModuleType]] = {}
 
 
 class _Deferred(ModuleType):
@@ -37,8 +42,10 @@ class _Deferred(ModuleType):
         return ModuleType.__getattribute__(self, name)  # which says in the usual words what is missing
 
 
-def import_with_sdk(name: str) -> ModuleType:
-    """Import a module of this distribution that needs the SDK's client.
+async def imported_with_sdk(name: str) -> ModuleType:
+    """Import a module of this distribution that needs the SDK's client, while other servers and calls go on.
+
+    All who wait for it wait for one thread, which is not of the loop's own few.
 
     Args:
         name: of the module.
@@ -47,9 +54,25 @@ def import_with_sdk(name: str) -> ModuleType:
         ImportError: the SDK is missing, or another version than this distribution can use.
     """
     with _LOCK:
-        if "mcp" not in sys.modules:
-            _prepare()
-    return importlib.import_module(name)
+        importing = _importing.get(name)
+        if importing is None or (importing.done() and importing.exception() is not None):
+            importing = _importing[name] = Future()
+            importing.set_running_or_notify_cancel()  # it goes on when one of those who wait leaves
+            threading.Thread(target=_import, args=(name, importing), name="operad-mcp import", daemon=True).start()
+    return importing.result() if importing.done() else await asyncio.wrap_future(importing)
+
+
+def _import(name: str, importing: Future[ModuleType]) -> None:
+    try:
+        with building():
+            with _LOCK:
+                if "mcp" not in sys.modules:
+                    _prepare()
+            module = importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001  # whoever waits for it raises it
+        importing.set_exception(error)
+    else:
+        importing.set_result(module)
 
 
 def _prepare() -> None:

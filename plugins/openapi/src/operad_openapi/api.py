@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from operad import SourceError
+from operad.plugin import building
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import Diagnostic
 from operad_openapi._document.overlays import apply_overlay
-from operad_openapi._document.parsing import ASIDE_BYTES, building
+from operad_openapi._document.parsing import ASIDE_BYTES
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._loading import Loader, Spec, is_url, patched
 from operad_openapi.config import HTTPServiceConfig

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from operad import SourceError
+from operad.plugin import building
 
 logger = logging.getLogger("operad.openapi")
 
 ASIDE_BYTES = 256 * 1024
 """From this size on a document is parsed and listed in a thread: the event loop has calls to answer."""
 _EXCERPT = 60
-
-
-@contextmanager
-def building() -> Iterator[None]:
-    """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
-
-    It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
-    than all the rest. What was made counts as old afterwards, so that it is not passed over at once. Only who
-    found the collector running starts it again.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:  # else the application keeps what it froze
-            gc.freeze()  # two lists change hands; nothing is looked at
-            gc.unfreeze()
-        gc.enable()
 
 
 def parse(data: bytes, where: str) -> Any:
