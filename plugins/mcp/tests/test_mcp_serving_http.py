@@ -257,6 +257,76 @@ async def test_the_session_of_one_caller_is_no_session_for_another() -> None:
         assert (await tools("r", session)).status_code == 404
 
 
+async def opened(app: Any, token: str | None = None) -> str:
+    """The id of a new session of the handshake generation."""
+    info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": info}
+    answer = await post(app, body, token, mcp_protocol_version="2025-11-25")
+    assert answer.status_code == 200, answer.text
+    session: str = answer.headers["mcp-session-id"]
+    return session
+
+
+async def ping(app: Any, session: str, token: str | None = None) -> int:
+    """The status of a request of a session."""
+    headers = {"mcp_protocol_version": "2025-11-25", "mcp_session_id": session}
+    status: int = (
+        await post(app, {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}, token, **headers)
+    ).status_code
+    return status
+
+
+async def test_when_there_are_too_many_sessions_the_one_that_was_idle_longest_ends() -> None:
+    async with application(max_sessions=3) as app:
+        first, second, third = [await opened(app, token) for token in ("w", "r", None)]
+        assert await ping(app, first, "w") == 200
+        assert await ping(app, second, "w") == 404  # of another caller: nothing is known of it
+        fourth = await opened(app, "w")
+        assert await ping(app, second, "r") == 404
+        found = [await ping(app, *each) for each in ((first, "w"), (third, None), (fourth, "w"))]
+        assert found == [200, 200, 200]
+        for _ in range(10):
+            await opened(app)
+        assert await ping(app, fourth, "w") == 404
+
+
+async def test_a_session_that_its_client_ended_costs_no_other_one() -> None:
+    async with application(max_sessions=2) as app:
+        first, second = await opened(app), await opened(app)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            ended = await client.delete("/mcp", headers={"mcp-session-id": second})
+        assert ended.status_code == 200
+        await opened(app)
+        assert await ping(app, first) == 200
+
+
+async def test_a_session_that_is_used_is_not_ended_for_another_one() -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(input: Any, context: OperationContext) -> None:
+        started.set()
+        await go.wait()
+
+    made = registry()
+    made.register(OperationSpec(namespace="m", name="slow"), slow)
+    app: Any = to_mcp(made, max_sessions=1).asgi()
+    session = await opened(app)
+    body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "m_slow"}}
+    headers = {"mcp_protocol_version": "2025-11-25", "mcp_session_id": session}
+    calling = asyncio.ensure_future(post(app, body, **headers))
+    await started.wait()
+    info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": info}
+    refused = await post(app, initialize, mcp_protocol_version="2025-11-25")
+    go.set()
+    answer = await calling
+    assert (refused.status_code, answer.status_code) == (503, 200)
+    assert '"id":5' in answer.text
+    await opened(app)
+    assert await ping(app, session) == 404
+    await app.aclose()
+
+
 async def test_a_request_with_two_credentials_is_refused() -> None:
     both = [("authorization", "Bearer r"), ("authorization", "Bearer w")]
     async with application() as app:

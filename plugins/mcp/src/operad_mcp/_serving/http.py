@@ -24,6 +24,7 @@ from operad_mcp._serving.door import CALLER
 from operad_mcp._serving.events import ResumableManager
 from operad_mcp._serving.kinds import Json
 from operad_mcp._serving.sdk import Served
+from operad_mcp._serving.sessions import Sessions
 
 logger = logging.getLogger("operad.mcp")
 
@@ -69,7 +70,7 @@ class MCPApplication:
         )
         self._known: set[tuple[bytes | None, bytes | None]] = set()
         self._owner: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._ready: asyncio.Future[Sessions] | None = None
         self._stop = asyncio.Event()
         self._draining = False
         self._calls = 0
@@ -105,7 +106,7 @@ class MCPApplication:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            await self._manager()
+            await self._sessions()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
             raise
@@ -114,7 +115,7 @@ class MCPApplication:
         await self.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _manager(self) -> StreamableHTTPSessionManager:
+    async def _sessions(self) -> Sessions:
         """The running session manager of this event loop; one can run only once, so each start has its own."""
         loop = asyncio.get_running_loop()
         owner = self._owner
@@ -128,7 +129,7 @@ class MCPApplication:
             return self._ready.result()
         return await asyncio.shield(self._ready)
 
-    async def _own(self, ready: asyncio.Future[StreamableHTTPSessionManager], stop: asyncio.Event) -> None:
+    async def _own(self, ready: asyncio.Future[Sessions], stop: asyncio.Event) -> None:
         """Hold the manager's task group: it has to be left by the task that entered it."""
         config = self._config
         manager = (ResumableManager if config.resumable else StreamableHTTPSessionManager)(
@@ -141,7 +142,7 @@ class MCPApplication:
         )
         try:
             async with manager.run():
-                ready.set_result(manager)
+                ready.set_result(Sessions(manager, config.max_sessions))
                 await stop.wait()
         except BaseException as error:
             if not ready.done():
@@ -160,12 +161,12 @@ class MCPApplication:
         elif self._draining:
             await respond(send, 503, {"error": "shutting_down"})
         else:
-            manager = await self._manager()
+            sessions = await self._sessions()
             admitted = await self._admitted(scope, receive, send)
             if admitted is None:
                 return
             if scope["method"] != "POST":
-                await manager.handle_request(scope, receive, send)
+                await sessions.handle_request(scope, receive, send)
                 return
             messages = await self._read(receive, send)
             if messages is None or await self._refuses(messages, send, admitted):
@@ -174,15 +175,13 @@ class MCPApplication:
             async def replay() -> Any:
                 return messages.popleft() if messages else await receive()
 
-            await self._call(manager, scope, replay, send)
+            await self._call(sessions, scope, replay, send)
 
-    async def _call(
-        self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _call(self, sessions: Sessions, scope: Scope, receive: Receive, send: Send) -> None:
         self._calls += 1
         self._idle.clear()
         try:
-            await manager.handle_request(scope, receive, send)
+            await sessions.handle_request(scope, receive, send)
         finally:
             self._calls -= 1
             if not self._calls:

@@ -62,7 +62,7 @@ class MCPServeConfig:
     body_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     """Seconds in which a request has to come."""
     max_sessions: int = 10_000
-    """Sessions of the handshake generation at a time."""
+    """Sessions of the handshake generation at a time; for one more, the one that was idle longest ends."""
     session_idle: float = 1800.0
     """Seconds after which a session that nobody uses ends."""
     allowed_hosts: Sequence[str] = ()
