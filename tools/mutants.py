@@ -52,8 +52,8 @@ TESTS = [
 """What is known to use the rooms that are changed most."""
 FIRST = 40
 """How many of the tests that know most about a line are tried before the rest."""
-SECONDS = 15
-"""How much longer than before the tests of one mutant may take; one that never ends is noticed, too."""
+BASELINE = 60
+"""Seconds that the tests may take which are run without any mutant."""
 SLOW = 0.3
 """A test that takes longer, in seconds, is run after all others."""
 MEMORY = 4 << 30
@@ -463,11 +463,13 @@ class Trial:
     Args:
         reach: which tests reach what.
         cap: how many seconds of tests are run for one mutant at most; what they do not notice counts as surviving.
+        patience: how many seconds longer than before the tests of one mutant may take.
     """
 
-    def __init__(self, reach: Reach, cap: float) -> None:
+    def __init__(self, reach: Reach, cap: float, patience: float) -> None:
         self._reach = reach
         self._cap = cap
+        self._patience = patience
         self.figures: Counter[str] = Counter()
 
     def of(self, number: int, mutant: Mutant, run: Callable[[Sequence[str]], int]) -> None:
@@ -485,7 +487,7 @@ class Trial:
 
     def _found(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str:
         for part in (tests[:FIRST], tests[FIRST:]):
-            if part and fails(lambda part=part: run(part), SECONDS + 3 * self._reach.seconds(part)):  # type: ignore[misc]
+            if part and fails(lambda part=part: run(part), self._patience + 3 * self._reach.seconds(part)):  # type: ignore[misc]
                 return "noticed"
         return "survived" if tests else "not reached"
 
@@ -509,6 +511,8 @@ def main() -> None:
     parser.add_argument("--to", type=int, help="the first one that is not tried any more")
     parser.add_argument("--seed", help="default: the hash of the commit")
     parser.add_argument("--cap", type=float, default=120, help="seconds of tests for one mutant at most")
+    parser.add_argument("--patience", type=float, default=15, help="how many seconds longer than before the tests "
+                        "of one mutant may take; one that never ends is noticed, too")  # fmt: skip
     parser.add_argument("--maps", type=Path, help="where the maps of coverage are kept; default: temporary files")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -519,7 +523,7 @@ def main() -> None:
         importlib.import_module(module)
     print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", file=sys.__stdout__, flush=True)
     drawn = list(enumerate(mutants(options.rooms, options.count, seed)))[options.start : options.to]
-    trial = Trial(reach, options.cap)
+    trial = Trial(reach, options.cap, options.patience)
     tried = _import_all(drawn, reach, trial)
     _exchange_all([one for one in drawn if one[0] not in tried], options.tests, reach, trial)
     noticed = 100 * trial.figures["noticed"] / max(1, sum(trial.figures.values()))
@@ -531,7 +535,7 @@ def _import_all(drawn: list[tuple[int, Mutant]], reach: Reach, trial: Trial) -> 
     wanted = [(number, mutant) for number, mutant in drawn if reach.imported(mutant) or exchanged(mutant) is None]
     same = SOURCE / "operad" / "words.py"
     code = compile(same.read_text("utf-8"), str(same), "exec")
-    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.some(FIRST)), SECONDS):
+    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.some(FIRST)), BASELINE):
         sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
     for number, mutant in wanted:
         trial.of(number, mutant, partial(import_instead, mutant))
@@ -543,7 +547,7 @@ def _exchange_all(drawn: list[tuple[int, Mutant]], tests: list[str], reach: Reac
     import pytest
 
     def work(session: Session) -> None:
-        if fails(partial(session.run, reach.some(FIRST)), SECONDS):
+        if fails(partial(session.run, reach.some(FIRST)), BASELINE):
             sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
         for number, mutant in drawn:
             trial.of(number, mutant, partial(session.exchange, mutant, exchanged(mutant) or {}))
