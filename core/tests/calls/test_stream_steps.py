@@ -498,7 +498,7 @@ async def test_each_item_has_its_own_time_and_the_deadline_is_of_all():
 
 async def test_a_stream_that_waits_keeps_no_timer_when_its_item_has_come():
     side = Side()
-    one, items, first = await side.begun(timeout=30.0)
+    one, _, first = await side.begun(timeout=30.0)
     responded(side, one, item(0))
     assert (await first).data == 0
     assert one.waiter is None
