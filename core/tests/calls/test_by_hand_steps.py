@@ -15,6 +15,7 @@ from operad.transports import Capabilities, Delivery, LinkDownError, PayloadTooL
 BROKER = Capabilities(detects_no_responders=True)
 HUB = Capabilities(detects_peer_loss=True)
 STORE = Capabilities(redelivers=True)
+INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
 
 
 class Wire:
@@ -110,11 +111,33 @@ async def test_requests_of_two_callers_with_one_id_have_two_names(side):
     assert "1 of inbox:b" not in side.hand
 
 
-async def test_a_taker_that_fails_leaves_the_request_under_way(side, caplog):
+@pytest.mark.parametrize(("capabilities", "told"), [(BROKER, False), (INSIDE, True)])
+async def test_a_taker_that_fails_fails_the_request_and_says_why_within_its_process_alone(
+    capabilities, told, caplog
+):
+    side = Side(capabilities)
     side.hand._on_request = lambda request: 1 / 0
     side.request("1")
+    await settle()
     assert "a request for t.op could not be taken" in caplog.text
-    assert "1" in side.hand
+    ((to, type_, payload),) = side.told()
+    assert (to, type_, payload["requestId"]) == ("inbox:a", "call.error", "1")
+    assert ("division by zero" in payload["message"]) is told
+    assert "1" not in side.hand
+    await side.hand.stop()
+
+
+async def test_a_taker_that_fails_after_it_has_answered_fails_nothing(side):
+    def take(request):
+        task = asyncio.ensure_future(side.hand.respond(request.request_id, answer()))
+        side.hand._forget(side.hand._requests[request.request_id])
+        task.cancel()
+        raise ValueError("too late")
+
+    side.hand._on_request = take
+    side.request("1")
+    await settle()
+    assert side.told() == []
 
 
 @pytest.mark.parametrize("name", ["2", "1 of inbox:b"])

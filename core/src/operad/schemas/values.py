@@ -59,7 +59,7 @@ def frozen(value: Any) -> Any:
 def is_deeper(value: Any, limit: int) -> bool:
     """Whether a value has more than `limit` levels of arrays and objects."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -69,7 +69,7 @@ def is_deeper(value: Any, limit: int) -> bool:
         if not below:
             return False
         level = below
-    return any(isinstance(item, (dict, list, tuple)) for item in level)
+    return any(isinstance(item, CONTAINER) for item in level)
 
 
 def count_parts(value: Any, most: int) -> int:
