@@ -9,6 +9,7 @@ _HOMES = {
     "operad.access": "may_list",
     "operad.calls.reports": "Reports printable",
     "operad.calls.settings": "CallSettings",
+    "operad.calls.unusable": "unreadable",
     "operad.config.file": "Configuration",
     "operad.config.options": "check_options client_tls",
     "operad.config.private_files": "recall remember write_private",

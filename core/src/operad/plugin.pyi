@@ -5,6 +5,7 @@ from operad.access import may_list as may_list
 from operad.calls.reports import Reports as Reports
 from operad.calls.reports import printable as printable
 from operad.calls.settings import CallSettings as CallSettings
+from operad.calls.unusable import unreadable as unreadable
 from operad.config.file import Configuration as Configuration
 from operad.config.options import check_options as check_options
 from operad.config.options import client_tls as client_tls
@@ -136,6 +137,7 @@ __all__ = [
     "tell_manager",
     "to_json",
     "trace_context",
+    "unreadable",
     "until_stopped",
     "write_private",
 ]

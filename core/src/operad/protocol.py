@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -314,45 +314,6 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> Any:
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ProtocolError(f"not JSON of the strict profile: {error}") from None
     return value
-
-
-class _Glimpse(msgspec.Struct):
-    """An event whose values are text still, so that one that cannot be read does not hide the others."""
-
-    type: str
-    payload: dict[str, msgspec.Raw]
-
-
-_glimpses = msgspec.json.Decoder(_Glimpse)
-_strings = msgspec.json.Decoder(str)
-
-
-class Unreadable(NamedTuple):
-    """What to do about a message that is of a request, but of no use."""
-
-    is_request: bool
-    """Whether it is the request itself: then who asked is told. Else it is for whoever waits here."""
-    reply_to: str | None
-    """Where it says that answers go."""
-    event: Event
-    """A ``call.error`` with the id of the request."""
-
-
-def unreadable(data: bytes | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR) -> Unreadable | None:
-    """What to do about a message that cannot be used, if the id of its request can be read."""
-    try:
-        found = _glimpses.decode(data)
-        request_id = _strings.decode(found.payload["requestId"])
-    except (ValueError, RecursionError, KeyError):
-        return None
-    if not found.type.startswith("call.") or len(request_id) > MAX_ID_LENGTH:
-        return None
-    try:
-        reply_to = _strings.decode(found.payload["replyTo"])
-    except (ValueError, KeyError):
-        reply_to = None
-    message = f"the {found.type} cannot be used: {why}"
-    return Unreadable(found.type == REQUESTED, reply_to, error_event(request_id, code, message))
 
 
 def checked(event: Any) -> Event:

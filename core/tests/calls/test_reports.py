@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from operad import protocol
-from operad.plugin import Reports, printable
+from operad.plugin import Reports, printable, unreadable
 
 logger = logging.getLogger("operad.test")
 
@@ -53,10 +52,22 @@ def test_what_a_peer_wrote_is_one_line_without_escape_sequences() -> None:
         (b'{"type":"call.requested","payload":{"requestId":"r","input":1e999}}', (True, None)),
         (b'{"type":"call.requested","payload":{"requestId":"r","replyTo":"inbox:a"}}', (True, "inbox:a")),
         (b'{"type":"call.responded","payload":{"requestId":"r","output":{"a":1,"a":2}}}', (False, None)),
+        (
+            b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":"inbox:a"}}',
+            (True, "inbox:a"),
+        ),
+        (b'{"type":"call.responded","payload":{"requestId":"r","output":-Infinity}}', (False, None)),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":"\\ud800"}}', (True, None)),
+        (b'{"type":"call.requested","payload":{"requestId":"\\ud800","input":1}}', None),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":7}}', (True, None)),
+        (b'{"type":7,"payload":{"requestId":"r","input":NaN}}', None),
+        (b'{"type":"call.requested","payload":[NaN]}', None),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":[NaN,"%s"]}}' % (b"x" * 70_000), None),
+        (b"[" * 50_000, None),
     ],
 )
 def test_who_is_told_of_what_cannot_be_read(data: bytes, found: tuple[bool, str | None] | None) -> None:
-    made = protocol.unreadable(data, "why")
+    made = unreadable(data, "why")
     if found is None:
         assert made is None
         return

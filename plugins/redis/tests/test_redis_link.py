@@ -245,6 +245,24 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     assert server.events == []
 
 
+async def test_what_is_no_request_is_taken_off_the_stream(join: Joiner, redis_url: str) -> None:
+    """Nobody works on it, so nobody would."""
+    server, client = await join(), await join()
+    await server.link.register("op:test.op", "workers")
+    stream = Keys(BUS).stream(server.link.inbox.removeprefix("inbox:"))
+    async with redis.asyncio.Redis.from_url(redis_url) as raw:
+        await raw.xadd(stream, {"e": b'{"type":"call.odd","payload":{}}', "o": "op:test.op"})
+        await client.link.send("op:test.op", request(1))
+        await server.until(lambda: len(server.deliveries) == 2)
+        assert [event["type"] for event in server.events] == ["call.odd", "call.requested"]
+        async with asyncio.timeout(5):
+            while await raw.xlen(stream) > 1:
+                await asyncio.sleep(0.01)
+        server.deliveries[1].done()  # type: ignore[misc]  # requests on a stream have it
+        await server.link.drain(5)
+        assert await raw.xlen(stream) == 0
+
+
 async def test_large_requests_wait_for_the_socket_before_they_have_bytes(join: Joiner) -> None:
     """Otherwise all that wait would be in memory at once, and again in one piece to be written."""
     server, client = await join(), await join()

@@ -174,6 +174,27 @@ def test_a_frame_that_cannot_be_used_is_answered(frame: bytes, code: str) -> Non
     assert switch.refused == 1
 
 
+def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read() -> None:
+    """NaN and half of a surrogate pair, as other writers make them: nobody waits for a deadline."""
+    caller, handler = pair()
+    caller.says(b'{"type":"call.requested","payload":{"requestId":"1","operationId":"t.x","input":NaN}}')
+    assert (caller.last("call.error")["requestId"], caller.last("call.error")["code"]) == (
+        "1",
+        "SERIALIZATION_ERROR",
+    )
+    assert handler.texts == []
+    caller.asks(request_id="2")
+    caller.says(b'{"type":"call.requested","payload":{"requestId":"2","operationId":"t.x","input":NaN}}')
+    assert caller.last("link.error")["code"] == "SERIALIZATION_ERROR", "the one that is under way goes on"
+    handler.says(b'{"type":"call.responded","payload":{"requestId":"2","output":{"data":"\\ud800"}}}')
+    assert (caller.last("call.error")["requestId"], caller.last("call.error")["code"]) == (
+        "2",
+        "SERIALIZATION_ERROR",
+    )
+    handler.says(b'{"type":"call.responded","payload":{"requestId":"2","output":{"data":NaN}}}')
+    assert handler.last("link.error")["code"] == "SERIALIZATION_ERROR"
+
+
 def test_a_request_that_cannot_be_routed_is_answered_by_its_id() -> None:
     spoke = Spoke(Switch())
     spoke.says(b'{"type":"call.requested","payload":{"requestId":"r"}}')
@@ -351,3 +372,15 @@ def test_one_caller_cannot_fill_the_queue_of_a_handler() -> None:
     server.send("call.responded", requestId="0", output={"data": 1, "meta": {"source": "local"}})
     alice.send("call.requested", requestId="4", operationId="t.x", input={})
     assert server.last("call.requested")["requestId"] == "4"
+
+
+def test_one_connection_of_nobody_cannot_fill_the_queue_of_a_handler_for_the_others() -> None:
+    """Where nobody is authenticated all come from one address: what one of them has is counted apart."""
+    switch = Switch(Limits(calls_per_handler=2))
+    server, one, other = Spoke(switch), Spoke(switch, address="::1"), Spoke(switch, address="::1")
+    server.serves("op:t.x")
+    for number in range(3):
+        one.asks(request_id=str(number))
+    assert one.last("call.error")["details"] == {"limit": "calls_per_handler", "value": 2}
+    other.asks(request_id="b")
+    assert server.last("call.requested")["requestId"] == "b"

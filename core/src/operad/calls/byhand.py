@@ -128,6 +128,8 @@ class ByHand:
         if name in self._requests:
             name = f"{name} of {peer}"
         self._requests[name], self._names[served.key] = served, name
+        if served.deadline is None and served.total is None:  # a single call that says nothing ends, too
+            served.deadline = (time.time() + self._served.settings.timeout) * 1000
         if served.deadline is not None:
             delay = max(0.0, served.deadline / 1000 - time.time())
             self._timers[name] = asyncio.get_running_loop().call_later(delay, self._expire, served)
@@ -159,8 +161,10 @@ class ByHand:
         served = self._get(name)
         if served.total is None:
             self._forget(served)  # the first answer counts, even if another one comes while it is sent
-            await self._send(served, responded(served, envelope))
-            self._served.finish(served)
+            try:
+                await self._send(served, responded(served, envelope))
+            finally:
+                self._served.finish(served)
             return
         if served.turn is None:
             served.turn = asyncio.Lock()

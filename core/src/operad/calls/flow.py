@@ -95,10 +95,16 @@ class Departures:
         self._under_way = 0
         self._waiting: deque[tuple[Pending, int, asyncio.Future[None]]] = deque()
 
+    def take(self, pending: Pending, size: int) -> bool:
+        """Whether a request of so many bytes may be sent at once; then it counts as sent."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._take(pending, size)
+        return True
+
     async def enter(self, pending: Pending, size: int) -> None:
         """Wait until a request of so many bytes may be sent."""
-        if not self._waiting and self._fits(size):
-            self._take(pending, size)
+        if self.take(pending, size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (pending, size, turn)

@@ -110,8 +110,15 @@ class PendingRequests:
         return said.event(request_id, None if self.routes else link.inbox, now)
 
     async def large(self, event: Event, data: bytes, pending: Pending) -> Event:
-        """A large request, when its turn has come; it says its size."""
-        await self.departures.enter(pending, len(data))
+        """A large request, when its turn has come; it says its size.
+
+        One that has to wait is written anew then: many that wait need not keep their JSON meanwhile.
+        """
+        size = len(data)
+        if not self.departures.take(pending, size):
+            del data
+            await self.departures.enter(pending, size)
+            data = protocol.encode(event)
         return protocol.with_sent_bytes(event, data, len(data))
 
     def envelope(self, output: object) -> ResponseEnvelope[Any]:

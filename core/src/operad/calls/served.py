@@ -153,7 +153,8 @@ class ServedRequests:
             self._reports.warn(key[0], "dropped a request without requestId or an address for the answer")
             done(delivery)
             return None
-        if key in self.active:  # its own end acknowledges it
+        if (running := self.active.get(key)) is not None:  # whose end acknowledges this one, too
+            running.done = _both(running.done, delivery.done)
             self._reports.warn(key[0], "dropped a second request with the id of one that is under way")
             return None
         if key in self.recent:
@@ -317,6 +318,18 @@ def done(delivery: Delivery) -> None:
     """Acknowledge what is not begun."""
     if delivery.done is not None:
         delivery.done()
+
+
+def _both(one: Callable[[], None] | None, other: Callable[[], None] | None) -> Callable[[], None] | None:
+    """Acknowledges two deliveries."""
+    if one is None or other is None:
+        return one or other
+
+    def acknowledge() -> None:
+        one()
+        other()
+
+    return acknowledge
 
 
 def _is_address_of(to: str, operation_id: str) -> bool:

@@ -81,10 +81,15 @@ class SingleCalls:
                 if len(data) <= LARGE:
                     event = protocol.Encoded(event, data)
                 else:
-                    event = await requests.large(event, data, pending)
+                    sending = requests.large(event, data, pending)
+                    del data
+                    event = await sending
                     patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
             target = await link.send(f"op:{operation_id}", event)
             del event  # 10,000 calls that wait need not keep their requests
+            if pending.expired:  # and the transport took the cancellation for its own
+                pending.sender.uncancel()
+                raise timed_out(operation_id, limit)
             pending.sender = None
             if target is not None:
                 pending.target = target

@@ -146,7 +146,9 @@ class Streams:
                 if requests.counts_bytes:
                     data = protocol.encode(event)
                     if len(data) > LARGE:
-                        event = await requests.large(event, data, stream)
+                        sending = requests.large(event, data, stream)
+                        del data
+                        event = await sending
                     else:
                         event = protocol.Encoded(event, data)
                 return await link.send(f"op:{said.operation_id}", event)

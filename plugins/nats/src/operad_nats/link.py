@@ -29,6 +29,7 @@ from operad.plugin import (
     decode,
     encode,
     protocol,
+    unreadable,
 )
 from operad_nats._client import NO_RESPONDERS, StrictClient
 from operad_nats._permissions import Permissions
@@ -204,7 +205,7 @@ class NATSLink:
         self, subject: bytes, data: bytes, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
     ) -> None:
         """A message of no use: who waits for what it is about is told, if that can be read."""
-        found = protocol.unreadable(data, why, code)
+        found = unreadable(data, why, code)
         self._reports.refuse("bus", f"dropped what came on {subject.decode(errors='replace')!r}: {why}")
         if found is None or not found.is_request:
             if found is not None:

@@ -28,6 +28,7 @@ from operad.plugin import (
     decode,
     encode,
     protocol,
+    unreadable,
 )
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
@@ -199,7 +200,10 @@ class RedisLink:
         except ValueError as error:
             self._on_unusable(data, delivery, error)
             return
-        if event["type"] == protocol.REQUESTED and event["payload"].get("operationId") != operation_id:
+        if event["type"] != protocol.REQUESTED:
+            if delivery.done is not None:  # nobody works on it
+                delivery.done()
+        elif event["payload"].get("operationId") != operation_id:
             why = "it came to an address that is not its operation's"
             self._on_unusable(data, delivery, why, ErrorCode.ACCESS_DENIED)
             return
@@ -215,7 +219,7 @@ class RedisLink:
         self._reports.refuse("bus", f"dropped a message: {why}")
         if delivery.done is not None:
             delivery.done()
-        found = protocol.unreadable(data, why, code)
+        found = unreadable(data, why, code)
         if found is None:
             return
         if not found.is_request:

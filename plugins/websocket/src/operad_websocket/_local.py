@@ -20,6 +20,7 @@ from operad.plugin import (
     TransportError,
     encode,
     protocol,
+    unreadable,
 )
 from operad_websocket._desk import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER
 from operad_websocket._frames import Frame, raw, read
@@ -155,7 +156,7 @@ class HubLink:
             event = protocol.decode(data)
         except protocol.ProtocolError as error:
             logger.warning("a peer of the hub sent what cannot be read: %s", error)
-            if (found := protocol.unreadable(data, error)) is not None:
+            if (found := unreadable(data, error)) is not None:
                 if found.is_request:
                     self._loop.call_soon(self._switch.route, self._peer, read(encode(found.event)))
                 else:

@@ -29,6 +29,7 @@ class Peer:
         "account",
         "address",
         "calls",
+        "debtor",
         "deliver",
         "ended",
         "identity",
@@ -60,6 +61,8 @@ class Peer:
         self.account = f"address {address}" if identity is None else f"identity {identity.id}"
         """On whose account its connections and calls go: its identity's, or its address's if it has none."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
+        self.debtor = self.inbox if identity is None else self.account
+        """Whose its requests are at one handler: without an identity each connection counts for itself."""
         self.raw_inbox = raw(self.inbox)
         self.raw_identity: msgspec.Raw | None = None if identity is None else raw(identity.to_wire())
         self.calls: dict[str, Route] = {}
@@ -67,7 +70,7 @@ class Peer:
         self.serving: dict[str, Route] = {}
         """Requests that it has, by the id under which it knows them."""
         self.owed: dict[str, int] = {}
-        """How many of those each account has made."""
+        """How many of those each debtor has made."""
         self.topics: dict[str, None] = {}
         """What it serves, in the order of registration."""
         self.ended: dict[str, bool] = {}
@@ -116,7 +119,7 @@ class Route:
         """A handler has it no longer."""
         handler_id = self.handlers.pop(handler)
         if handler.serving.pop(handler_id, None) is not None:
-            less(handler.owed, self.account)
+            less(handler.owed, self.caller.debtor)
         handler.remember(handler_id, over)
 
 

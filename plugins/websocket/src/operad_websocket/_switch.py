@@ -14,10 +14,11 @@ from operad.plugin import (
     PayloadTooLargeError,
     printable,
     protocol,
+    unreadable,
 )
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
-from operad_websocket._frames import Frame, Payload, raw, string, value, write, write_event
+from operad_websocket._frames import Frame, Payload, raw, read, string, value, write, write_event
 from operad_websocket._peers import Peer, Route, less
 from operad_websocket.config import Limits
 
@@ -202,7 +203,7 @@ class Switch:
         if len(members) > 1:
             members.rotate(-1)
         limit = self.limits.calls_per_handler
-        if handler.owed.get(route.account, 0) >= limit:
+        if handler.owed.get(route.caller.debtor, 0) >= limit:
             self._fail(route, _too_many(limit, "calls_per_handler", "with one handler"))
             return
         try:
@@ -239,7 +240,8 @@ class Switch:
             payload = {**payload, "requestId": raw(handler_id)}
         handler.deliver(write(protocol.REQUESTED, payload))
         handler.serving[handler_id] = route
-        handler.owed[route.account] = handler.owed.get(route.account, 0) + 1
+        debtor = route.caller.debtor
+        handler.owed[debtor] = handler.owed.get(debtor, 0) + 1
         route.handlers[handler] = handler_id
         self.routed += 1
 
@@ -360,7 +362,17 @@ class Switch:
     # --- parts -----------------------------------------------------------------------------------
 
     def on_unreadable(self, peer: Peer, data: bytes | str, error: Exception) -> None:
-        """A message that is no frame."""
+        """A message that is no frame; where the id of its request can be read, who waits for that one is told."""
+        found = unreadable(data, error)
+        request_id = "" if found is None else found.event["payload"]["requestId"]
+        if found is not None and found.is_request and request_id not in peer.calls:
+            self._refuse(peer, f"{len(data)} bytes that are no frame: {error}")
+            self._deliver(peer, write_event(found.event))
+            return
+        if found is not None and not found.is_request and request_id in peer.serving:
+            self._refuse(peer, f"{len(data)} bytes that are no frame: {error}")
+            self._on_response(peer, read(write_event(found.event)))
+            return
         self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are no frame: {error}")
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:

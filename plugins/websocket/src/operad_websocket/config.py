@@ -35,7 +35,8 @@ class Limits:
     calls: int = attrs.field(default=20_000, validator=_positive)
     """Requests under way, over all its connections."""
     calls_per_handler: int = attrs.field(default=5_000, validator=_positive)
-    """Those of them that one connection serves: who comes after them waits for no more."""
+    """Those of them that one connection serves: who comes after them waits for no more. Where nobody is
+    authenticated, each connection has so many of its own."""
     links: int = attrs.field(default=1_000, validator=_positive)
     """Connections."""
     topics: int = attrs.field(default=100_000, validator=_positive)

@@ -24,6 +24,7 @@ from operad.plugin import (
     encode,
     printable,
     protocol,
+    unreadable,
 )
 from operad_websocket._connecting import connect
 from operad_websocket._corked import Writer
@@ -241,7 +242,7 @@ class SpokeLink:
     def _on_unreadable(self, data: bytes | str, error: Exception) -> None:
         """Say so to whoever waits for it: the hub passes on what it has not looked into."""
         logger.warning("%s sent what cannot be read: %s", self._where, error)
-        found = protocol.unreadable(data, error)
+        found = unreadable(data, error)
         if found is None:
             return
         if not found.is_request:
