@@ -1,6 +1,7 @@
 """Requests that a broker stores: which ones may run again, and which calls outlive a connection."""
 
 import asyncio
+import time
 
 import attrs
 import pytest
@@ -14,7 +15,7 @@ from operad import (
     PendingRequestMap,
     operation,
 )
-from operad.calls import InProcessTransport
+from operad.calls import CallSettings, InProcessTransport
 from operad.protocol import STORED
 from operad.testing import Participant
 from operad.transports import Capabilities, Delivery, TransportError
@@ -208,14 +209,16 @@ async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request
                 await stream
 
 
-@pytest.mark.parametrize(("deadline", "seen"), [(10**400, [None]), (-(10**400), [])], ids=["after", "before"])
-async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, seen):
+@pytest.mark.parametrize(("deadline", "count"), [(10**400, 1), (-(10**400), 0)], ids=["after", "before"])
+async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, count):
     taken = []
     transport = Storing()
     async with PendingRequestMap(transport, on_request=taken.append) as calls:
         asked = {"requestId": "1", "operationId": "t.put", "replyTo": "inbox:x", "deadline": deadline}
         calls._on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
-    assert [request.deadline for request in taken] == seen
+    assert len(taken) == count
+    soon = (time.time() + CallSettings().timeout) * 1000  # as one that says nothing
+    assert all(request.deadline <= soon for request in taken)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -87,7 +87,7 @@ class SingleCalls:
                     patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
             target = await link.send(f"op:{operation_id}", event)
             del event  # 10,000 calls that wait need not keep their requests
-            if pending.expired:  # and the transport took the cancellation for its own
+            if pending.expired and pending.sender is not None:  # the transport took the cancellation for its own
                 pending.sender.uncancel()
                 raise timed_out(operation_id, limit)
             pending.sender = None
