@@ -10,7 +10,7 @@ once for all. A mutant that survives is printed with its place; one that changes
 a message that nobody reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
 
 Not drawn, since nothing can come of it: texts, annotations, `TYPE_CHECKING`, defaults of signatures without a body
-(overloads, protocols), and `slots=` of a class.
+(overloads, protocols), `slots=` of a class, and `return None` as itself.
 
 It takes minutes, so nothing runs it but a person.
 """
@@ -183,9 +183,10 @@ class _Change(ast.NodeTransformer):
         return node
 
     def visit_Return(self, node: ast.Return) -> Any:
-        """`return x` as `return None`."""
+        """`return x` as `return None`, where it is not that already."""
         self.generic_visit(node)
-        if node.value is not None and self._here(node, "returns None"):
+        nothing = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        if not nothing and self._here(node, "returns None"):
             node.value = ast.copy_location(ast.Constant(None), node)
         return node
 

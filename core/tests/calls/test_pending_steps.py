@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from operad import CallError, ErrorCode, Identity, local_envelope
-from operad.calls import CallSettings, pending, retries
+from operad.calls import CallSettings, pending, requests, retries, served, stream
 from operad.calls.pending import PendingRequests
 from operad.calls.questions import Asked, Questions
 from operad.calls.requests import (
@@ -27,6 +27,7 @@ from operad.calls.requests import (
 )
 from operad.calls.retries import Retries
 from operad.calls.stream import Stream
+from operad.protocol import encode
 from operad.transports import (
     Capabilities,
     Delivery,
@@ -157,6 +158,60 @@ async def test_a_future_ends_once():
     cancelled = loop.create_future()
     cancelled.cancel()
     retrieve(cancelled)
+
+
+def test_the_bounds_that_no_setting_names():
+    assert (requests.LARGE, stream._MIN_BUFFER) == (65_536, 1_024)
+    assert (served.MAX_RECENT, pending.MAX_ORPHANS, pending.MAX_ANSWERED, pending._CLOSING) == (10_000,) * 3 + (
+        5.0,
+    )
+
+
+def test_the_parts_of_a_call_are_in_this_order():
+    said = Said("t.op", 1, None, "parent", "trace", "state", "delegation", "key")
+    assert (said.parent_request_id, said.traceparent, said.tracestate) == ("parent", "trace", "state")
+    assert (said.delegation, said.idempotency_key, said.timeout, said.credit) == ("delegation", "key", None, None)
+    assert said.limit == math.inf
+
+
+async def test_an_error_that_nobody_awaits_is_marked_as_seen():
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(CallError("X", ""))
+    retrieve(future)
+    assert future._log_traceback is False
+
+
+async def test_an_open_map_has_a_link_and_tells_of_room_in_the_background():
+    table = side()
+    assert table.open_link() is table.link
+    (one,) = waits(table, "1", target="inbox:a")
+    table.grant(one)
+    await table.settle()
+    assert [row[1] for row in table.link.sent] == ["call.credit"]
+
+
+async def test_a_large_request_waits_for_its_turn_and_says_its_size():
+    table = side(link_bytes=10)
+    one, other = waits(table, "1", "2")
+    event = Said("t.op", {}).event("1", None, 0.0)
+    size = len(encode(event))
+    sent = await table.large(event, encode(event), one)
+    assert sent["payload"]["sentBytes"] == one.outgoing == size
+    later = asyncio.ensure_future(table.large(event, encode(event), other))
+    await asyncio.sleep(0)
+    assert not later.done()
+    table.end(one)
+    await later
+    assert other.outgoing
+
+
+async def test_a_map_that_belongs_to_another_loop_waits_for_its_own_link():
+    table = side()
+    before, table.deadlines = table.up, None
+    before.set()
+    table.start()
+    assert not table.up.is_set()
+    assert table.deadlines is not None
 
 
 def test_a_request_begins_with_nothing():
@@ -491,12 +546,16 @@ async def test_when_the_time_is_up_those_who_have_not_answered_are_told():
 
 
 async def test_a_lost_connection_ends_a_question_with_what_has_come():
-    requests = side()
-    questions, task, asked = await asking(requests)
-    questions.on_event(asked, "call.responded", replied(1))
-    asked.fail(CallError("X", ""))
-    assert await task == [1]
-    assert requests.table == {}
+    for answers in ([], [1]):
+        requests = side()
+        questions, task, asked = await asking(requests)
+        for data in answers:
+            questions.on_event(asked, "call.responded", replied(data))
+        await asyncio.sleep(0)
+        asked.fail(CallError("X", ""))
+        assert await asyncio.wait_for(task, 5.0) == answers
+        await requests.settle()
+        assert (requests.table, len(requests.link.sent)) == ({}, 1)
 
 
 async def test_an_answer_that_is_none_is_left_out(caplog):
@@ -659,6 +718,17 @@ async def test_what_may_have_run_is_called_again_if_those_who_serve_it_say_that_
     else:
         assert (await tries.fails("safe")).code == ErrorCode.UNAVAILABLE
     assert tries.asked[0] == ("operad.describe", {"operationId": "t.op"}, math.inf)
+
+
+async def test_who_is_asked_whether_a_call_may_run_twice_has_the_time_of_the_call(monkeypatch):
+    tries = Tries(monkeypatch, gone())
+    tries.spec = {"type": "query"}
+    assert await tries.call("safe", limit=9_000_000.0) == 5
+    assert tries.asked == [("operad.describe", {"operationId": "t.op"}, 9_000_000.0)]
+    again = Tries(monkeypatch, gone(), gone())
+    again.spec = {"type": "query"}
+    assert await again.call("safe") == 5
+    assert again.retries._repeatable == {"t.op": True}
 
 
 async def test_what_peers_said_of_operations_is_bounded(monkeypatch):

@@ -11,6 +11,7 @@ from operad.calls import CallSettings, stream
 from operad.calls.pending import PendingRequests
 from operad.calls.requests import Said
 from operad.calls.stream import Stream, Streams
+from operad.protocol import encode
 from operad.transports import Capabilities, LinkDownError, NoRespondersError
 
 BROKER = Capabilities(detects_no_responders=True)
@@ -453,6 +454,58 @@ async def test_each_way_in_which_a_stream_ends(type_, payload, end):
         assert caught.value.code == end
     await settle()
     assert side.told("call.aborted") == []
+    await side.end()
+
+
+def test_a_stream_begins_with_nothing_read():
+    one = Stream("t.op", "1", 4)
+    assert (one.window_bytes, one.arrived, one.read, one.next_seq, one.taken) == (0, 0, 0, 0, 0)
+    assert (one.unnumbered, one.lone, one.waiter, one.top_up) == (False, None, None, 2)
+    one.notice("inbox:a")
+    assert one.target == "inbox:a"
+
+
+async def test_only_the_first_item_shows_that_somebody_serves_it():
+    side = Side()
+    one, _, first = await side.begun()
+    one.next_seq = 1
+    responded(side, one, item(1))
+    assert side.requests.answered == {}
+    one.next_seq = 0
+    responded(side, one, item(0))
+    assert side.requests.answered == {"t.op": None}
+    await side.end(first)
+
+
+async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not():
+    for size, large in ((64 * 1024, False), (64 * 1024 + 1, True)):
+        side = Side()
+        said = Said("t.op", "")
+        said.credit = 1
+        probe = side.requests.event(said, "x" * 32, side.link, 0.0)
+        probe["payload"]["creditBytes"] = CallSettings().credit_bytes
+        said.input = "x" * (size - len(encode(probe)))
+        side.items = side.streams.items(said, None)
+        first = asyncio.ensure_future(anext(side.items))
+        await settle()
+        ((_, payload),) = side.told("call.requested")
+        assert ("sentBytes" in payload) is large
+        assert (side.requests.departures._under_way > 0) is large
+        await side.end(first)
+
+
+async def test_what_is_wanted_to_the_byte():
+    side = Side(credit_bytes=2_000)
+    one, items, first = await side.begun(credit=64)
+    for number in range(3):
+        responded(side, one, item(number, sentBytes=100 * (number + 1)))
+    wants(side, one, 2_100)
+    await settle()
+    side.told("call.credit")
+    await first
+    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_100]
+    await anext(items)
+    assert (one.granted, side.told("call.credit")) == (2_100, [])
     await side.end()
 
 

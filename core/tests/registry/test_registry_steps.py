@@ -1,0 +1,854 @@
+"""The rooms of a registry piece by piece: deadlines, entries, the catalogue, first results, worker threads."""
+
+import asyncio
+import gc
+import logging
+import math
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from operad import (
+    CallError,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    OperationType,
+    ResponseEnvelope,
+    local_envelope,
+    operation,
+)
+from operad.envelopes import EnvelopeKinds, OpaqueMeta
+from operad.errors import RegistrationError
+from operad.registry import deadline, first_results
+from operad.registry.catalogue import Catalogue
+from operad.registry.deadline import DeadlineExpired, Deadlines, checked_number, deadlines_of, earlier, until
+from operad.registry.entry import Entry, described, no_operation
+from operad.registry.first_results import FirstResults, MemoryResults
+from operad.registry.pipeline import ResultPipeline
+from operad.registry.workers import Workers
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+class Loop:
+    """An event loop of which only the clock and the timers are asked."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.timers = []
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, function, context):
+        timer = SimpleNamespace(when=when, cancelled=False)
+        timer.cancel = lambda: setattr(timer, "cancelled", True)
+        self.timers.append(timer)
+        return timer
+
+    @property
+    def set(self):
+        return [timer.when for timer in self.timers if not timer.cancelled]
+
+
+def test_one_timer_serves_all_deadlines_and_is_set_anew_only_for_an_earlier_one():
+    loop = Loop()
+    all_of = Deadlines(loop)
+    rung = []
+    all_of.add(105.0, lambda: rung.append("b"))
+    all_of.add(107.0, lambda: rung.append("c"))
+    all_of.add(105.0, lambda: rung.append("b2"))
+    assert loop.set == [105.0]
+    all_of.add(103.0, lambda: rung.append("a"))
+    assert loop.set == [103.0]
+    loop.now = 103.0 - 2e-6
+    all_of.ring()
+    assert rung == []
+    loop.now = 103.0 - 5e-7
+    all_of.ring()
+    assert rung == ["a"]
+    loop.now = 106.0
+    all_of.ring()
+    assert rung == ["a", "b", "b2"], "at one time in the order in which they were added"
+    assert (all_of.waiting, loop.timers[-1].when) == (1, 107.0)
+
+
+def test_a_deadline_that_was_dropped_does_not_ring():
+    loop = Loop()
+    all_of = Deadlines(loop)
+    rung = []
+    first = all_of.add(101.0, lambda: rung.append(1))
+    second = all_of.add(102.0, lambda: rung.append(2))
+    all_of.drop(first)
+    all_of.drop(first)
+    assert all_of.waiting == 1
+    loop.now = 102.0
+    all_of.ring()
+    assert (rung, all_of.waiting, all_of._dropped) == ([2], 0, 0)
+    all_of.drop(second)
+    assert all_of.waiting == 0
+
+
+def test_what_rings_may_add_and_drop_others():
+    loop = Loop()
+    all_of = Deadlines(loop)
+    rung = []
+    other = all_of.add(101.5, lambda: rung.append("dropped"))
+
+    def first():
+        rung.append("first")
+        all_of.drop(other)
+        all_of.add(101.7, lambda: rung.append("added"))
+        all_of.add(109.0, lambda: rung.append("later"))
+
+    all_of.add(101.0, first)
+    loop.now = 102.0
+    all_of.ring()
+    assert rung == ["first", "added"]
+    assert loop.set[-1] <= 109.0
+    assert all_of.waiting == 1
+
+
+def test_dropped_deadlines_are_let_go_when_they_are_many_and_most(monkeypatch):
+    monkeypatch.setattr(deadline, "_DROPPED", 3)
+    all_of = Deadlines(Loop())
+    entries = [all_of.add(200.0 + number, lambda: None) for number in range(8)]
+    for entry in entries[:4]:
+        all_of.drop(entry)
+    assert (len(all_of._heap), all_of.waiting) == (8, 4)
+    all_of.drop(entries[4])
+    assert (len(all_of._heap), all_of.waiting, all_of._dropped) == (3, 3, 0)
+    few = Deadlines(Loop())
+    entries = [few.add(200.0 + number, lambda: None) for number in range(3)]
+    for entry in entries:
+        few.drop(entry)
+    assert len(few._heap) == 3
+
+
+async def test_each_loop_has_deadlines_of_its_own():
+    loop = asyncio.get_running_loop()
+    mine = deadlines_of(loop)
+    assert deadlines_of(loop) is mine
+    other = SimpleNamespace(time=lambda: 0.0)
+    assert deadlines_of(other) is not mine
+    assert deadlines_of(loop).loop is loop
+
+
+@pytest.mark.parametrize(
+    ("deadline", "timeout", "found"),
+    [(None, None, None), (5.0, None, 5.0), (None, 2, 1_002_000.0), (5.0, 2, 5.0), (2e9, 2.5, 1_002_500.0)],
+)
+def test_the_earlier_of_two_times(monkeypatch, deadline, timeout, found):
+    monkeypatch.setattr("operad.registry.deadline._now", lambda: 1_000.0)
+    assert earlier(deadline, timeout) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(5, 5.0), (0.5, 0.5), (10**400, math.inf), (-(10**400), -math.inf), (math.inf, math.inf)]
+)
+def test_a_time_is_any_number(value, number):
+    found = checked_number(value, "timeout", "seconds")
+    assert (found, type(found)) == (number, float)
+
+
+@pytest.mark.parametrize("value", [True, "5", None, math.nan, [1]])
+def test_what_is_no_time_is_refused_in_words(value):
+    with pytest.raises(CallError, match="timeout: expected seconds as a number, got ") as caught:
+        checked_number(value, "timeout", "seconds")
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert caught.value.details == {"message": caught.value.message}
+
+
+async def test_a_deadline_of_now_begins_nothing(monkeypatch):
+    monkeypatch.setattr("operad.registry.deadline._now", lambda: 1_000.0)
+
+    async def work():
+        return 5
+
+    with pytest.raises(DeadlineExpired):
+        await until(1_000_000.0, work)
+    assert await until(1_000_001.0, work) == 5
+    assert await until(math.inf, work) == 5
+
+
+def test_a_deadline_needs_a_task():
+    async def work():
+        return 5
+
+    async def main():
+        loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def outside():
+            step = until((time.time() + 5) * 1000, work)
+            try:
+                step.send(None)
+            except RuntimeError as error:
+                found.set_result(str(error))
+
+        loop.call_soon(outside)
+        return await found
+
+    assert "needs a running asyncio task" in asyncio.run(main())
+
+
+# --- entries --------------------------------------------------------------------------------------
+
+
+def spec(name="op", **more):
+    return OperationSpec(namespace="t", name=name, type=more.pop("type", "query"), **more)
+
+
+PIPELINE = ResultPipeline(EnvelopeKinds())
+
+
+def entry_of(name="op", handler=None, owner=None, **more):
+    return Entry(spec(name, **more), handler, None, owner, PIPELINE)
+
+
+async def handler(input, context):
+    return input
+
+
+def test_who_brought_an_operation_is_named():
+    assert described(handler) == f"the application ({__name__}.handler)"
+    assert described(None) == "the application"
+    assert described(SimpleNamespace()) == "the application"
+    assert entry_of(handler=handler).label == f"the application ({__name__}.handler)"
+    assert entry_of(handler=handler, owner='source "s"').label == 'source "s"'
+
+
+def test_what_is_no_operation_is_told_how_to_become_one():
+    assert no_operation(handler) == (
+        "register takes an operation, or a spec and a handler, got function; wrap it: operation(handler)"
+    )
+    assert no_operation(5) == "register takes an operation, or a spec and a handler, got int; see operad.operation"
+    assert no_operation(int).endswith("got type; wrap it: operation(int)")
+
+
+@pytest.mark.parametrize(("wrong", "more"), [(1, ""), (3, ""), (4, " (and 1 more)"), (6, " (and 3 more)")])
+async def test_the_first_three_faults_of_an_input_are_told_and_all_listed(wrong, more):
+    schema = {"properties": {f"p{number}": {"type": "integer"} for number in range(9)}}
+    async with OperationRegistry() as registry:
+        registry.register(spec(input_schema=schema), handler)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.op", {f"p{number}": "x" for number in range(wrong)})
+    faults = [f"expected integer, got str at $.p{number}" for number in range(wrong)]
+    assert caught.value.message == f'invalid input for "t.op": {"; ".join(faults[:3])}{more}'
+    assert [row["message"] for row in caught.value.details["errors"]] == faults
+    assert caught.value.details["errors"][0] == {"path": "$.p0", "message": faults[0], "keyword": "type"}
+
+
+class Later:
+    """What can be awaited and is no coroutine."""
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        return "later"
+
+
+def plain(input, context):
+    return threading.current_thread().name
+
+
+def plain_items(input, context):
+    yield threading.current_thread().name
+    yield 2
+
+
+def later(input, context):
+    return Later()
+
+
+def pair(input, context):
+    return [1, 2]
+
+
+async def late_items(input, context):
+    return plain_items(input, context)
+
+
+class Called:
+    async def __call__(self, input, context):
+        return "called"
+
+
+class CalledPlain:
+    def __call__(self, input, context):
+        return "plain"
+
+
+@pytest.mark.parametrize(
+    ("function", "blocking", "type_", "found"),
+    [
+        (handler, None, "query", [5]),
+        (plain, None, "query", ["operad_0"]),
+        (plain, False, "query", ["MainThread"]),
+        (later, None, "query", ["later"]),
+        (later, False, "query", ["later"]),
+        (Called(), None, "query", ["called"]),
+        (CalledPlain(), None, "query", ["plain"]),
+        (plain_items, None, "query", ["operad_0", 2]),
+        (plain_items, False, "query", ["MainThread", 2]),
+        (late_items, None, "subscription", ["MainThread", 2]),
+        (later, None, "subscription", ["later"]),
+        (pair, False, "subscription", [[1, 2]]),
+    ],
+)
+async def test_each_kind_of_handler_runs_where_it_belongs(function, blocking, type_, found):
+    async with OperationRegistry() as registry:
+        registry.register_spec(spec(type=type_))
+        registry.register_handler("t.op", function, blocking=blocking)
+        assert [one.data async for one in registry.subscribe("t.op", 5)] == found
+        assert (await registry.execute("t.op", 5)).data == found[0]
+
+
+async def test_a_subscription_without_an_item_has_no_first_one():
+    async def nothing(input, context):
+        return
+        yield
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(type="subscription"), nothing)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.op")
+    message = 'the subscription "t.op" ended without an item'
+    assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)
+    assert caught.value.details == {"message": message}
+
+
+# --- the catalogue --------------------------------------------------------------------------------
+
+
+def test_an_id_that_is_taken_names_both_owners_and_the_mend():
+    catalogue = Catalogue()
+    catalogue.add(entry_of(handler=handler, owner='source "a"'))
+    with pytest.raises(RegistrationError) as caught:
+        catalogue.add(entry_of(handler=handler, owner='source "b"'))
+    assert str(caught.value) == (
+        'operation "t.op" is registered already by source "a", and now again by source "b"; '
+        "rename one of them, or pass replace=True"
+    )
+    catalogue.add(entry_of(owner='source "b"'), replace=True)
+    assert catalogue.entries["t.op"].label == 'source "b"'
+
+
+def test_a_handler_waits_for_its_spec_and_a_spec_for_its_handler():
+    catalogue = Catalogue()
+    catalogue.add_handler("t.op", handler, False)
+    assert catalogue.handler("t.op") is handler
+    with pytest.raises(RegistrationError, match="has a handler already, from the application"):
+        catalogue.add_handler("t.op", plain, None)
+    with pytest.raises(RegistrationError, match="has a handler already"):
+        catalogue.add(entry_of(handler=plain))
+    catalogue.add(entry_of())
+    entry = catalogue.entries["t.op"]
+    assert (entry.handler, entry.blocking, catalogue.handlers) == (handler, False, {})
+    with pytest.raises(RegistrationError, match="pass replace=True to replace it"):
+        catalogue.add_handler("t.op", plain, None)
+    catalogue.add_handler("t.op", plain, True, replace=True)
+    assert (catalogue.handler("t.op"), catalogue.entries["t.op"].blocking) == (plain, True)
+    assert catalogue.handler("t.other") is None
+
+
+def test_a_handler_of_its_own_is_not_exchanged_for_one_that_waits():
+    catalogue = Catalogue()
+    catalogue.add_handler("t.op", handler, None)
+    catalogue.add(entry_of(handler=plain), replace=True)
+    assert (catalogue.handler("t.op"), catalogue.handlers) == (plain, {})
+
+
+def test_a_spec_that_replaces_another_keeps_the_handler_unless_it_is_new():
+    catalogue = Catalogue()
+    catalogue.add(entry_of(handler=handler))
+    catalogue.add_spec(entry_of(title="new"), replace=True)
+    assert (catalogue.entries["t.op"].spec.title, catalogue.handler("t.op")) == ("new", handler)
+    catalogue.add_spec(entry_of("other"), replace=True)
+    assert catalogue.handler("t.other") is None
+    with pytest.raises(RegistrationError, match="registered already"):
+        catalogue.add_spec(entry_of())
+
+
+def test_observers_learn_of_what_is_new_or_other_and_of_nothing_else(caplog):
+    told = []
+
+    def broken(spec):
+        raise ValueError("no")
+
+    catalogue = Catalogue(
+        (broken, lambda spec: told.append(("added", spec.title))),
+        (lambda spec: told.append(("removed", spec.title)),),
+    )
+    catalogue.add(entry_of(title="a"))
+    catalogue.add(entry_of(title="a"), replace=True)
+    assert told == [("added", "a")]
+    catalogue.add(entry_of(title="b"), replace=True)
+    assert told[1:] == [("removed", "a"), ("added", "b")]
+    catalogue.remove("t.op")
+    assert told[3:] == [("removed", "b")]
+    assert "failed for operation t.op" in caplog.text
+    with pytest.raises(RegistrationError, match=r'there is no operation "t\.op" to remove'):
+        catalogue.remove("t.op")
+
+
+def test_each_change_counts_and_is_told_to_who_lives():
+    catalogue = Catalogue()
+    told = []
+
+    class Listener:
+        def changed(self):
+            told.append(catalogue.version)
+
+    listener = Listener()
+    catalogue.listen(listener.changed)
+    stop = catalogue.watch(lambda: told.append("watched"))
+    catalogue.add(entry_of())
+    assert told == [1, "watched"]
+    catalogue.add_handler("t.op", handler, None)
+    assert (told[2:], catalogue.version) == ([2, "watched"], 2)
+    stop()
+    stop()
+    catalogue.unlisten(listener.changed)
+    catalogue.remove("t.op")
+    assert told[4:] == []
+    catalogue.listen(listener.changed)
+    del listener
+    gc.collect()
+    catalogue.add(entry_of())
+    assert told[4:] == []
+    catalogue.watch(lambda: None)
+    assert len(catalogue._listeners) == 1
+
+
+def test_specs_are_sorted_and_the_same_until_something_changes():
+    catalogue = Catalogue()
+    for name in "bac":
+        catalogue.add(entry_of(name))
+    found = catalogue.specs()
+    assert [one.name for one in found] == ["a", "b", "c"]
+    assert catalogue.specs() is found
+    catalogue.remove("t.a")
+    assert [one.name for one in catalogue.specs()] == ["b", "c"]
+
+
+def test_a_search_knows_what_changed_since_the_last_one():
+    catalogue = Catalogue()
+    for name in ("alpha", "beta", "gamma"):
+        catalogue.add(entry_of(name))
+
+    def found(query):
+        return [one.name for one in catalogue.search(query, 5)]
+
+    assert found("alpha") == ["alpha"]
+    index = catalogue._index
+    catalogue.remove("t.alpha")
+    catalogue.add(entry_of("delta"))
+    assert (found("alpha"), found("delta"), catalogue._index is index) == ([], ["delta"], True)
+    assert catalogue._unindexed == {}
+    for number in range(4):
+        catalogue.add(entry_of(f"more{number}"))
+    assert found("more3")[0] == "more3"
+    assert catalogue._index is not index, "with more changes than operations it is made anew"
+    same = catalogue._index
+    for number in range(7):
+        catalogue.add(entry_of(f"again{number}"))
+    assert found("again6")[0] == "again6"
+    assert catalogue._index is same, "with as many it is not"
+
+
+# --- first results --------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+async def test_a_store_in_memory_keeps_each_result_for_its_time():
+    clock = Clock()
+    store = MemoryResults(2, clock=clock)
+    assert await store.claim("a", b"1", 5.0) is None
+    clock.now = 4.9
+    assert await store.claim("a", b"2", 5.0) == b"1"
+    clock.now = 5.0
+    assert await store.claim("a", b"2", 5.0) is None
+    assert await store.claim("a", b"3", 5.0) == b"2"
+    await store.drop("a")
+    await store.drop("a")
+    assert len(store) == 0
+
+
+async def test_a_full_store_lets_go_what_is_over_and_then_the_oldest():
+    clock = Clock()
+    store = MemoryResults(2, clock=clock)
+    await store.put("short", b"1", 1.0)
+    await store.put("long", b"2", 9.0)
+    clock.now = 1.0
+    await store.put("new", b"3", 9.0)
+    assert list(store._kept) == ["long", "new"]
+    await store.put("long", b"4", 9.0)
+    assert list(store._kept) == ["new", "long"]
+    await store.put("newest", b"5", 9.0)
+    assert list(store._kept) == ["long", "newest"]
+
+
+def call_of(key="k", input=5, identity=None, type_="mutation", deadline=None):
+    context = OperationContext(idempotency_key=key, identity=identity, deadline=deadline)
+    return SimpleNamespace(spec=spec(type=type_), input=input, context=context)
+
+
+class Work:
+    def __init__(self, *ends):
+        self.ends, self.runs = list(ends), 0
+
+    async def __call__(self, call):
+        self.runs += 1
+        end = self.ends.pop(0) if self.ends else self.runs
+        if isinstance(end, BaseException):
+            raise end
+        return end if isinstance(end, ResponseEnvelope) else local_envelope(end, "t.op")
+
+
+async def test_a_key_belongs_to_an_identity_and_counts_for_mutations_alone():
+    first, work = FirstResults(), Work()
+    ann, bob = (Identity(id=name, scopes=frozenset()) for name in ("ann", "bob"))
+    seen = [
+        (await first(call, work)).data
+        for call in (
+            call_of(), call_of(), call_of("other"), call_of(identity=ann), call_of(identity=bob),
+            call_of(identity=ann), call_of(None), call_of(None), call_of(type_="query"), call_of(type_="query"),
+        )
+    ]  # fmt: skip
+    assert seen == [1, 1, 2, 3, 4, 3, 5, 6, 7, 8]
+
+
+async def test_a_key_with_another_input_is_refused():
+    first, work = FirstResults(), Work()
+    await first(call_of(), work)
+    with pytest.raises(CallError, match="this idempotency key was used with another input") as caught:
+        await first(call_of(input=6), work)
+    assert (caught.value.code, work.runs) == (ErrorCode.VALIDATION_ERROR, 1)
+    assert caught.value.details == {"message": caught.value.message}
+
+
+async def test_an_error_is_a_first_result_unless_nothing_ran():
+    masked = CallError("BROKEN", "it is", {"a": 1})
+    masked.undeclared = True
+    first, work = FirstResults(), Work(masked, CallError(ErrorCode.OVERLOADED, "later"))
+    for _ in range(2):
+        with pytest.raises(CallError) as caught:
+            await first(call_of(), work)
+        assert (caught.value.code, caught.value.message, caught.value.details) == ("BROKEN", "it is", {"a": 1})
+        assert caught.value.undeclared is True
+    assert work.runs == 1
+    with pytest.raises(CallError):
+        await first(call_of("k2"), work)
+    assert (await first(call_of("k2"), work)).data == 3
+
+
+async def test_what_was_cancelled_may_run_again():
+    first, work = FirstResults(), Work(asyncio.CancelledError())
+    with pytest.raises(asyncio.CancelledError):
+        await first(call_of(), work)
+    assert (await first(call_of(), work)).data == 2
+
+
+async def test_an_envelope_of_any_kind_is_a_first_result():
+    strange = EnvelopeKinds().from_wire({"data": 5, "meta": {"source": "strange", "a": 1}})
+    first, work = FirstResults(), Work(strange)
+    await first(call_of(), work)
+    again = await first(call_of(), work)
+    assert (again.data, again.meta.source, again.meta.fields["a"], work.runs) == (5, "strange", 1, 1)
+
+
+async def test_a_repetition_waits_for_the_first_one_and_no_longer_than_it_may_run(monkeypatch):
+    now = SimpleNamespace(at=1_000.0)
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        now.at += seconds
+
+    by_hand = SimpleNamespace(time=lambda: now.at, monotonic=lambda: now.at)
+    monkeypatch.setattr(first_results, "time", by_hand)
+    monkeypatch.setattr(first_results, "asyncio", SimpleNamespace(sleep=sleep))
+    claims = []
+
+    class Store(MemoryResults):
+        async def claim(self, name, value, seconds):
+            claims.append(seconds)
+            return await super().claim(name, value, seconds)
+
+    store = Store(clock=lambda: 0.0)
+    first = FirstResults(store)
+    await first._claimed("n", "d", call_of())
+    assert claims == [300.0]
+    with pytest.raises(CallError, match="the first call with this idempotency key still runs") as caught:
+        await first._claimed("n", "d", call_of(deadline=1_002_000.0))
+    assert (caught.value.code, caught.value.details) == (ErrorCode.UNAVAILABLE, {"sent": False})
+    assert claims[1] == 12.0
+    assert pauses[:7] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
+    assert set(pauses[7:]) == {0.5}
+    assert 12.0 < now.at - 1_000.0 <= 12.5
+    claims.clear()
+    await first._claimed("m", "d", call_of(deadline=5.0))
+    assert claims == [10.0]
+
+
+async def test_a_store_that_fails_runs_nothing_and_undoes_nothing(caplog):
+    class Broken(MemoryResults):
+        async def put(self, name, value, seconds):
+            raise OSError("disk full")
+
+    class Deaf(MemoryResults):
+        async def claim(self, name, value, seconds):
+            raise OSError("no answer")
+
+    work = Work()
+    with pytest.raises(CallError, match="the store of first results cannot be asked: .*no answer") as caught:
+        await FirstResults(Deaf())(call_of(), work)
+    assert (caught.value.code, caught.value.details, work.runs) == (ErrorCode.UNAVAILABLE, {"sent": False}, 0)
+    kept = Broken()
+    kept.claim = lambda *_: asyncio.sleep(0)
+    assert (await FirstResults(kept)(call_of(), work)).data == 1
+    assert "a first result was not kept: " in caplog.text
+
+
+async def test_results_are_kept_for_as_long_as_asked():
+    clock = Clock()
+    work, first = Work(), FirstResults(MemoryResults(clock=clock), seconds=7.0)
+    await first(call_of(), work)
+    clock.now = 6.9
+    assert (await first(call_of(), work)).data == 1
+    clock.now = 7.0
+    assert (await first(call_of(), work)).data == 2
+    day = FirstResults(MemoryResults(clock=clock))
+    assert day._seconds == 86_400.0
+
+
+# --- worker threads -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_pool_has_at_least_one_thread(size):
+    with pytest.raises(ValueError, match=f"max_threads: expected 1 or more, got {size}"):
+        Workers(size)
+    Workers(1)
+
+
+async def test_what_a_thread_calls_after_the_end_of_its_call_is_refused():
+    begun, go, told = threading.Event(), threading.Event(), []
+
+    def slow(input, context):
+        begun.set()
+        go.wait(10)
+        assert context.cancelled
+        try:
+            context.call_sync("t.other")
+        except CallError as error:
+            told.append(error)
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), slow)
+        registry.register(spec("other"), handler)
+        task = asyncio.ensure_future(registry.execute("t.op"))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        for _ in range(500):
+            await asyncio.sleep(0.002)
+            if told:
+                break
+    assert (told[0].code, told[0].message) == ("ABORTED", "the call that this handler serves is over")
+
+
+async def test_a_call_from_a_thread_may_not_block_the_loop():
+    def wrong(input, context):
+        return context.call_sync("t.other")
+
+    async with OperationRegistry() as registry:
+        registry.register(spec("other"), handler)
+        registry.register(spec(), plain)
+
+        async def inside(input, context):
+            return context.call_sync("t.other")
+
+        registry.register(spec("inside"), inside)
+        registry.register(spec("right"), wrong)
+        with pytest.raises(CallError):
+            await registry.execute("t.inside")
+        assert (await registry.execute("t.right")).data == {}
+
+
+async def test_a_handler_that_raises_stop_iteration_does_not_hang():
+    def stops(input, context):
+        raise StopIteration
+
+    async with OperationRegistry() as registry:
+        registry.register(spec(), stops)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.op")
+    assert "StopIteration" in repr(caught.value.__cause__)
+
+
+async def test_a_generator_is_closed_when_its_reader_leaves():
+    closed = []
+
+    def items(input, context):
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append(threading.current_thread().name)
+
+    async with OperationRegistry() as registry:
+        registry.register_spec(spec(type="subscription"))
+        for blocking in (None, False):
+            registry.register_handler("t.op", items, blocking=blocking, replace=True)
+            async with registry.subscribe("t.op") as stream:
+                assert (await anext(stream)).data == 1
+    assert [name.partition("_")[0] for name in closed] == ["operad", "MainThread"]
+
+
+# --- the pipeline ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "word"),
+    [
+        ("keep", "keep"),
+        ({}, "cast"),
+        ({"t.*": "off"}, "off"),
+        ({"*": "keep", "t.op": "off"}, "off"),
+        ({"x.*": "off"}, "cast"),
+        ({"t.o*": "keep", "t*": "off"}, "keep"),
+    ],
+)
+def test_the_longest_pattern_says_how_data_are_normalised(rule, word):
+    assert ResultPipeline(EnvelopeKinds(), normalize=rule).normalize_of("t.op") == word
+
+
+@pytest.mark.parametrize("rule", ["fast", {"*": "fast"}])
+def test_an_unknown_way_to_normalise_is_refused(rule):
+    with pytest.raises(ValueError, match=r"'normalize' must be in \('cast', 'keep', 'off'\) \(got 'fast'\)"):
+        ResultPipeline(EnvelopeKinds(), normalize=rule)
+
+
+SHAPE = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["b"]}
+
+
+def applied(value, **options):
+    return ResultPipeline(EnvelopeKinds(), **options).apply(value, spec(output_schema=SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "data", "warned"),
+    [
+        ({}, {"a": "1", "b": "x", "c": 1}, {"a": 1, "b": "x"}, False),
+        ({}, {"a": 1}, {"a": 1, "b": ""}, True),
+        ({"normalize": "keep"}, {"a": "1", "b": "x", "c": 1}, {"a": 1, "b": "x", "c": 1}, False),
+        ({"normalize": "keep"}, {"a": 1}, {"a": 1}, True),
+        ({"normalize": "off"}, {"a": "1", "b": "x"}, {"a": "1", "b": "x"}, True),
+        ({"normalize": "off"}, {"b": "x"}, {"b": "x"}, False),
+        ({"on_mismatch": "ignore"}, {"a": 1}, {"a": 1, "b": ""}, False),
+        ({"normalize": "off", "on_mismatch": "ignore"}, {"a": "1"}, {"a": "1"}, False),
+    ],
+)
+def test_what_becomes_of_data_that_do_not_match(options, value, data, warned, caplog):
+    assert applied(value, **options).data == data
+    lines = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(lines) == warned
+    if warned:
+        assert 'the result of "t.op" does not match its output schema: expected ' in lines[0].getMessage()
+        assert (lines[0].operation_id, len(lines[0].paths)) == ("t.op", 1)
+
+
+def test_data_that_do_not_match_are_an_error_where_that_is_asked_for():
+    with pytest.raises(CallError) as caught:
+        applied({"a": 1}, on_mismatch="raise")
+    assert caught.value.code == ErrorCode.EXECUTION_ERROR
+    assert caught.value.details["message"] == caught.value.message
+    assert caught.value.details["errors"] == [
+        {"path": "$.b", "message": "expected the property 'b', got none at $: '' was filled in",
+         "keyword": "required"}
+    ]  # fmt: skip
+
+
+def test_the_first_five_mismatches_are_told(caplog):
+    shape = {"properties": {f"p{number}": {"type": "integer"} for number in range(9)}}
+    ResultPipeline(EnvelopeKinds(), normalize="off").apply(
+        {f"p{number}": "x" for number in range(6)}, spec(output_schema=shape)
+    )
+    (record,) = caplog.records
+    assert record.getMessage().count("expected integer") == 5
+    assert len(record.paths) == 6
+
+
+def test_what_a_cast_drops_and_invents_is_said_once_each(caplog):
+    caplog.set_level(logging.INFO, "operad")
+    finish = ResultPipeline(EnvelopeKinds(), on_mismatch="ignore").finisher(spec(output_schema=SHAPE))
+
+    def said(value):
+        caplog.clear()
+        finish(value)
+        return [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
+
+    text = 'the cast to the output schema of "t.op" %s (said once; `received` of the envelope has it all)'
+    assert said({"b": "x"}) == []
+    assert said({"b": "x", **{f"c{number}": 1 for number in range(6)}}) == [
+        text % "drops $.c0, $.c1, $.c2, $.c3, $.c4, …"
+    ]
+    assert said({"b": "x", "c": 1}) == []
+    assert said({"a": 1}) == [text % "fills in $.b"]
+    assert said({"a": 1, "c": 1}) == []
+    other = ResultPipeline(EnvelopeKinds(), on_mismatch="ignore").finisher(spec(output_schema=SHAPE))
+    caplog.clear()
+    other({f"c{number}": 1 for number in range(5)})
+    assert [one.getMessage() for one in caplog.records] == [
+        text % "drops $.c0, $.c1, $.c2, $.c3, $.c4", text % "fills in $.b",
+    ]  # fmt: skip
+
+
+def test_an_envelope_passes_and_its_data_are_cast_with_what_was_received():
+    finish = ResultPipeline(EnvelopeKinds()).finisher(spec(output_schema=SHAPE))
+    clean = local_envelope({"b": "x"}, "t.op")
+    assert finish(clean).data == {"b": "x"}
+    cast = finish(local_envelope({"a": "1", "b": "x"}, "t.op"))
+    assert (cast.data, cast.received) == ({"a": 1, "b": "x"}, {"a": "1", "b": "x"})
+    raw = finish({"a": "1", "b": "x"})
+    assert (raw.data, raw.received) == ({"a": 1, "b": "x"}, {"a": "1", "b": "x"})
+    strange = ResponseEnvelope({"a": "1"}, OpaqueMeta("strange", {}))
+    assert finish(strange) is strange
+    loose = ResultPipeline(EnvelopeKinds()).finisher(spec())
+    assert loose(clean) is clean
+    assert loose(5).data == 5
+
+
+async def test_a_method_of_no_object_is_told_how_to_be_registered():
+    class Shop:
+        @operation(namespace="shop")
+        async def buy(self, thing: str) -> str:
+            return thing
+
+    async with OperationRegistry() as registry:
+        with pytest.raises(RegistrationError, match=r"register that of an object, .*Shop\(…\)\.buy\)"):
+            registry.register(Shop.buy)
+        registry.register(Shop().buy)
+        assert (await registry.execute("shop.buy", {"thing": "x"})).data == "x"
+        assert registry.get_spec("shop.buy").type is OperationType.MUTATION
