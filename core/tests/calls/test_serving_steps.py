@@ -1,0 +1,792 @@
+"""The serving side step by step: who asks, what is listed, which addresses are registered, how answers leave."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from core.tests.calls.parts import registry_of
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    InProcessTransport,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    local_envelope,
+)
+from operad.calls import CallSettings, answers, following, inprocess
+from operad.calls.answers import Answers, aborted, completed, responded, too_large
+from operad.calls.following import Following
+from operad.calls.identity import identity_rule
+from operad.calls.listing import Listing
+from operad.calls.served import Served
+from operad.protocol import encode
+from operad.transports import (
+    Capabilities,
+    Delivery,
+    LinkDownError,
+    NoRespondersError,
+    PayloadTooLargeError,
+    TransportError,
+)
+
+
+class Wire:
+    """A link that keeps what is sent and registered."""
+
+    inbox = "inbox:me"
+
+    def __init__(self):
+        self.sent, self.registered, self.errors, self.gone = [], [], [], []
+        self.refuses = set()
+
+    async def send(self, to, event):
+        if self.errors:
+            error = self.errors.pop(0)
+            if error is not None:
+                raise error
+        self.sent.append((to, event["type"], dict(event["payload"])))
+
+    async def register(self, topic, group=None):
+        await asyncio.sleep(0)
+        if topic in self.refuses:
+            raise TransportError(f"{topic} is taken")
+        self.registered.append((topic, group))
+
+        async def unregister():
+            self.gone.append(topic)
+
+        return SimpleNamespace(unregister=unregister)
+
+    def told(self):
+        found, self.sent = self.sent, []
+        return found
+
+
+async def settle():
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+async def echo(input, context):
+    return input
+
+
+# --- who asks -------------------------------------------------------------------------------------
+
+ANN, BOB = Identity(id="ann", scopes=frozenset()), Identity(id="bob", scopes=frozenset())
+NAMED = {"identity": ANN.to_wire()}
+
+
+@pytest.mark.parametrize(
+    ("rule", "capabilities", "found"),
+    [
+        (None, Capabilities(same_process=True), "ann"),
+        (None, Capabilities(authenticates_peer=True), "bob"),
+        (None, Capabilities(), None),
+        (None, Capabilities(same_process=True, authenticates_peer=True), "ann"),
+        ("peer", Capabilities(same_process=True), "bob"),
+        ("delegate", Capabilities(), "ann"),
+    ],
+)
+def test_who_makes_a_request(rule, capabilities, found):
+    verify = identity_rule(rule, SimpleNamespace(capabilities=capabilities))
+    who = verify(NAMED, Delivery(identity=BOB))
+    assert (None if who is None else who.id) == found
+
+
+def test_a_rule_of_ones_own_is_taken_and_an_unknown_one_refused():
+    def own(payload, delivery):
+        return ANN
+
+    transport = SimpleNamespace(capabilities=Capabilities())
+    assert identity_rule(own, transport) is own
+    with pytest.raises(ValueError, match='identity: expected "peer", "delegate" or a callable, got \'me\''):
+        identity_rule("me", transport)
+
+
+def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
+    verify = identity_rule("delegate", SimpleNamespace(capabilities=Capabilities()))
+    assert verify({}, Delivery(identity=BOB)) is None
+    with pytest.raises(CallError, match="the request names no usable identity: ") as caught:
+        verify({"identity": 5}, Delivery())
+    assert caught.value.code == ErrorCode.ACCESS_DENIED
+
+
+# --- what is listed -------------------------------------------------------------------------------
+
+
+def listing_of(count=3, chosen=lambda spec: True, **more):
+    registry = OperationRegistry()
+    for number in range(count):
+        registry.register(OperationSpec(namespace="t", name=f"n{number:04}", type="query", **more), echo)
+    return Listing(registry, chosen, "me")
+
+
+def listed(listing, identity=None, **input):
+    found = listing._list(input, OperationContext(identity=identity))
+    return [row["id"] for row in found["operations"]], found.get("nextCursor")
+
+
+def test_a_listing_comes_in_pages():
+    listing = listing_of(5)
+    assert listed(listing, limit=2) == (["t.n0000", "t.n0001"], "t.n0001")
+    assert listed(listing, limit=2, cursor="t.n0001") == (["t.n0002", "t.n0003"], "t.n0003")
+    assert listed(listing, limit=2, cursor="t.n0003") == (["t.n0004"], None)
+    assert listed(listing, limit=5)[1] is None
+    assert listed(listing, limit=1, cursor="t.n0003") == (["t.n0004"], None)
+    assert listed(listing, cursor="zzz") == ([], None)
+    assert listing._list(None, OperationContext())["operations"][0]["id"] == "t.n0000"
+
+
+def test_how_long_a_page_is():
+    listing = listing_of(1_002)
+    assert len(listed(listing)[0]) == 200
+    assert len(listed(listing, limit=1_001)[0]) == 1_000
+    assert listed(listing, limit=1_001)[1] == "t.n0999"
+
+
+@pytest.mark.parametrize("input", [{"cursor": 5}, {"limit": 0}, {"limit": "5"}, {"limit": 1.5}])
+def test_a_page_that_cannot_be_is_refused(input):
+    with pytest.raises(
+        CallError, match=r"operad\.list takes \{cursor\?: string, limit\?: integer above 0\}"
+    ) as caught:
+        listing_of()._list(input, OperationContext())
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+def test_who_may_not_call_an_operation_does_not_see_it():
+    guarded = {"access_control": AccessControl(required_scopes=("s",))}
+    listing = listing_of(2, **guarded)
+    may = Identity(id="may", scopes=frozenset({"s"}))
+    assert listed(listing) == ([], None)
+    assert len(listed(listing, may)[0]) == 2
+    assert listing._describe({"operationId": "t.n0000"}, OperationContext(identity=may))["id"] == "t.n0000"
+    with pytest.raises(CallError) as caught:
+        listing._describe({"operationId": "t.n0000"}, OperationContext())
+    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize("input", [None, {}, {"operationId": 5}, []])
+def test_what_is_to_be_described_is_named(input):
+    with pytest.raises(CallError, match=r"operad\.describe takes \{operationId: string\}"):
+        listing_of()._describe(input, OperationContext())
+
+
+def test_what_is_not_served_is_neither_listed_nor_described():
+    listing = listing_of(2, chosen=lambda spec: spec.name != "n0000")
+    assert listed(listing) == (["t.n0001"], None)
+    for name in ("t.n0000", "t.none"):
+        with pytest.raises(CallError) as caught:
+            listing._describe({"operationId": name}, OperationContext())
+        assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("metadata", "way"),
+    [
+        ({}, ()),
+        ({"operad.remote": 5}, ()),
+        ({"operad.remote": {}}, ()),
+        ({"operad.remote": {"via": "abc"}}, ()),
+        ({"operad.remote": {"via": ["a", 5, "b"]}}, ("a", "b")),
+        ({"operad.remote": {"via": ("a",)}}, ("a",)),
+    ],
+)
+def test_an_operation_of_peers_tells_its_way(metadata, way):
+    spec = OperationSpec(namespace="t", name="op", type="query", metadata=metadata)
+    assert Listing.way_of(spec) == way
+    wire = listing_of()._wire(spec)
+    assert wire.get("via") == ([*way, "me"] if metadata else None)
+    assert "inputSchema" not in wire
+
+
+async def test_the_shared_addresses_are_served_where_the_transport_lets_one(caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    link = Wire()
+    link.refuses = {"op:operad.list"}
+    listing = listing_of()
+    await listing.announce(link)
+    assert link.registered == [("all:operad.discover", None), ("op:operad.describe", "operad")]
+    assert "op:operad.list is not served here" in caplog.text
+    assert listing._discover({}, OperationContext()) == {"instance": "me"}
+    assert listing.answer("operad.discover") == listing._discover
+    assert listing.answer("operad.list") == listing.answer("operad.list.me") == listing._list
+    assert listing.answer("operad.describe.me") == listing._describe
+    assert listing.answer("t.op") is None
+
+
+# --- which addresses are registered ---------------------------------------------------------------
+
+
+class Side:
+    """What follows a registry, on a link that keeps all."""
+
+    def __init__(self, *names, stores=False, chosen=lambda spec: True):
+        self.registry = OperationRegistry()
+        for name in names:
+            self.add(name)
+        self.listing = Listing(self.registry, chosen, "me")
+        self.following = Following(self.registry, self.listing, chosen, stores=stores)
+        self.link = Wire()
+
+    def add(self, name, **more):
+        self.registry.register(
+            OperationSpec(namespace="t", name=name, **{"type": "query", **more}), echo, replace=True
+        )
+
+    def topics(self):
+        """What was registered since the last time, but for the handler's own."""
+        found, self.link.registered = self.link.registered, []
+        return [topic for topic, _ in found if "operad." not in topic]
+
+    def changes(self):
+        return [row for row in self.link.told() if row[1] == "operad.changed"]
+
+
+CHANGED = ("all:operad.changed", "operad.changed", {"instance": "me"})
+
+
+async def test_what_a_registry_holds_is_registered_and_told_once():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    assert ("op:t.a", "operad") in side.link.registered
+    assert side.topics() == ["op:t.a", "op:t.b"]
+    assert side.changes() == [CHANGED]
+    assert (side.following.serving, set(side.following.registered) - {"t.a", "t.b"}) == (
+        2, {"operad.list.me", "operad.describe.me"},
+    )  # fmt: skip
+    await side.following.refresh()
+    assert (side.topics(), side.changes()) == ([], [])
+    side.following.stop()
+
+
+async def test_what_changes_in_a_registry_is_followed_in_one_turn():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    side.topics(), side.changes()
+    side.add("c")
+    side.registry.unregister("t.a")
+    await settle()
+    assert (side.topics(), side.link.gone, side.changes()) == (["op:t.c"], ["op:t.a"], [CHANGED])
+    assert "t.a" not in side.following
+    assert "t.c" in side.following
+    assert "operad.list" in side.following
+    side.add("c")
+    await settle()
+    assert (side.topics(), side.changes()) == ([], [])
+    side.following.stop()
+    side.add("d")
+    await settle()
+    assert side.topics() == []
+
+
+async def test_what_is_stored_has_a_second_address_and_a_query_has_not():
+    side = Side(stores=True)
+    side.add("query", idempotent=True)
+    side.add("twice", type="mutation", idempotent=True)
+    side.add("once", type="mutation")
+    await side.following.start(side.link)
+    assert sorted(side.topics()) == ["op:t.once", "op:t.query", "op:t.twice", "queue:t.twice"]
+    side.add("once", type="mutation", idempotent=True)
+    await settle()
+    assert (side.link.gone, side.topics()) == (["op:t.once"], ["op:t.once", "queue:t.once"])
+    side.following.stop()
+
+
+async def test_an_operation_of_which_one_address_is_refused_is_not_served():
+    side = Side(stores=True)
+    side.add("twice", type="mutation", idempotent=True)
+    side.link.refuses = {"queue:t.twice"}
+    with pytest.raises(TransportError, match="is taken"):
+        await side.following.start(side.link)
+    assert side.link.gone == ["op:t.twice"]
+    assert "t.twice" not in side.following
+    assert side.following._link is None
+
+
+async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(following, "RETRY", 0.01)
+    side = Side("a")
+    await side.following.start(side.link)
+    side.topics()
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    assert "operations could not be registered, it is tried again in 0.01 s: op:t.b is taken" in caplog.text
+    side.link.refuses = set()
+    for _ in range(200):
+        await asyncio.sleep(0.005)
+        if "t.b" in side.following.registered:
+            break
+    assert side.topics() == ["op:t.b"]
+    assert side.following._again is None
+    side.following.stop()
+
+
+async def test_a_change_while_it_waits_to_try_again_tries_at_once(monkeypatch):
+    side = Side("a")
+    await side.following.start(side.link)
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    assert side.following._again is not None
+    side.link.refuses = set()
+    side.following._stale = False
+    side.add("c")
+    await settle()
+    assert side.following._again is None
+    assert {"t.b", "t.c"} <= set(side.following.registered)
+    side.following.stop()
+
+
+async def test_when_it_ends_nothing_is_tried_again():
+    side = Side("a")
+    await side.following.start(side.link)
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    side.following.stop()
+    assert side.following._again is None
+    await side.following.refresh()
+    assert "t.b" not in side.following.registered
+    side.changes()
+    await side.following.forget(side.link)
+    assert (side.following.registered, side.following.serving, side.changes()) == ({}, 0, [CHANGED])
+
+
+async def test_when_the_connection_is_back_who_follows_is_told_once():
+    side = Side("a")
+    await side.following.start(side.link)
+    side.changes()
+    side.following.back()
+    await settle()
+    assert side.changes() == [CHANGED]
+    await side.following.refresh()
+    assert side.changes() == []
+    side.following.stop()
+
+
+async def test_what_a_transport_refuses_after_a_break_is_not_served_until_it_does_not():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    refused = [{"topic": "op:t.a"}, {"topic": "op:t.none"}, {"topic": 5}, "x", {}]
+    side.following.on_registered({"refused": refused})
+    assert (side.following._refused, side.following.serving) == ({"t.a"}, 1)
+    side.following.on_registered({"refused": []})
+    assert side.following.serving == 2
+    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+    side.following.on_registered({})
+    assert side.following.serving == 2
+    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+    side.registry.unregister("t.b")
+    await settle()
+    assert (side.following._refused, side.following.serving) == (set(), 1)
+    side.following.stop()
+
+
+async def test_requests_may_come_before_the_transport_has_answered():
+    side = Side("a")
+    begun = asyncio.Event()
+
+    async def register(topic, group=None):
+        if topic == "op:t.a":
+            assert "t.a" in side.following
+            begun.set()
+            raise TransportError("no")
+        return await Wire.register(side.link, topic, group)
+
+    side.link.register = register
+    with pytest.raises(TransportError):
+        await side.following.start(side.link)
+    assert begun.is_set()
+    assert "t.a" not in side.following
+
+
+async def test_many_operations_are_registered_in_groups(monkeypatch):
+    monkeypatch.setattr(following, "_AT_ONCE", 2)
+    side = Side(*"abcde")
+    under_way, most = 0, 0
+
+    async def register(topic, group=None):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await Wire.register(side.link, topic, group)
+
+    side.link.register = register
+    await side.following.start(side.link)
+    assert (side.topics(), most) == ([f"op:t.{name}" for name in "abcde"], 2)
+    side.following.stop()
+
+
+# --- how answers leave ----------------------------------------------------------------------------
+
+
+def served_of(**payload):
+    return Served(("inbox:a", "1"), "t.op", payload, Delivery())
+
+
+def way():
+    made = Answers()
+    made.start(Wire())
+    return made
+
+
+async def test_an_answer_to_who_counts_no_bytes_goes_as_it_is():
+    back, one = way(), served_of()
+    await back.send(one, responded(one, local_envelope(5, "t.op")))
+    ((to, type_, payload),) = back.link.told()
+    assert (to, type_, payload["requestId"], payload["output"].data) == ("inbox:a", "call.responded", "1", 5)
+    back.link = None
+    await back.send(one, responded(one, 5))
+
+
+async def test_an_answer_within_the_room_goes_at_once_and_an_item_says_the_sum():
+    back = way()
+    event = responded(served_of(), {"data": "x", "meta": {"source": "local"}})
+    size = len(encode(event))
+    single = served_of(creditBytes=size)
+    await back.send(single, dict(event))
+    assert "sentBytes" not in back.link.told()[0][2]
+    stream = served_of(credit=5, creditBytes=2 * size)
+    for number in (1, 2):
+        await back.send(stream, responded(stream, {"data": "x", "meta": {"source": "local"}}))
+        assert back.link.told()[0][2]["sentBytes"] == stream.sent_bytes == number * size
+
+
+async def test_an_answer_beyond_the_room_asks_for_it_and_waits():
+    back, one = way(), served_of(creditBytes=10)
+    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
+    size = len(encode(event))
+    task = asyncio.ensure_future(back.send(one, event))
+    await settle()
+    assert back.link.told() == [
+        ("inbox:a", "call.credit", {"requestId": "1", "total": 0, "replyTo": "inbox:me", "wantsBytes": size})
+    ]
+    one.granted = size
+    one.waiter.set_result(None)
+    await task
+    assert [row[1] for row in back.link.told()] == ["call.responded"]
+    assert (one.waiter, one.sent_bytes, list(back._answering)) == (None, size, ["inbox:a"])
+
+
+async def test_a_peer_that_answers_no_question_gets_its_answer_after_a_while(monkeypatch):
+    monkeypatch.setattr(answers, "_PATIENCE", 0.03)
+    monkeypatch.setattr(answers, "_AGAIN", 0.01)
+    back, one = way(), served_of(creditBytes=10)
+    await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 5.0)
+    kinds = [row[1] for row in back.link.told()]
+    assert kinds[-1] == "call.responded"
+    assert kinds.count("call.credit") >= 3
+    assert (one.granted, one.sent_bytes) == (None, 0)
+
+
+async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(monkeypatch):
+    monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+    monkeypatch.setattr(answers, "_AGAIN", 0.005)
+    back, one = way(), served_of(creditBytes=10)
+    back._remember("inbox:a")
+    import time
+
+    one.deadline = time.time() * 1000 + 30
+    with pytest.raises(CallError) as caught:
+        await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 5.0)
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert caught.value.details == {"deadline": one.deadline}
+    other = served_of(creditBytes=10)
+    other.heard, other.key, other.reply_to = True, ("inbox:b", "1"), "inbox:b"
+    other.deadline = time.time() * 1000 + 10
+    with pytest.raises(CallError):
+        await back.send(other, responded(other, {"data": "x" * 50, "meta": {"source": "l"}}))
+    assert list(back._answering) == ["inbox:a", "inbox:b"]
+
+
+async def test_what_nobody_waits_for_is_not_sent():
+    back, one = way(), served_of(creditBytes=10)
+    one.is_over = True
+    with pytest.raises(CallError, match="nobody waits for it any more") as caught:
+        await back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}}))
+    assert caught.value.code == ErrorCode.ABORTED
+
+
+async def test_what_is_remembered_of_peers_and_operations_is_bounded(monkeypatch):
+    monkeypatch.setattr(answers, "_MAX_PEERS", 2)
+    monkeypatch.setattr(answers, "_MAX_LARGE", 2)
+    back = way()
+    for name in "abca":
+        back._remember(name)
+        back._remember_large(name)
+    assert (list(back._answering), list(back._large)) == (["c", "a"], ["c", "a"])
+    back._remember("c")
+    assert list(back._answering) == ["c", "a"]
+
+
+async def test_an_operation_with_large_answers_writes_one_in_each_turn():
+    back = way()
+    one = served_of(creditBytes=10**9)
+    large = {"data": "x" * 70_000, "meta": {"source": "local"}}
+    await back.send(one, responded(one, {"data": "x", "meta": {"source": "local"}}))
+    assert back._large == {}
+    await back.send(one, responded(one, large))
+    assert list(back._large) == ["t.op"]
+    back.link.told()
+    both = [asyncio.ensure_future(back.send(served_of(creditBytes=10**9), responded(one, large))) for _ in "ab"]
+    await asyncio.sleep(0)
+    assert back.link.told() == []
+    await asyncio.gather(*both)
+    assert len(back.link.told()) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (CallError("X", "why"), "X", "why"),
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.op" is too large: 9 of 5'),
+        (LinkDownError("gone"), None, None),
+    ],
+)
+@pytest.mark.parametrize("room", [None, 10**6])
+async def test_what_cannot_be_sent_becomes_an_error_that_can(error, code, message, room, caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    back, one = way(), served_of(**({} if room is None else {"creditBytes": room}))
+    back.link.errors = [error]
+    await back.end(one, responded(one, {"data": 5, "meta": {"source": "l"}}))
+    found = [(row[1], row[2]["code"], row[2]["message"]) for row in back.link.told()]
+    assert found == ([] if code is None else [("call.error", code, message)])
+    assert ("the answer to 1 was not sent: gone" in caplog.text) is (code is None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "details"),
+    [
+        (None, "why" * 500, {"a": 1}),
+        (CallError("SERIALIZATION_ERROR", "no"), repr("why" * 500), None),
+        (PayloadTooLargeError("no"), ("why" * 500)[:1_000], None),
+        (LinkDownError("no"), None, None),
+    ],
+)
+async def test_of_an_error_as_much_is_sent_as_can_be(error, message, details):
+    back = way()
+    back.link.errors = [error]
+    await back.error("inbox:a", "1", CallError("X", "why" * 500, {"a": 1}))
+    found = [(row[2]["code"], row[2]["message"], row[2].get("details")) for row in back.link.told()]
+    assert found == ([] if message is None else [("X", message, details)])
+    back.link.errors = [error, LinkDownError("no")]
+    await back.error("inbox:a", "1", CallError("X", "why", {"a": 1}))
+    back.link = None
+    await back.error("inbox:a", "1", CallError("X", "why"))
+
+
+async def test_a_notice_says_where_the_request_is_and_what_it_wants():
+    back, one = way(), served_of(credit=3)
+    await back.notice(one)
+    await back.notice(one, wants=7)
+    first = {"requestId": "1", "total": 3, "replyTo": "inbox:me"}
+    assert [row[2] for row in back.link.told()] == [first, {**first, "wantsBytes": 7}]
+    back.link.errors = [LinkDownError("gone")]
+    await back.notice(one)
+    back.link = None
+    await back.notice(one)
+
+
+def test_the_events_that_end_a_request():
+    one = served_of(credit=3)
+    one.sent = 2
+    assert completed(one) == {"type": "call.completed", "id": "", "payload": {"requestId": "1", "count": 2}}
+    assert aborted(one) == {"type": "call.aborted", "id": "", "payload": {"requestId": "1"}}
+    assert responded(one, 5) == {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": 5}}
+    assert too_large(one, PayloadTooLargeError("9")).code == ErrorCode.PAYLOAD_TOO_LARGE
+
+
+# --- the bus of one process -----------------------------------------------------------------------
+
+
+class Ear:
+    """A link of a bus, and what it hears."""
+
+    def __init__(self):
+        self.heard, self.states = [], []
+
+    async def open(self, bus):
+        self.link = await bus.open(
+            lambda event, delivery: self.heard.append((event, delivery)),
+            lambda state, epoch: self.states.append((state, epoch)),
+        )
+        return self
+
+    def took(self):
+        found, self.heard = self.heard, []
+        return found
+
+
+def event(type_="news", **payload):
+    return {"type": type_, "id": "", "payload": payload}
+
+
+async def ears(bus, count):
+    return [await Ear().open(bus) for _ in range(count)]
+
+
+async def test_members_of_an_address_take_turns_and_a_registration_counts_once():
+    a, b, sender = await ears(InProcessTransport(), 3)
+    first = await a.link.register("op:t.op")
+    await a.link.register("op:t.op")
+    await b.link.register("op:t.op")
+    to = [await sender.link.send("op:t.op", event()) for _ in range(4)]
+    assert to == [a.link.inbox, b.link.inbox] * 2
+    ((_, delivery), _) = a.took()
+    assert (delivery.peer, delivery.to) == (sender.link.inbox, "op:t.op")
+    await first.unregister()
+    await first.unregister()
+    assert await sender.link.send("op:t.op", event()) == b.link.inbox
+    await b.link.drain(1.0)
+    with pytest.raises(NoRespondersError, match=r"nobody serves t\.op"):
+        await sender.link.send("op:t.op", event())
+
+
+async def test_everybody_hears_what_is_for_all_and_a_question_is_counted():
+    a, b, sender = await ears(InProcessTransport(), 3)
+    for ear in (a, b):
+        await ear.link.register("all:x")
+    assert await sender.link.send("all:x", event("call.requested", requestId="1")) == "all:x"
+    ((told, delivery),) = sender.took()
+    assert told == event("call.completed", requestId="1", count=2)
+    assert delivery == Delivery()
+    assert [len(ear.took()) for ear in (a, b)] == [1, 1]
+    await sender.link.send("all:x", event("news"))
+    assert sender.took() == []
+    await sender.link.send("all:y", event("news"))
+    assert (a.took()[0][1].peer, a.took()) == (sender.link.inbox, [])
+
+
+async def test_the_rest_of_a_bus_learns_who_has_left():
+    bus = InProcessTransport()
+    a, b = await ears(bus, 2)
+    await a.link.register("op:t.op")
+    await a.link.close()
+    await a.link.close()
+    assert (a.states, b.states) == ([("up", 1), ("down", 1)], [("up", 1)])
+    assert b.took() == [(event("link.lost", peer=a.link.inbox), Delivery())]
+    for act in (a.link.send("op:t.op", event()), a.link.register("op:t.op")):
+        with pytest.raises(LinkDownError, match="the link is closed"):
+            await act
+    with pytest.raises(NoRespondersError, match="the peer is gone"):
+        await b.link.send(a.link.inbox, event())
+    assert (bus._topics, list(bus._links)) == ({}, [b.link.inbox])
+    assert await b.link.send(b.link.inbox, event()) == b.link.inbox
+
+
+async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
+    sent = event(a=[1])
+    size = len(encode(sent))
+    (ear,) = await ears(InProcessTransport(strict=True, max_payload=size), 1)
+    await ear.link.send(ear.link.inbox, sent)
+    ((heard, _),) = ear.took()
+    assert heard == sent
+    assert heard["payload"] is not sent["payload"]
+    with pytest.raises(
+        PayloadTooLargeError, match=f"the event has {size + 1} bytes, the transport carries {size}"
+    ):
+        await ear.link.send(ear.link.inbox, event(a=[11]))
+    (plain,) = await ears(InProcessTransport(), 1)
+    await plain.link.send(plain.link.inbox, sent)
+    assert plain.took()[0][0] is sent
+    with pytest.raises(ValueError, match="max_payload needs strict=True"):
+        InProcessTransport(max_payload=5)
+    assert InProcessTransport().capabilities == Capabilities(
+        balances=True, detects_no_responders=True, detects_peer_loss=True, same_process=True
+    )
+
+
+async def test_how_events_arrive_is_remembered_for_so_many_addresses(monkeypatch):
+    monkeypatch.setattr(inprocess, "_MAX_DELIVERIES", 2)
+    a, b = await ears(InProcessTransport(), 2)
+    for name in "xyz":
+        await b.link.register(f"op:{name}")
+        await a.link.send(f"op:{name}", event())
+    assert list(a.link._deliveries) == ["op:z"]
+    first, second = b.took()[-1][1], None
+    await a.link.send("op:z", event())
+    second = b.took()[-1][1]
+    assert first is second
+
+
+# --- a handler as a whole -------------------------------------------------------------------------
+
+
+async def test_a_handler_opens_once_and_closes_again_and_again():
+    bus = InProcessTransport()
+    handler = CallHandler(registry_of(echo=("query", echo)), bus)
+    await handler.aclose()
+    async with handler:
+        assert handler.link is not None
+        assert (handler.serving, handler.active) == (1, 0)
+        with pytest.raises(RuntimeError, match="the call handler is open already"):
+            await handler.open()
+    await handler.aclose()
+    assert handler.link is None
+    async with handler, PendingRequestMap(bus) as calls:
+        assert (await calls.call("t.echo", 5)).data == 5
+
+
+async def test_a_handler_serves_what_is_chosen_and_what_has_a_handler():
+    bus, registry = InProcessTransport(), registry_of(a=("query", echo), b=("query", echo))
+    registry.register_spec(OperationSpec(namespace="t", name="c", type="query"))
+    async with CallHandler(registry, bus, operations=lambda spec: spec.name != "a") as handler:
+        assert set(handler._registered) == {"t.b", *handler._following._listing.own}
+        async with PendingRequestMap(bus) as calls:
+            with pytest.raises(CallError) as caught:
+                await calls.call("t.a")
+            assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def test_what_a_drain_cannot_finish_ends_with_an_error():
+    bus = InProcessTransport()
+    begun = asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    async with PendingRequestMap(bus) as calls:
+        async with CallHandler(registry_of(slow=("query", slow)), bus, drain_timeout=0.02) as handler:
+            task = asyncio.ensure_future(calls.call("t.slow"))
+            await begun.wait()
+            assert handler.active == 1
+        with pytest.raises(CallError, match=r'"t\.slow": the handler was shut down') as caught:
+            await task
+        assert caught.value.code == ErrorCode.UNAVAILABLE
+        assert handler.active == 0
+
+
+async def test_a_handler_waits_for_what_is_under_way():
+    bus = InProcessTransport()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await go.wait()
+        return "done"
+
+    async with PendingRequestMap(bus) as calls:
+        handler = CallHandler(registry_of(slow=("query", slow)), bus, settings=CallSettings(drain_timeout=30.0))
+        await handler.open()
+        task = asyncio.ensure_future(calls.call("t.slow"))
+        await begun.wait()
+        closing = asyncio.ensure_future(handler.aclose())
+        await settle()
+        assert not closing.done()
+        with pytest.raises(CallError):
+            await calls.call("t.slow")
+        go.set()
+        assert (await task).data == "done"
+        await closing
