@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from operad.errors import CallError, ErrorCode
+from operad.schemas.likeness import Record
 
 
 def _strings(value: Iterable[str]) -> tuple[str, ...]:
@@ -32,8 +33,8 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
     return MappingProxyType({key: frozenset(_strings(actions)) for key, actions in value.items()})
 
 
-@attrs.frozen
-class AccessControl:
+@attrs.frozen(eq=False, repr=False)
+class AccessControl(Record):
     """What an operation requires of its caller. Without any requirement, everybody may call it."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
@@ -65,8 +66,8 @@ class AccessControl:
 OPEN = AccessControl()
 
 
-@attrs.frozen
-class Identity:
+@attrs.frozen(eq=False, repr=False)
+class Identity(Record):
     """Who calls: an id, the scopes granted to it, and grants on single resources."""
 
     id: str

@@ -16,6 +16,7 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.naming import attributes_of, input_of, operation_name
 from operad.operations import OperationSpec
+from operad.schemas.likeness import Shown
 from operad.subscriptions import Subscription
 
 T = TypeVar("T")
@@ -393,8 +394,8 @@ class BoundNamespace:
         return list(attributes_of(self._env._registry, self._namespace))
 
 
-@attrs.frozen(eq=False)
-class BoundOperation:
+@attrs.frozen(eq=False, repr=False)
+class BoundOperation(Shown):
     """An operation, ready to be called within a call."""
 
     _env: OperationEnv = attrs.field(repr=False)

@@ -14,6 +14,7 @@ import attrs
 from operad.errors import CallError
 from operad.failures import map_error
 from operad.operations import OperationType
+from operad.schemas.likeness import Shown
 
 logger = logging.getLogger("operad")
 
@@ -36,8 +37,8 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     return {"traceparent": parent, "tracestate": state}
 
 
-@attrs.frozen(eq=False)
-class CallRecord:
+@attrs.frozen(eq=False, repr=False)
+class CallRecord(Shown):
     """A call, as observers see it."""
 
     request_id: str
@@ -60,8 +61,8 @@ class CallRecord:
     """The id by which it was called, where that was through a view."""
 
 
-@attrs.frozen(eq=False)
-class CallOutcome:
+@attrs.frozen(eq=False, repr=False)
+class CallOutcome(Shown):
     """How a call ended."""
 
     duration_ms: float

@@ -12,6 +12,7 @@ import attrs
 
 from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
+from operad.schemas.likeness import Record, Shown
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.wire import json_safe, wire_name
 from operad.words import encodable, html_table, html_text
@@ -54,8 +55,8 @@ def _words(value: Any) -> Any:
     return encodable(value) if isinstance(value, str) else value
 
 
-@attrs.frozen
-class ErrorDefinition:
+@attrs.frozen(eq=False, repr=False)
+class ErrorDefinition(Record):
     """An error that an operation declares: its code, when it happens, and the schema of its details."""
 
     code: str
@@ -113,8 +114,8 @@ _SAID = ("namespace", "name", "id", "type")
 """What the repr of each spec says; of the rest what is special."""
 
 
-@attrs.frozen(kw_only=True)
-class OperationSpec:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class OperationSpec(Record):
     """What an operation is: its id, type, schemas, requirements, and words for people and models.
 
     Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (anything goes).
@@ -372,8 +373,8 @@ class Pages(Protocol):
         ...
 
 
-@attrs.frozen(eq=False, slots=False)
-class Operation(Generic[P, R_co]):
+@attrs.frozen(eq=False, slots=False, repr=False)
+class Operation(Shown, Generic[P, R_co]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function.
 
     It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries

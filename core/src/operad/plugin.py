@@ -30,6 +30,7 @@ _HOMES = {
     "operad.retries": "RateLimits RetryPolicy retry_after",
     "operad.schemas": "lazy_schema",
     "operad.schemas.bundling": "SharedDefinitions",
+    "operad.schemas.likeness": "Record",
     "operad.service": "tell_manager until_stopped",
     "operad.sources": (
         "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Tell building"

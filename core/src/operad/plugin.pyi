@@ -42,6 +42,7 @@ from operad.retries import RetryPolicy as RetryPolicy
 from operad.retries import retry_after as retry_after
 from operad.schemas import lazy_schema as lazy_schema
 from operad.schemas.bundling import SharedDefinitions as SharedDefinitions
+from operad.schemas.likeness import Record as Record
 from operad.service import tell_manager as tell_manager
 from operad.service import until_stopped as until_stopped
 from operad.sources import Admission as Admission
@@ -97,6 +98,7 @@ __all__ = [
     "PayloadTooLargeError",
     "ProtocolError",
     "RateLimits",
+    "Record",
     "Registration",
     "Reports",
     "ResultStore",

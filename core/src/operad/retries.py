@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from operad.errors import ConfigError
+from operad.schemas.likeness import Record
 
 _METHODS = ("GET", "HEAD", "PUT", "DELETE")
 _STATUSES = (408, 429, 502, 503, 504)
@@ -47,8 +48,8 @@ def _also(value: Mapping[str, Iterable[int]]) -> dict[str, frozenset[int]]:
     return {method.upper(): _statuses(statuses, f"also.{method}") for method, statuses in value.items()}
 
 
-@attrs.frozen(kw_only=True)
-class RetryPolicy:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class RetryPolicy(Record):
     """When a request is sent again.
 
     A request is repeated after a lost connection or one of ``statuses`` if its method is one of ``methods``, or

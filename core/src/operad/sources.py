@@ -16,6 +16,7 @@ from operad.access import Identity
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, SourceError
 from operad.operations import Operation
+from operad.schemas.likeness import Record
 from operad.words import in_words
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class PluginsLike(Protocol):
         """The transport for a URL; see `Plugins.transport`."""
 
 
-@attrs.frozen(kw_only=True)
-class SourceContext:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class SourceContext(Record):
     """What a source gets besides its own configuration."""
 
     plugins: PluginsLike
@@ -132,8 +133,8 @@ def _attrs_class(owner: Source | Server, _: attrs.Attribute[Any], value: object)
         raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
 
 
-@attrs.frozen
-class Source:
+@attrs.frozen(eq=False, repr=False)
+class Source(Record):
     """A source plugin's contribution.
 
     Args:
@@ -173,8 +174,8 @@ class Source:
         return session
 
 
-@attrs.frozen
-class Server:
+@attrs.frozen(eq=False, repr=False)
+class Server(Record):
     """A server plugin's contribution: serves a registry to the outside.
 
     Args:
@@ -196,8 +197,8 @@ class Server:
     mount: str = "/"
 
 
-@attrs.frozen
-class Admission:
+@attrs.frozen(eq=False, repr=False)
+class Admission(Record):
     """What a composition of servers knows of a request whose ``Host`` and ``Origin`` it has checked.
 
     It is put into the ASGI scope by this process alone: nothing that a client sends becomes a key of the scope.

@@ -18,6 +18,7 @@ import attrs
 
 from operad.access import Identity
 from operad.errors import OperadError
+from operad.schemas.likeness import Record
 
 Event = dict[str, Any]
 """A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
@@ -40,8 +41,8 @@ class PayloadTooLargeError(TransportError):
     """The event exceeds what the transport carries; the message gives both sizes in bytes."""
 
 
-@attrs.frozen(kw_only=True)
-class Capabilities:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Capabilities(Record):
     """What a transport can do; the call protocol adapts, the conformance kit tests what is declared."""
 
     max_payload: int | None = None
@@ -66,8 +67,8 @@ class Capabilities:
     makes itself; such a request is not lost with the connection."""
 
 
-@attrs.frozen
-class Delivery:
+@attrs.frozen(eq=False, repr=False)
+class Delivery(Record):
     """How an event arrived."""
 
     peer: str | None = None
@@ -154,8 +155,8 @@ def _schemes(value: Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-@attrs.frozen
-class TransportFactory:
+@attrs.frozen(eq=False, repr=False)
+class TransportFactory(Record):
     """A transport plugin's contribution: makes transports of URLs.
 
     Args:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad.hookspecs import hookimpl
+from operad.schemas.likeness import Record
 from operad.sources import Source, SourceContext, SourceSession
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ def _is_url(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
         raise ValueError(f"{attribute.name}: expected scheme://…, such as ws://127.0.0.1:8765")
 
 
-@attrs.frozen(kw_only=True)
-class RemoteConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class RemoteConfig(Record):
     """The options of a ``remote`` source."""
 
     url: str = attrs.field(validator=_is_url, repr=False)  # may hold a password

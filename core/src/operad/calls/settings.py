@@ -6,12 +6,14 @@ from typing import Any
 
 import attrs
 
+from operad.schemas.likeness import Record
+
 _at_least_one: Any = attrs.validators.ge(1)
 _above_zero: Any = attrs.validators.gt(0)
 
 
-@attrs.frozen(kw_only=True)
-class CallSettings:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class CallSettings(Record):
     """What bounds the calls that a `PendingRequestMap` makes and a `CallHandler` serves."""
 
     max_pending: int = attrs.field(default=10_000, validator=_at_least_one)

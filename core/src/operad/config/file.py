@@ -11,6 +11,7 @@ import attrs
 from operad.config.structuring import structure
 from operad.config.variables import expand_variables
 from operad.errors import ConfigError
+from operad.schemas.likeness import Record
 from operad.schemas.limits import Limits
 from operad.words import did_you_mean
 
@@ -30,8 +31,8 @@ def place_of(table: str, lines: Mapping[str, tuple[str, int]]) -> tuple[str, int
     return place_of(above, lines) if above else None
 
 
-@attrs.frozen(kw_only=True)
-class PluginOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class PluginOptions(Record):
     """The table ``[plugins]``; see `load_plugins`."""
 
     only: list[str] | None = None
@@ -42,8 +43,8 @@ class PluginOptions:
     """Whether a plugin that cannot be loaded is an error."""
 
 
-@attrs.frozen(kw_only=True)
-class RegistryOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class RegistryOptions(Record):
     """The table ``[registry]``; see `OperationRegistry`."""
 
     normalize: Literal["cast", "keep", "off"] | dict[str, Literal["cast", "keep", "off"]] = "cast"
@@ -56,8 +57,8 @@ class RegistryOptions:
     """The table ``[registry.limits]``: the bounds of all schemas, by the names that errors say."""
 
 
-@attrs.frozen
-class Configuration:
+@attrs.frozen(eq=False, repr=False)
+class Configuration(Record):
     """What a configuration file says, as written; relative paths start from ``base_dir``."""
 
     base_dir: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import datetime
 import decimal
 import enum
@@ -147,8 +146,10 @@ def _is_plain_class(cls: Any) -> bool:
             for field in attrs.fields(cls)
         )
     if hasattr(cls, "__dataclass_fields__"):
+        from dataclasses import fields  # whoever wrote such a class has it imported
+
         taken = list(inspect.signature(cls).parameters)
-        return taken == [field.name for field in dataclasses.fields(cls)]  # no InitVar, nothing set later
+        return taken == [field.name for field in fields(cls)]  # no InitVar, nothing set later
     return True
 
 

@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 import attrs
 
+from operad.schemas.likeness import Record
+
 PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible"]
 
 
-@attrs.frozen
-class PluginRecord:
+@attrs.frozen(eq=False, repr=False)
+class PluginRecord(Record):
     """What became of one plugin."""
 
     name: str

@@ -18,6 +18,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, PluginError
 from operad.operations import OperationSpec
+from operad.schemas.likeness import Shown
 from operad.subscriptions import close
 from operad.words import in_words
 
@@ -140,8 +141,8 @@ def _patterns(match: str | Iterable[str]) -> tuple[str, ...]:
     return (match,) if isinstance(match, str) else tuple(match)
 
 
-@attrs.frozen(eq=False)
-class Interceptor:
+@attrs.frozen(eq=False, repr=False)
+class Interceptor(Shown):
     """What a plugin contributes by ``operad_interceptors``, or an application by ``registry.use``.
 
     Args:

@@ -16,6 +16,7 @@ from operad.operations import NAMESPACE, Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
+from operad.schemas.likeness import Record
 from operad.sources import Login, SourceContext, SourceSession
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def chosen_plugins(configuration: Configuration, lazy: bool) -> Plugins:
         raise PluginError(f"{error} @ {configuration.where('plugins')}") from None
 
 
-@attrs.frozen
-class SourceFailure:
+@attrs.frozen(eq=False, repr=False)
+class SourceFailure(Record):
     """A source of a configuration that could not be loaded."""
 
     name: str
@@ -52,8 +53,8 @@ class SourceFailure:
     _again: Any = attrs.field(default=None, repr=False, eq=False)
 
 
-@attrs.frozen(kw_only=True)
-class SourceState:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class SourceState(Record):
     """A source of a registry, as it is now."""
 
     name: str
@@ -72,8 +73,8 @@ def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
         raise ValueError(f"{attribute.name}: expected one or more of A-Z a-z 0-9 _ -, got {value!r}")
 
 
-@attrs.frozen(kw_only=True)
-class SourceOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class SourceOptions(Record):
     """What every source's table may say besides the source's own options."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -17,17 +16,19 @@ from operad.schemas.tags import decides
 from operad.schemas.values import CONTAINER, equal, is_multiple, is_type
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Fault:
     """One keyword that a part of a value does not fulfil: what it wants, and where."""
 
-    keyword: str
-    wanted: Any
-    value: Any
-    path: tuple[Any, ...]
-    schema: Body
-    branches: list[Fault] = field(default_factory=list)
-    """Of a union: what is wrong by its branches."""
+    __slots__ = ("branches", "keyword", "path", "schema", "value", "wanted")
+
+    def __init__(self, keyword: str, wanted: Any, value: Any, path: tuple[Any, ...], schema: Body) -> None:
+        self.keyword = keyword
+        self.wanted = wanted
+        self.value = value
+        self.path = path
+        self.schema = schema
+        self.branches: list[Fault] = []
+        """Of a union: what is wrong by its branches."""
 
 
 class _EnoughError(Exception):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+
+import attrs
+
+from operad.schemas.likeness import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@attrs.frozen(eq=False, repr=False)
+class Limits(Record):
     """How large a schema, a value and the work between them may be; every bound is a count of at least 1.
 
     Raises `ValueError` for a bound that is no such count.
@@ -47,8 +50,8 @@ class Limits:
     max_error_steps: int = 20_000
     """The subschemas that the search for errors applies to parts of one value; it ends there."""
 
-    def __post_init__(self) -> None:
-        for bound in fields(self):
+    def __attrs_post_init__(self) -> None:
+        for bound in attrs.fields(Limits):
             value = getattr(self, bound.name)
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not (whole or value == math.inf) or value < 1:
@@ -57,8 +60,13 @@ class Limits:
     def trusting(self) -> Limits:
         """The same without the bounds on how large a schema may be, for documents of one's own."""
         unbounded: int = math.inf  # type: ignore[assignment]  # compared with, never counted to
-        return replace(self, max_schema_bytes=unbounded, max_schema_nodes=unbounded, max_schema_in_place=unbounded,
-                       max_schema_enum=unbounded)  # fmt: skip
+        return attrs.evolve(
+            self,
+            max_schema_bytes=unbounded,
+            max_schema_nodes=unbounded,
+            max_schema_in_place=unbounded,
+            max_schema_enum=unbounded,
+        )
 
 
 DEFAULT = Limits()

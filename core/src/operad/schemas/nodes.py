@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from operad.schemas.limits import Limits
@@ -92,27 +91,32 @@ class Node(dict[str, Any]):
 Body = Node | bool
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Definition:
     """One schema of the normal form that has a name, with what was found out about it."""
 
-    name: str
-    target: Target
-    body: Body = True
-    is_read: bool = False
-    nodes: int = 0
-    size: int = 0
-    refs: tuple[Definition, ...] = ()
-    crowd: int = 0
-    """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
-    is_heavy: bool = False
-    """Whether that is so many that what was found out about a part of a value is remembered within a call."""
-    counts: bool = False
-    """Whether that is so many that each schema that is applied draws on the budget of its call."""
-    is_recursive: bool = False
-    warnings: list[str] = field(default_factory=list)
-    tagged: list[Node] = field(default_factory=list)
-    """The unions with a `discriminator`."""
+    __slots__ = (
+        "body", "counts", "crowd", "is_heavy", "is_read", "is_recursive", "name", "nodes", "refs", "size",
+        "tagged", "target", "warnings",
+    )  # fmt: skip
+
+    def __init__(self, name: str, target: Target) -> None:
+        self.name = name
+        self.target = target
+        self.body: Body = True
+        self.is_read = False
+        self.nodes = 0
+        self.size = 0
+        self.refs: tuple[Definition, ...] = ()
+        self.crowd = 0
+        """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
+        self.is_heavy = False
+        """Whether that is so many that what was found out about a part of a value is remembered within a call."""
+        self.counts = False
+        """Whether that is so many that each schema that is applied draws on the budget of its call."""
+        self.is_recursive = False
+        self.warnings: list[str] = []
+        self.tagged: list[Node] = []
+        """The unions with a `discriminator`."""
 
     def warn(self, location: Location, text: str) -> None:
         """Note what is ignored or unknown, and where."""
@@ -126,16 +130,20 @@ def where(location: Location) -> str:
     return "#" + "".join("/" + token for token in tokens)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Closure:
     """A schema with all that it reaches."""
 
-    root: Definition
-    definitions: tuple[Definition, ...]
-    """The root first, then the rest by distance."""
-    store: Store
-    """Kept, so that the document's other schemas find it for as long as this one is used."""
-    warnings: tuple[str, ...] = ()
+    __slots__ = ("definitions", "root", "store", "warnings")
+
+    def __init__(
+        self, root: Definition, definitions: tuple[Definition, ...], store: Store, warnings: tuple[str, ...]
+    ) -> None:
+        self.root = root
+        self.definitions = definitions
+        """The root first, then the rest by distance."""
+        self.store = store
+        """Kept, so that the document's other schemas find it for as long as this one is used."""
+        self.warnings = warnings
 
     @property
     def is_heavy(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from operad.schemas.nodes import Body, Definition, Node, SchemaLimitError, Store, TrackDynamicError
@@ -154,18 +153,30 @@ def _nullable(out: Node) -> Node:
     return out
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Keyword:
     """One keyword of one schema, on its way into the normal form."""
 
-    reader: _Reader
-    key: str
-    value: Any
-    node: Mapping[str, Any]
-    out: Node
-    location: Location
-    scope: Scope
-    depth: int
+    __slots__ = ("depth", "key", "location", "node", "out", "reader", "scope", "value")
+
+    def __init__(
+        self,
+        reader: _Reader,
+        key: str,
+        value: Any,
+        node: Mapping[str, Any],
+        out: Node,
+        location: Location,
+        scope: Scope,
+        depth: int,
+    ) -> None:
+        self.reader = reader
+        self.key = key
+        self.value = value
+        self.node = node
+        self.out = out
+        self.location = location
+        self.scope = scope
+        self.depth = depth
 
     def refuse(self, expected: str) -> None:
         got = f"{type(self.value).__name__} {shown(self.value, 60)}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import attrs
+
+from operad.schemas.likeness import Record
 from operad.schemas.limits import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaError:
+@attrs.frozen(eq=False, repr=False)
+class SchemaError(Record):
     """One thing that is wrong with a value.
 
     `path` is where (`$.items[3].id`), `keyword` the JSON Schema keyword that says so, `expected` and `got`
@@ -23,8 +25,8 @@ class SchemaError:
     got: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+@attrs.frozen(eq=False, repr=False)
+class Change(Record):
     """One thing that a cast did at `path`: what was dropped has no `after`, what was filled in no `before`."""
 
     path: str

@@ -7,7 +7,6 @@ Sources: JSON Pointer (RFC 6901), URI resolution (RFC 3986), `$id`, `$anchor`, `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -68,13 +67,15 @@ class Target(NamedTuple):
     scope: Scope
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Index:
     """The resources and anchors of a document, found once, when first needed."""
 
-    resources: dict[str, Location] = field(default_factory=dict)
-    anchors: dict[tuple[Location, str], Location] = field(default_factory=dict)
-    dynamic: dict[Location, dict[str, Location]] = field(default_factory=dict)
+    __slots__ = ("anchors", "dynamic", "resources")
+
+    def __init__(self) -> None:
+        self.resources: dict[str, Location] = {}
+        self.anchors: dict[tuple[Location, str], Location] = {}
+        self.dynamic: dict[Location, dict[str, Location]] = {}
 
 
 RECURSIVE = "$recursiveAnchor"

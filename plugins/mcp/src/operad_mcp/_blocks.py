@@ -15,13 +15,15 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 import attrs
 
+from operad.plugin import Record
+
 _Made = TypeVar("_Made")
 _AT_ONCE = 2_000
 """Blocks that are mapped before others have their turn: some milliseconds' work."""
 
 
-@attrs.frozen
-class Annotations:
+@attrs.frozen(eq=False, repr=False)
+class Annotations(Record):
     """Hints about a block; they come from the server and are not to be trusted."""
 
     audience: tuple[str, ...] | None = None
@@ -32,7 +34,7 @@ class Annotations:
     """ISO 8601."""
 
 
-@attrs.frozen(init=False, eq=False, slots=False)
+@attrs.frozen(init=False, eq=False, slots=False, repr=False)
 class ContentBlock:
     """A block of content: one of the subclasses."""
 

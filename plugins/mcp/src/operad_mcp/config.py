@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from operad import ConfigError, Identity
-from operad.plugin import RetryPolicy
+from operad.plugin import Record, RetryPolicy
 
 Json = dict[str, Any]
 Elicitation = Callable[..., Awaitable[Json | None]]
@@ -20,8 +20,8 @@ Mode = Literal["auto", "legacy", "2026-07-28"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-@attrs.frozen
-class MCPProgress:
+@attrs.frozen(eq=False, repr=False)
+class MCPProgress(Record):
     """How far a call has come, as its server tells."""
 
     operation_id: str
@@ -32,8 +32,8 @@ class MCPProgress:
     message: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class MCPCall:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPCall(Record):
     """A call of operad's, as callbacks learn of it."""
 
     server: str
@@ -46,8 +46,8 @@ class MCPCall:
     """Who calls."""
 
 
-@attrs.frozen(kw_only=True)
-class MCPTask:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPTask(Record):
     """A call that became a task of its server."""
 
     call: MCPCall
@@ -59,8 +59,8 @@ class MCPTask:
     """What the server says of it."""
 
 
-@attrs.frozen(kw_only=True)
-class MCPExtras:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPExtras(Record):
     """What goes with one call besides its arguments."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
@@ -69,8 +69,8 @@ class MCPExtras:
     """Fields of ``_meta``."""
 
 
-@attrs.frozen(kw_only=True)
-class MCPArgument:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPArgument(Record):
     """What to make of an argument of a tool."""
 
     name: str | None = None
@@ -82,8 +82,8 @@ class MCPArgument:
     """Neither offer nor send it."""
 
 
-@attrs.frozen(kw_only=True)
-class MCPTool:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPTool(Record):
     """What to make of a tool: another name, other words, fewer arguments."""
 
     name: str | None = None
@@ -98,8 +98,8 @@ class MCPTool:
     """By the names that the server gives them."""
 
 
-@attrs.frozen(kw_only=True)
-class MCPAuth:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPAuth(Record):
     """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
 
     ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``) and
@@ -186,8 +186,8 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
     return RetryPolicy.of(value)
 
 
-@attrs.frozen(kw_only=True)
-class MCPClientConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPClientConfig(Record):
     """How to reach one MCP server, and how to treat what it offers. Give ``command``, ``url`` or ``server``."""
 
     command: str | None = None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad import ConfigError
-from operad.plugin import RetryPolicy
+from operad.plugin import Record, RetryPolicy
 
 AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2"]
 Extra = Literal["query", "body", "headers"]
@@ -29,8 +29,8 @@ def _secret(value: str | None) -> str | None:
     return value.strip() if isinstance(value, str) else value
 
 
-@attrs.frozen(kw_only=True)
-class HTTPAuth:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class HTTPAuth(Record):
     """A credential.
 
     ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
@@ -108,8 +108,8 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name)
 
 
-@attrs.frozen(kw_only=True)
-class Pagination:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Pagination(Record):
     """How an operation goes from page to page; without any of this, by ``Link: <…>; rel="next"`` (RFC 8288).
 
     Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``);
@@ -154,8 +154,8 @@ def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
     }
 
 
-@attrs.frozen(kw_only=True)
-class HTTPLimits:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class HTTPLimits(Record):
     """Bounds; each is named in the error that it causes."""
 
     response_bytes: int = 64 * 1024 * 1024
@@ -235,8 +235,8 @@ def _named(_: Any, __: Any, value: Any) -> None:
         raise ConfigError(f'names: expected a table, a function or "fastapi", got {type(value).__name__}')
 
 
-@attrs.frozen(kw_only=True)
-class HTTPOptions:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class HTTPOptions(Record):
     """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
 
     base_url: str | None = attrs.field(default=None, converter=_base_url)
@@ -326,7 +326,7 @@ class HTTPOptions:
     """``OperationContext`` -> the credential of this caller instead of ``auth``; may be ``async``."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class HTTPServiceConfig(HTTPOptions):
     """The configuration of `from_openapi` and its kin."""
 

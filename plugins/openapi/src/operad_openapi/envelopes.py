@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import attrs
 
 from operad import EnvelopeKind, ResponseEnvelope
+from operad.plugin import Record
 
 
-@attrs.frozen
-class HTTPResponseMeta:
+@attrs.frozen(eq=False, repr=False)
+class HTTPResponseMeta(Record):
     """Metadata of an HTTP response."""
 
     source: ClassVar[str] = "http"

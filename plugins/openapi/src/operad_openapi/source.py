@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PATHS = ("upload_root", "tls_ca", "tls_cert", "tls_key")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class OpenAPISourceConfig(HTTPOptions):
     """The options of the source ``openapi``: those of `HTTPServiceConfig`, and where the document is."""
 

@@ -13,14 +13,14 @@ from typing import Any
 import attrs
 
 from operad import Operation, OperationSpec, RegistrationError
-from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA
+from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA, Record
 from operad_scanner.fs import LocalFS, ScannerFS
 
 _PACKAGE = "_operad_scanned_"
 
 
-@attrs.frozen
-class ScanFailure:
+@attrs.frozen(eq=False, repr=False)
+class ScanFailure(Record):
     """A file that could not be scanned."""
 
     path: Path
@@ -30,8 +30,8 @@ class ScanFailure:
         return f"{self.path}: {type(self.error).__name__}: {self.error}"
 
 
-@attrs.frozen
-class OperationManifest:
+@attrs.frozen(eq=False, repr=False)
+class OperationManifest(Record):
     """What a scan found."""
 
     operations: tuple[Operation[..., Any], ...] = ()

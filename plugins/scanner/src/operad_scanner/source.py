@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import Operation, SourceError
-from operad.plugin import SourceContext, SourceSession
+from operad.plugin import Record, SourceContext, SourceSession
 from operad_scanner.fs import ScannerFS
 from operad_scanner.scan import OperationManifest, scan_operations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-@attrs.frozen(kw_only=True)
-class ScannerConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ScannerConfig(Record):
     """The options of a ``scanner`` source."""
 
     path: str | Path

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad import ConfigError, Identity
+from operad.plugin import Record
 
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-@attrs.frozen(kw_only=True)
-class MCPServeConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class MCPServeConfig(Record):
     """How a registry is served as an MCP server: the options of `to_mcp`, and the table ``[serve.mcp]``."""
 
     name: str = "operad"

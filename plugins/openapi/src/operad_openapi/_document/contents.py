@@ -15,7 +15,7 @@ from operad_openapi._document.parameters import SWAGGER_NOT_SCHEMA
 # --- bodies ------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Body:
     """A request body in normal form."""
 

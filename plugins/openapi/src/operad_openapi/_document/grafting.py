@@ -27,7 +27,7 @@ Read = Callable[[Sequence[str]], Awaitable[list[Any]]]
 """Locations -> what each holds, parsed, or a `SourceError` for what must not or cannot be read."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Reference:
     """A place of the document that holds a reference."""
 
@@ -93,7 +93,7 @@ async def graft_external(
     await _Grafting(document, read, report, limit).run()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Part:
     """A document that was read, and whose references are to be followed."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from operad.plugin import Record
 from operad_openapi._document.document import Document, Json, PointerError
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
@@ -24,7 +25,7 @@ class NotUsableError(ValueError):
     """A part of the document cannot be used; the message says which and why."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RawOperation:
     """An operation as the document has it."""
 
@@ -44,8 +45,8 @@ class RawOperation:
         return _PLACEHOLDER.findall(self.path.partition("#")[0].partition("?")[0]) if "{" in self.path else []
 
 
-@attrs.frozen
-class Diagnostic:
+@attrs.frozen(eq=False, repr=False)
+class Diagnostic(Record):
     """Something of a document that could not be used, and why."""
 
     pointer: str

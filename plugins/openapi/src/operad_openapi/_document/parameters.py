@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from operad.plugin import Record
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 
@@ -19,8 +20,8 @@ _NOT_INPUTS = frozenset(
 )
 
 
-@attrs.frozen
-class Parameter:
+@attrs.frozen(eq=False, repr=False)
+class Parameter(Record):
     """A parameter in normal form, whatever the version of its document."""
 
     name: str

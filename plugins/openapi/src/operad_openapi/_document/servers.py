@@ -8,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 import attrs
 
+from operad.plugin import Record
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.origins import is_private_host, origin_of, without_default_port
@@ -16,8 +17,8 @@ from operad_openapi.config import HTTPOptions
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
-@attrs.frozen
-class Server:
+@attrs.frozen(eq=False, repr=False)
+class Server(Record):
     """Where the requests of an operation go."""
 
     url: str

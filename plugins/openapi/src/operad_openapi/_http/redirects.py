@@ -56,7 +56,7 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
     )
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Gate:
     """Says where redirects may lead."""
 

@@ -24,7 +24,7 @@ from operad_openapi._request.text import Encoder, SerializationError, encode_jso
 _LINES: Json = {"type": "array", "items": {}}
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class BodyPlan:
     """What the body of an operation is."""
 

@@ -73,7 +73,7 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and (schema.get("type") == "null" or schema.get("enum") == [None])
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Content:
     """The content of a file or part: bytes, or something to be read."""
 
@@ -113,7 +113,7 @@ async def _read(reader: Any) -> bytes:
     return chunk.encode() if isinstance(chunk, str) else chunk
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Files:
     upload_root: str | None
 

@@ -48,7 +48,7 @@ class Slot(NamedTuple):
     """The text of the configured value, for calls that give none."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Inputs:
     """How the input object of an operation is made up."""
 
@@ -84,7 +84,7 @@ class Inputs:
         return value
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Configured:
     """What the configuration says of parameters."""
 

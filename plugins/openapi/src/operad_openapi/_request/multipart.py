@@ -19,7 +19,7 @@ from operad_openapi._request.text import SerializationError, check_header_value,
 _MAX_DEPTH = 4
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Multipart:
     media_type: str
     schema: Any

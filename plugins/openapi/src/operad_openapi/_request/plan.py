@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Plan:
     """The unchanging part of an operation's requests."""
 

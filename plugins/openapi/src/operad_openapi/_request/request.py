@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Request:
     """A request, without its credentials."""
 
@@ -41,7 +41,7 @@ class Request:
         return f"{self.method} {self.url.partition('?')[0]}"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class EncodedBody:
     """A body, ready to be sent."""
 

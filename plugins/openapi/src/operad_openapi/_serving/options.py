@@ -8,13 +8,14 @@ from typing import Any
 import attrs
 
 from operad import Identity
+from operad.plugin import Record
 
 _positive: Any = attrs.validators.gt(0)
 _positive_or_none: Any = attrs.validators.optional(_positive)
 
 
-@attrs.frozen(kw_only=True)
-class OpenAPIServerConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class OpenAPIServerConfig(Record):
     """The options of `to_openapi`, and of the server ``openapi``: ``[serve.openapi]``."""
 
     host: str = "127.0.0.1"
