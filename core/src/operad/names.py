@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import keyword
 import re
 from collections import Counter
@@ -31,10 +30,16 @@ def safe_names(wanted: Mapping[str, str], *, limit: int = 50) -> dict[str, str]:
     names: dict[str, str] = {}
     for id, name in plain.items():
         if len(name) > limit or counts[name] > 1:
-            digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+            digest = _digest(id)
             name = f"{name[: limit - _HASH - 1]}_{digest}"
         names[name] = id
     return names
+
+
+def _digest(text: str) -> str:
+    import hashlib  # OpenSSL comes with it: only for names that need one
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 
 
 def _safe(text: str) -> str:
@@ -77,7 +82,7 @@ def _identifiers(names: Iterable[str], may_be: Callable[[str], bool], end: str) 
     counts = Counter(made.values())
     for name, identifier in made.items():
         if counts[identifier] > 1 or identifier in found:
-            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+            digest = _digest(name)
             identifier = f"{identifier.rstrip('_')}_{digest}{end}"
         found[identifier] = name
     return found

@@ -142,3 +142,31 @@ def test_cast_and_validation_choose_the_same_branch() -> None:
     made, clean = schema.normalizer({"kind": "Bird", "n": 5})
     assert made["n"] == 5
     assert not clean
+
+
+@pytest.mark.parametrize("dialect", ["openapi-3.1", "2020-12"])
+def test_a_cast_that_would_lose_the_tag_leaves_a_valid_value_as_it_is(dialect: Any) -> None:
+    """Without its tag the value would be of both branches, which `oneOf` refuses."""
+    branches = {"Cat": {"properties": {"n": {"type": "integer"}}}, "Dog": {"properties": {"n": {"minimum": 5}}}}
+    schema = pets("oneOf", dialect, **branches)
+    value = {"kind": "Cat", "n": 1 if dialect == "2020-12" else 7}
+    assert schema.is_valid(value)
+    assert schema.is_valid(schema.cast(value))
+    assert schema.cast(value)["n"] == value["n"]
+
+
+def test_what_is_undeclared_is_stripped_of_the_branch_of_the_tag() -> None:
+    schema = pets()
+    assert schema.cast({"kind": "Dog", "n": 1, "more": 2}) == {"kind": "Dog", "n": "1"}
+    assert schema.cast([{"kind": "Cat"}]) == [{"kind": "Cat"}]
+
+
+def test_one_of_several_branches_stays_one_when_its_cast_would_be_of_two() -> None:
+    named, aged = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("name", "age"))
+    either = from_schema({"oneOf": [named, {**aged, "properties": {**aged["properties"], "name": {}}}]})
+    assert either.cast({"name": "x", "other": 1}) == {"name": "x"}
+    closed = {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    both = from_schema({"oneOf": [closed, {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}]})
+    value = {"a": 1, "c": 2}
+    assert both.is_valid(value), "of the second branch, since the first is closed"
+    assert both.cast(value) == value, "{'a': 1} would be of both"

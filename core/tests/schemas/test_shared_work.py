@@ -4,6 +4,8 @@ import copy
 import pickle
 from typing import Any
 
+import pytest
+
 from operad.plugin import SharedDefinitions
 from operad.schemas import Limits, from_schema
 
@@ -109,3 +111,44 @@ def test_a_copy_of_a_schema_is_the_schema() -> None:
     assert copy.copy(schema) is schema
     assert copy.deepcopy([schema])[0] is schema
     assert pickle.loads(pickle.dumps(schema)).raw == schema.raw
+
+
+AGAIN = {"$ref": "#"}
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"x": {"allOf": [AGAIN, AGAIN]}}},
+        {"properties": {"x": {"anyOf": [AGAIN, {**OBJECT, "properties": {"x": AGAIN}}]}}},
+        {"properties": {"x": {"oneOf": [{"type": "null"}, AGAIN, {**OBJECT, "additionalProperties": AGAIN}]}}},
+        {"properties": {"x": AGAIN}, "patternProperties": {"^x": AGAIN}},
+        {"properties": {"x": AGAIN}, "allOf": [{"properties": {"x": AGAIN}}]},
+        {"properties": {"x": {**AGAIN, "properties": {"x": AGAIN}}}},
+        {"properties": {"x": AGAIN}, "unevaluatedProperties": AGAIN, "if": {"properties": {"x": AGAIN}}},
+        {"properties": {"x": AGAIN}, "not": {"properties": {"x": AGAIN}, "required": ["no"]}},
+        {"properties": {"x": AGAIN}, "dependentSchemas": {"x": {"properties": {"x": AGAIN}}}},
+    ],
+)
+def test_a_schema_that_meets_each_level_twice_does_not_double_the_work_of_each(schema: dict[str, Any]) -> None:
+    compiled, value = from_schema({**OBJECT, **schema}), inside(60, {})
+    assert compiled.is_valid(value)
+    assert compiled.cast(value) == value
+    assert compiled.errors(inside(60, 5))
+
+
+def test_plain_trees_are_checked_and_cast_level_by_level() -> None:
+    """Each part of them meets one schema: nothing is counted and nothing has to be remembered."""
+    tree = {
+        **OBJECT,
+        "properties": {"x": {"anyOf": [AGAIN, {"type": "null"}]}, "kids": {"type": "array", "items": AGAIN}},
+        "additionalProperties": {"type": ["integer", "string"]},
+    }
+    compiled = from_schema(tree, limits=Limits(max_check_steps=1))
+    value = inside(60, {"kids": [{"a": 1}, {"x": None}], "b": "c"})
+    assert compiled.is_valid(value)
+    assert compiled.cast(value) == value
+    [error] = compiled.errors(inside(2, {"kids": [{"x": 5}]}))
+    assert error.path == "$.x.x.kids[0].x"
+    assert not compiled.is_valid(inside(250, {})), "beyond max_data_depth"

@@ -41,6 +41,18 @@ logger = logging.getLogger("operad")
 T = TypeVar("T")
 
 
+class _Hooks(pluggy.PluginManager):
+    """pluggy, which looks at every name of a module, and here only at those that may be a hook."""
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
+        """What a hook is declared with."""
+        return super().parse_hookspec_opts(module_or_class, name) if name.startswith("operad_") else None
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """What an implementation is marked with."""
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 class Plugins:
     """The plugins of one application, and what they contribute.
 
@@ -48,7 +60,7 @@ class Plugins:
     """
 
     def __init__(self) -> None:
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager = _Hooks(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading

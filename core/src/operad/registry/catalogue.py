@@ -49,14 +49,14 @@ class Catalogue:
         Raises:
             RegistrationError: the id, or its handler, is taken and ``replace`` is false.
         """
-        if not replace:
-            self.check_free(entry)
         operation_id = entry.spec.id
+        old = self.entries.get(operation_id)
+        if not replace and (old is not None or self.handlers):
+            self.check_free(entry)
         if self.handlers:
             waiting = self.handlers.pop(operation_id, None)
             if waiting is not None and entry.handler is None:
                 entry.handler, entry.blocking = waiting
-        old = self.entries.get(operation_id)
         self.entries[operation_id] = entry
         self._changed(None if old is None else old.spec, entry.spec)
 

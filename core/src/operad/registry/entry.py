@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import check_access
 from operad.errors import CallError, ErrorCode
-from operad.operations import Handler, Operation, OperationSpec, OperationType
+from operad.operations import Handler, Operation, OperationSpec, OperationType, Pages
 from operad.subscriptions import close
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Entry:
         "handler",
         "invoke",
         "is_open",
+        "operation",
         "owner",
-        "pages",
         "pipeline",
         "spec",
         "stream",
@@ -59,40 +59,49 @@ class Entry:
         pipeline: ResultPipeline,
         operation: Operation[..., Any] | None = None,
     ) -> None:
-        self.spec = pipeline.within(spec)
+        self.spec = spec if pipeline.limits is None else pipeline.within(spec)
         self.handler = handler
         self.blocking = blocking
         self.owner = owner
         self.pipeline = pipeline
-        self.adapt = None if operation is None else operation.adapt
-        self.pages = None if operation is None else operation.pages
-        self.chunks = None if operation is None else operation.chunks
-        self.stream = None if operation is None else operation.stream
-        # ----
+        self.operation = operation
         self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
-        self.validator: Callable[[Any], bool] | None = None
+        # ---- there when `invoke` is
+        self.adapt: Callable[[Any], Any] | None
+        self.chunks: Handler | None
+        self.stream: Handler | None
+        self.validator: Callable[[Any], bool] | None
         self.finish: Callable[[Any], ResponseEnvelope[Any]]
-        self.guarded = False
-        self.is_open = False
-        self.streams = False
-        self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None = None
-        self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None = None
+        self.guarded: bool
+        self.is_open: bool
+        self.streams: bool
+        self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None
+        self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None
 
     @property
     def label(self) -> str:
         """Who brought the operation, for messages."""
         return self.owner or described(self.handler)
 
+    @property
+    def pages(self) -> Pages | None:
+        """How to go on in a listing, if its source knows."""
+        return None if self.operation is None else self.operation.pages
+
     def prepare(self, handler: Handler, workers: Workers) -> None:
         """Compile the schemas and choose how the handler runs: what a first call costs."""
-        spec = self.spec
+        spec, operation = self.spec, self.operation
+        self.adapt = None if operation is None else operation.adapt
+        self.chunks = None if operation is None else operation.chunks
+        self.stream = None if operation is None else operation.stream
         self.is_open = spec.access_control.is_open
         self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
         self.guarded = self.validator is not None or not self.is_open
         self.finish = self.pipeline.finisher(spec)
-        self.streams = self.stream is not None or self._is_streaming(handler)
+        streams = self._is_streaming(handler)
+        self.streams = self.stream is not None or streams
         self.call_chain = self.stream_chain = None
-        self.invoke = self._invoker(handler, workers)  # last: it is the mark of a prepared entry
+        self.invoke = self._invoker(handler, streams, workers)  # last: it is the mark of a prepared entry
 
     def admit(self, input: Any, call: OperationContext) -> None:
         """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
@@ -117,9 +126,11 @@ class Entry:
             or _is(handler, inspect.isgeneratorfunction)
         )
 
-    def _invoker(self, handler: Handler, workers: Workers) -> Callable[[Any, OperationContext], Awaitable[Any]]:
+    def _invoker(
+        self, handler: Handler, streams: bool, workers: Workers
+    ) -> Callable[[Any, OperationContext], Awaitable[Any]]:
         """What makes an awaitable result of an input and a context."""
-        if self._is_streaming(handler):
+        if streams:
 
             async def first(input: Any, call: OperationContext) -> Any:
                 items = self.items(input, call, workers)

@@ -100,6 +100,10 @@ class LoadedSources:
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
 
+    async def load_one(self, name: str, config: Mapping[str, Any], **options: Any) -> list[OperationSpec]:
+        """Load a source from Python; ``options`` are the fields of `SourceOptions`."""
+        return await self.load(name, SourceOptions(**options), config, None, f'source "{name}"')
+
     async def load(
         self,
         name: str,

@@ -26,7 +26,6 @@ from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
-from operad.registry.loading import LoadedSources, SourceFailure, SourceOptions, chosen_plugins
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.registry.workers import Workers
@@ -34,11 +33,10 @@ from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
+    from operad.registry.loading import LoadedSources, SourceFailure
     from operad.registry.views import Rename
     from operad.schemas.limits import Limits
     from operad.sources import Login
-
-__all__ = ["OperationRegistry", "SourceFailure"]
 
 T = TypeVar("T")
 
@@ -74,18 +72,13 @@ class OperationRegistry(TypedCalls, Browsable):
             plugins.implementations("operad_operation_added"), plugins.implementations("operad_operation_removed")
         )
         self._entries = self._catalogue.entries
-        self._sources = LoadedSources(plugins, self._catalogue, self._pipeline)
+        self._sources: LoadedSources | None = None
         self._workers = Workers(max_threads)
-        resolvers = plugins.implementations("operad_resolve_operation")
         self._execution = Execution(
-            self,
-            self._catalogue,
-            self._pipeline,
-            self._workers,
-            plugins.observers(),
-            resolvers,
+            self, self._catalogue, self._pipeline, self._workers, plugins.observers(),
+            plugins.implementations("operad_resolve_operation"),
             contributed(plugins.implementations("operad_interceptors")),
-        )
+        )  # fmt: skip
         self._configuration: Configuration | None = None
         self._to_load: tuple[Collection[str], bool] | None = None
         plugins.register_operations(self)
@@ -115,6 +108,7 @@ class OperationRegistry(TypedCalls, Browsable):
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
+        from operad.registry.loading import chosen_plugins
 
         configuration = load_configuration(path, profile)
         if plugins is None:
@@ -143,7 +137,7 @@ class OperationRegistry(TypedCalls, Browsable):
         if self._configuration is None:
             raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
         self._configuration.check_sources(names)
-        await self._sources.load_all(self._configuration, names, strict=strict, operation=operation)
+        await self.sources.load_all(self._configuration, names, strict=strict, operation=operation)
 
     @property
     def configuration(self) -> Configuration | None:
@@ -156,7 +150,8 @@ class OperationRegistry(TypedCalls, Browsable):
     async def aclose(self) -> None:
         """Close what the sources opened, the last one first; idempotent. Local operations stay callable."""
         try:
-            await self._sources.aclose()
+            if self._sources is not None:
+                await self._sources.aclose()
         finally:
             self._workers.close()
 
@@ -175,6 +170,10 @@ class OperationRegistry(TypedCalls, Browsable):
     @property
     def sources(self) -> LoadedSources:
         """The sources: their ``states()``, and ``await reload(name)``."""
+        if self._sources is None:  # of functions alone there are none
+            from operad.registry.loading import LoadedSources
+
+            self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline)
         return self._sources
 
     def observe(self, started: Observer | None = None, finished: Observer | None = None) -> Callable[[], None]:
@@ -185,7 +184,7 @@ class OperationRegistry(TypedCalls, Browsable):
     @property
     def failures(self) -> list[SourceFailure]:
         """Sources of the configuration that could not be loaded."""
-        return self._sources.failures
+        return self.sources.failures
 
     # --- registering -----------------------------------------------------------------------------
 
@@ -257,7 +256,8 @@ class OperationRegistry(TypedCalls, Browsable):
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
         """As `get_spec`, complete: a source may leave schemas out until an operation is used (``remote`` does)."""
-        await self._sources.describe(operation_id)
+        if self._sources is not None:
+            await self._sources.describe(operation_id)
         return self.get_spec(operation_id)
 
     def get_handler(self, operation_id: str) -> Handler | None:
@@ -435,14 +435,14 @@ class OperationRegistry(TypedCalls, Browsable):
             SourceError: the source cannot be loaded.
             RegistrationError: an id is taken.
         """
-        options = SourceOptions(
-            namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch, trusted=trusted
-        )
-        return await self._sources.load(source, options, config, None, f'source "{source}"')
+        return await self.sources.load_one(
+            source, config, namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch,
+            trusted=trusted,
+        )  # fmt: skip
 
     async def source_login(self, name: str, account: str | None = None) -> Login:
         """How to log in at what the table ``[sources.name]`` talks to, with one of several accounts.
         Raises `ConfigError`: there is no configuration or no such source, or it needs no login."""
         if self._configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
-        return await self._sources.login(self._configuration, name, account)
+        return await self.sources.login(self._configuration, name, account)

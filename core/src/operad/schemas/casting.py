@@ -64,7 +64,7 @@ class Casting:
             return identity
         cast = self._casts.get(members)
         if cast is None:
-            cast = self._casts[members] = self._faithful(members, self._compile(members))
+            cast = self._casts[members] = self._compile(members)
         return cast
 
     def lazy(self, schemas: list[Body]) -> Lazy:
@@ -105,8 +105,6 @@ class Casting:
 
     def _faithful(self, members: Members, cast: Caster) -> Caster:
         """`cast`, but a container that is valid and would not be once cast stays as it is."""
-        if not is_fragile(members):
-            return cast
 
         def is_valid(value: Any) -> bool:
             return all(self.checks.of(member)(value) for member in members)
@@ -128,7 +126,14 @@ class Casting:
         for member in members:
             for key in ("anyOf", "oneOf"):
                 if key in member:
-                    return Union(self, members, member, key).cast
+                    union = Union(self, members, member, key)
+                    # What its `oneOf` refuses, the union sees itself.
+                    return self._faithful(members, union.cast) if is_fragile(union.siblings) else union.cast
+        cast = self._plain(members)
+        return self._faithful(members, cast) if is_fragile(members) else cast
+
+    def _plain(self, members: Members) -> Caster:
+        """The cast of a node without unions."""
         types = node_types(members)
         objects = self._shape(members).caster(types) if types is None or "object" in types else None
         items = _items(self, members) if types is None or "array" in types else None

@@ -49,6 +49,7 @@ class Compiled:
         self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
         self._counts_steps = closure.counts
         self._said_exhausted = False
+        self._tracers: dict[bool, Callable[[Any], Traced]] = {}
         # Without a wrapper that it does not need: these four are the hot ones.
         self.validator: Callable[[Any], bool] = self._counted(self._validator())
         self.caster = self._counted(self._caster())
@@ -129,6 +130,12 @@ class Compiled:
 
     def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
         """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
+        made = self._tracers.get(keeps)
+        if made is None:
+            made = self._tracers[keeps] = self._tracer(keeps=keeps)
+        return made
+
+    def _tracer(self, *, keeps: bool) -> Callable[[Any], Traced]:
         if self.is_unknown:
             return lambda value: (value, True, False, False)
         inner = self._inner(keeps=keeps)

@@ -258,9 +258,10 @@ class Store:
         edges = {one: refs_of(one.body) for one in fresh}
         for group in components(edges):
             recurses = len(group) > 1 or any(one in edges[one] for one in group)
+            crowd = _recursive_crowd(group) if recurses else 0
             for one in group:
                 one.is_recursive = recurses
-                one.crowd = MANY if recurses else max(_crowd(one.body))
+                one.crowd = crowd or max(_crowd(one.body))
                 one.is_heavy = one.crowd >= MANY
         _count([one for one in fresh if one.crowd > FEW])
         for one in fresh:
@@ -285,6 +286,59 @@ def _crowd(body: Body) -> tuple[int, int]:
             each = [max(_crowd(one)) for one in schemas]
             parts += max(each, default=0) if key in ("properties", "prefixItems") else sum(each)
     return min(itself, MANY), min(parts, MANY)
+
+
+_SCALAR = {"type", "default", "enum", "const", "minLength", "maxLength", "pattern", "minimum", "maximum",
+           "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}  # fmt: skip
+_TREE = _SCALAR | {"$ref", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
+                   "anyOf", "oneOf"}  # fmt: skip
+_CONTAINERS = {"object", "array"}
+
+
+def _recursive_crowd(group: frozenset[Definition]) -> int:
+    """How many schemas one part of a value can meet where these refer to one another, at most; up to `MANY`.
+
+    Each level of a value could double them, but not where the schemas are plain trees: there each part is either
+    a declared property, another property or an item, and meets what the one schema in question says of it.
+    """
+    if not all(_is_tree(one.body) for one in group):
+        return MANY
+    each = [_crowd(one.body) for one in group]  # what refers to the group counts as nothing yet
+    if any(ref in group for one in group for ref in in_place_refs(one.body)):
+        return min(MANY, 1 + sum(itself + parts for itself, parts in each))
+    return min(MANY, 1 + max(itself for itself, _ in each) + max(parts for _, parts in each))
+
+
+def _is_tree(body: Body) -> bool:
+    """Whether each part of a value meets one schema of it, and a cast never has to look at a part twice."""
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, bool):
+            continue
+        if not node.keys() <= _TREE or (node.ref is not None and len(node) > 1) or _lists_containers(node):
+            return False
+        for key in ("anyOf", "oneOf"):
+            if key in node:
+                branches = [one for one in node[key] if not _is_scalar(one)]
+                if len(branches) > 1 or not node.keys() <= {key, "default"}:
+                    return False
+                stack.extend(branches)
+        stack.extend(node.get("properties", {}).values())
+        stack.extend(node[key] for key in ("items", "additionalProperties") if key in node)
+    return True
+
+
+def _is_scalar(body: Body) -> bool:
+    """Whether no array and no object is valid by it, as its types say."""
+    if isinstance(body, bool) or "type" not in body or not body.keys() <= _SCALAR:
+        return False
+    types = body["type"]
+    return _CONTAINERS.isdisjoint([types] if isinstance(types, str) else types)
+
+
+def _lists_containers(node: Node) -> bool:
+    return any(isinstance(value, (dict, list)) for value in [node.get("const"), *node.get("enum", ())])
 
 
 def _count(crowded: list[Definition]) -> None:

@@ -18,7 +18,7 @@ from operad.schemas.conjunctions import (
 )
 from operad.schemas.nodes import FEW, Body, Node
 from operad.schemas.patterns import WORK
-from operad.schemas.values import equal, is_type
+from operad.schemas.values import CONTAINER, equal, is_type
 from operad.schemas.vocabulary import TYPES
 
 
@@ -27,9 +27,11 @@ class Union:
 
     def __init__(self, casting: Casts, members: Members, member: Node, key: str) -> None:
         self.casting = casting
+        self.members = members
+        self.is_exclusive = key == "oneOf"
         self.branches: list[Body] = member[key]
-        self.siblings = [one.less(key) if one is member else one for one in members]
-        self.tag, self.tags = self._discriminator(member, key)
+        self.siblings = tuple(one.less(key) if one is member else one for one in members)
+        self.tag, self.tags, self.decides = self._discriminator(member, key)
         count = len(self.branches)
         self.casts: list[Caster | None] = [None] * count
         self.checks: list[Callable[[Any], bool] | None] = [None] * count
@@ -37,23 +39,29 @@ class Union:
         types = [branch_types(branch) for branch in self.branches]
         self.fits = {name: [i for i, allowed in enumerate(types) if _fits(name, allowed)] for name in TYPES}
 
-    def _discriminator(self, member: Node, key: str) -> tuple[str | None, dict[str, int | None]]:
+    def _discriminator(self, member: Node, key: str) -> tuple[str | None, dict[str, int | None], bool]:
         given = member.get("discriminator")
         if given is None or given["union"] != key:
-            return None, {}
-        return given["propertyName"], given["tags"]
+            return None, {}, False
+        return given["propertyName"], given["tags"], given["decides"]
 
     def cast(self, value: Any, call: Call) -> Any:
         """The value, cast by the branch that it is, or that its cast form is."""
-        chosen, out = self.choose(value, call)
-        if chosen is None:
-            return value
         mark = call.mark()
-        if out is ABSENT:
-            out = self.branch(chosen)(value, call)
-        tried = {chosen}
+        tag = value.get(self.tag) if self.tag is not None and isinstance(value, dict) else None
+        if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:
+            out = (self.casts[chosen] or self.branch(chosen))(value, call)
+            if self.decides and isinstance(out, dict) and out.get(self.tag) == tag:
+                return out  # in one step, because it is the hot one: what follows would choose the same branch
+        else:
+            chosen, out, _ = self.choose(value, call)
+            if chosen is None:
+                return value
+            if out is ABSENT:
+                out = (self.casts[chosen] or self.branch(chosen))(value, call)
+        fits, tried = None, {chosen}
         while out is not value:
-            again, _ = self.choose(out, call, chosen)
+            again, _, fits = self.choose(out, call, chosen)
             if again == chosen or again is None:
                 break
             # What was stripped, filled or converted made it another branch's value: settle there,
@@ -66,31 +74,42 @@ class Union:
             chosen = again
             before, out = out, self.branch(chosen)(out, call)
             call.moved(mark, before, out)
+        if self.is_exclusive and fits != 1 and self._is_spoilt(value, out):
+            call.forget(mark)
+            return value
         return out
 
-    def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any]:
-        """The branch of a value, and the cast value where finding it took a cast."""
+    def _is_spoilt(self, value: Any, out: Any) -> bool:
+        """Whether a container is valid, and would not be once cast: one branch takes it, and two take its cast."""
+        if out is value or not isinstance(value, CONTAINER) or out == value:
+            return False
+        checks = [self.casting.checks.of(member) for member in self.members]
+        return not all(check(out) for check in checks) and all(check(value) for check in checks)
+
+    def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
+        """The branch of a value, the cast value where finding it took a cast, and how many branches can be valid
+        beside one another; `None` where that was not looked at."""
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
             if isinstance(tag, str) and (tagged := self.tags.get(tag)) is not None:
-                return tagged, ABSENT
+                return tagged, ABSENT, 1 if self.decides else None
         name = _json_type(value)
         if name is None:
-            return None, ABSENT
+            return None, ABSENT, None
         fitting = self.fits[name]
         if len(fitting) == 1:
-            return fitting[0], ABSENT
+            return fitting[0], ABSENT, 1
         if not fitting:
-            return (None, ABSENT) if before is not None else self._try(value, call)
+            return (None, ABSENT, None) if before is not None else self._try(value, call)
         if len(fitting) > FEW:
             WORK.step(len(fitting))
         valid = [index for index in fitting if self.check(index)(value)]
         ranked = valid or fitting
         if len(ranked) > 1 and isinstance(value, dict):
-            return max(ranked, key=lambda index: (self.score(index, value), -index)), ABSENT
-        return ranked[0], ABSENT
+            return max(ranked, key=lambda index: (self.score(index, value), -index)), ABSENT, len(valid)
+        return ranked[0], ABSENT, len(valid)
 
-    def _try(self, value: Any, call: Call) -> tuple[int | None, Any]:
+    def _try(self, value: Any, call: Call) -> tuple[int | None, Any, int | None]:
         mark = call.mark()
         if len(self.branches) > FEW:
             WORK.step(len(self.branches))
@@ -99,9 +118,9 @@ class Union:
                 continue
             out = self.branch(index)(value, call)
             if out is not value and self.check(index)(out):
-                return index, out
+                return index, out, None
             call.forget(mark)
-        return None, ABSENT
+        return None, ABSENT, None
 
     def branch(self, index: int) -> Caster:
         """The cast by one branch and the union's siblings."""

@@ -20,7 +20,7 @@ from operad.sync.streams import Subscription
 if TYPE_CHECKING:
     from operad.observers import Observer
     from operad.plugins.manager import Plugins
-    from operad.registry.registry import SourceFailure
+    from operad.registry.loading import SourceFailure
     from operad.registry.views import Rename
 
 
