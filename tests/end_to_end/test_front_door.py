@@ -264,3 +264,21 @@ async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_conf
     finally:
         await runner.cleanup()
     assert seen == [("/book", "k-1")]
+
+
+async def test_everything_is_served_at_a_unix_socket_as_well(folder: Path) -> None:
+    text = CONFIGURATION.replace('http = "127.0.0.1:0"', 'http = "unix:desk.sock"')
+    (folder / "operad.toml").write_text(text)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with running(folder, "--config", str(folder)) as (_, said):
+        path = folder / "desk.sock"
+        assert f"MCP            http://unix:{path}:/mcp" in said
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)), headers=headers) as session:
+            async with session.get("http://localhost/operations/math.add?a=1&b=2") as answer:
+                assert await answer.json() == 3
+            call = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            async with session.post("http://localhost/mcp", json=call) as answer:
+                assert answer.status in (400, 406)  # the server is there; a session is not
+            async with session.get("http://evil.example/openapi.json") as answer:
+                assert answer.status == 421
+    assert not path.exists()

@@ -31,11 +31,12 @@ class HostRules:
         """The status of HTTP and the reason with which a request is refused, or ``None``.
 
         Args:
-            server: address and port that the request came to, as ASGI's ``scope["server"]`` has them.
+            server: address and port that the request came to, as ASGI's ``scope["server"]`` has them; the path
+                and ``None`` of a Unix socket, for which the names of this machine hold as well.
             host: the header ``Host``.
             origin: the header ``Origin``.
         """
-        local = is_loopback(server)
+        local = is_loopback(server) or _is_unix(server)
         if not self._is_host(host, local):
             what = f'Host "{_shown(host)}" is not served here'
             return 421, f"{what}; a name that leads here has to be in allowed_hosts"
@@ -82,6 +83,11 @@ class HostRules:
 def is_loopback(server: Sequence[Any] | None) -> bool:
     """Whether an address, ``(host, …)``, is one that only this machine reaches."""
     return bool(server) and _is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
+
+
+def _is_unix(server: Sequence[Any] | None) -> bool:
+    """Whether an address is a Unix socket. A proxy before it passes on the names of pages, too."""
+    return server is not None and len(server) > 1 and server[1] is None
 
 
 @lru_cache(maxsize=256)

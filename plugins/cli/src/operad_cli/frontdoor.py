@@ -35,11 +35,11 @@ class ServeOptions:
     """The table ``[serve]``."""
 
     http: str | None = None
-    """``HOST:PORT`` for all servers that have an application."""
+    """``HOST:PORT`` for all servers that have an application, or ``unix:PATH``."""
     mcp: Literal["stdio"] | None = None
     """``"stdio"``: MCP on standard streams; ``stdio = true`` in ``[serve.mcp]`` says the same."""
     health: str | None = None
-    """``HOST:PORT`` where ``/health`` is alone."""
+    """``HOST:PORT`` or ``unix:PATH`` where ``/health`` is alone."""
     explorer: bool = True
     title: str | None = None
     timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
@@ -51,7 +51,7 @@ class ServeOptions:
     allowed_hosts: list[str] = attrs.field(factory=list)
     allowed_origins: list[str] = attrs.field(factory=list)
     proxy_headers: bool = False
-    """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine are believed."""
+    """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine or at the socket are believed."""
     root_path: str = ""
     """The path that a proxy takes off."""
     authenticate: str | None = None
@@ -108,7 +108,7 @@ def plan_of(
     options = registry.configured("serve", ServeOptions, but=tables.keys())
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
-        http = None if options.http is None else parse_address(options.http)
+        http = None if options.http is None else parse_address(options.http, base_dir)
         is_stdio = options.mcp == "stdio" or tables.get("mcp", {}).get("stdio") is True
         has_transport = "url" in registry.transport_options
     if http is None and not is_stdio and not has_transport:
@@ -117,7 +117,7 @@ def plan_of(
             "or [serve] and [transport] of the configuration"
         )
     if health is None and options.health is not None:
-        health = parse_address(options.health)
+        health = parse_address(options.health, base_dir)
     if is_stdio:
         registry.plugins.server("mcp")
     return Plan(

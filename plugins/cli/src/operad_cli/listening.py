@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,20 +15,33 @@ import click
 from operad import ConfigError, PluginError
 from operad.auth import is_loopback
 from operad.plugin import ASGIApplication
+from operad_cli.unix_sockets import behind_proxy, unix_socket
 
-Address = tuple[str, int]
+Address = tuple[str, int] | Path
+"""Host and port, or the file of a Unix socket."""
 
+_UNIX = "unix:"
 _HEAD_TIMEOUT = 30.0
 """Seconds in which the head of a request has to come."""
 _ACK_TIMEOUT = 90.0
 """Seconds after which a connection ends whose client takes nothing of what was sent to it."""
 
 
-def parse_address(text: str) -> Address:
-    """Host and port of ``HOST:PORT`` or ``[::1]:PORT``. Raises `ConfigError`."""
+def parse_address(text: str, base_dir: Path | None = None) -> Address:
+    """Host and port of ``HOST:PORT`` or ``[::1]:PORT``; or the path of ``unix:PATH``.
+
+    Args:
+        text: what was given.
+        base_dir: the folder from which a path is meant; ``None``: the current one.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if text.startswith(_UNIX) and len(text) > len(_UNIX):
+        return (base_dir or Path.cwd()) / text.removeprefix(_UNIX)
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError(f'expected HOST:PORT, such as 127.0.0.1:8000, got "{text}"')
+        raise ConfigError(f'expected HOST:PORT, such as 127.0.0.1:8000, or unix:PATH, got "{text}"')
     return host.strip("[]"), int(port)
 
 
@@ -40,7 +54,9 @@ def address_option(_: click.Context, __: click.Parameter, value: str | None) -> 
 
 
 def url_of(bound: socket.socket) -> str:
-    """The URL of a listening socket."""
+    """The URL of a listening socket; for a Unix socket as nginx writes it, ``http://unix:/path:``."""
+    if not isinstance(bound.getsockname(), tuple):
+        return f"http://unix:{bound.getsockname()}:"
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -50,13 +66,17 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
     """A socket that is bound to an address.
 
     Args:
-        address: host and port; port 0 takes a free one.
+        address: host and port, of which port 0 takes a free one; or a path.
         is_guarded: whether callers are authenticated; without that, only this machine may come.
         option: what the address was given by, for messages.
 
     Raises:
         ConfigError: the address cannot be had, or is open to others although nobody is asked who calls.
     """
+    if isinstance(address, Path):
+        with unix_socket(address, is_guarded=is_guarded, option=option) as bound:
+            yield bound
+        return
     host, port = address
     if not is_guarded and not is_loopback((host,)):
         raise ConfigError(
@@ -120,10 +140,11 @@ async def serving(
         "access_log": False,
         "server_header": False,
     }
+    is_unix = not isinstance(bound.getsockname(), tuple)
     server = _Server(
         uvicorn.Config(
-            app,
-            proxy_headers=proxy_headers,
+            behind_proxy(app) if proxy_headers and is_unix else app,
+            proxy_headers=proxy_headers and not is_unix,
             root_path=root_path,
             timeout_graceful_shutdown=1,
             http=_prompt_heads(head_timeout),

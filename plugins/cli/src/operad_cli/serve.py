@@ -11,7 +11,7 @@ import click
 from operad import OperationRegistry
 from operad_cli import plain
 from operad_cli.adhoc import AdHocSources, adhoc_options
-from operad_cli.listening import address_option
+from operad_cli.listening import Address, address_option
 from operad_cli.mcp_config import HOSTS, stdio_entry, url_entry
 from operad_cli.options import (
     chosen_profile,
@@ -25,7 +25,10 @@ from operad_cli.options import (
 
 @click.command()
 @click.option(
-    "--http", metavar="HOST:PORT", callback=address_option, help="Serve HTTP here: OpenAPI, MCP and the explorer."
+    "--http",
+    metavar="HOST:PORT",
+    callback=address_option,
+    help="Serve HTTP here, or at unix:PATH: OpenAPI, MCP and the explorer.",
 )
 @click.option("--mcp", type=click.Choice(["stdio"]), help="Serve MCP on standard streams.")
 @click.option("--transport", "url", help="Serve other processes here, such as ws://127.0.0.1:8765.")
@@ -41,10 +44,10 @@ from operad_cli.options import (
 @config_option
 @debug_option
 def serve(
-    http: tuple[str, int] | None,
+    http: Address | None,
     mcp: str | None,
     url: str | None,
-    health: tuple[str, int] | None,
+    health: Address | None,
     identity: str | None,
     openapi: tuple[str, ...],
     base_url: str | None,
