@@ -150,5 +150,5 @@ def test_plain_trees_are_checked_and_cast_level_by_level() -> None:
     assert compiled.is_valid(value)
     assert compiled.cast(value) == value
     [error] = compiled.errors(inside(2, {"kids": [{"x": 5}]}))
-    assert error.path == "$.x.x.kids[0].x"
+    assert "got int at $.x.x.kids[0].x" in error.message
     assert not compiled.is_valid(inside(250, {})), "beyond max_data_depth"
