@@ -71,7 +71,10 @@ async def serve_hops(role: str, url: str) -> None:
     from aiohttp import ClientSession
 
     write, read = coding(role)
-    async with ClientSession() as session, session.ws_connect(f"{url}/{role}/echo", max_msg_size=LARGEST) as socket:
+    async with (
+        ClientSession() as session,
+        session.ws_connect(f"{url}/{role}/echo", max_msg_size=LARGEST) as socket,
+    ):
 
         async def echo() -> None:
             async for message in socket:

@@ -7,8 +7,8 @@ their turn at the same texts, one after the other, so that whatever else the mac
 figures are medians of the rounds, the ratios those of neighbouring turns. Peers run in environments that uv makes
 (once, if they are given a folder); one that cannot be installed is left out, and that is said.
 
-What a peer does is not the same: gRPC has no hub, its caller talks to its worker; the bare sockets and nats-py pass
-bytes on, and ``JSON`` is the same with each text encoded and decoded at both ends, as all others do.
+What a peer does is not the same: gRPC has no hub, its caller talks to its worker; the bare sockets and nats-py
+pass bytes on, and ``JSON`` is the same with each text encoded and decoded at both ends, as all others do.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ def ratio(figures: Figures, role: str, base: str, size: int, key: str) -> str:
 
 def report(field: Field, figures: Figures) -> None:
     for size, (_, at_once) in SIZES.items():
-        print(f"\n| echo of {size:,} B | p50, us | to the hub's | calls/s, {at_once} at once | to the hub's | CPU of the caller, us |")
+        print(
+            f"\n| echo of {size:,} B | p50, us | to the hub's | calls/s, {at_once} at once | to the hub's", end=""
+        )
+        print(" | CPU of the caller, us |")
         print("|---|---|---|---|---|---|")
         for role in NAMES:
             rows = figures.get((role, size))

@@ -19,6 +19,7 @@ _HOMES = {
     "operad.errors": "CallError ConfigError ErrorCode",
     "operad.failures": "mask_error",
     "operad.hookspecs": "hookimpl",
+    "operad.calls.memory": "keep_memory",
     "operad.names": "attribute_names keyword_names safe_names",
     "operad.naming": "definition_name object_members",
     "operad.observers": "trace_context",

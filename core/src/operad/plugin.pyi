@@ -2,6 +2,7 @@
 
 from operad import protocol as protocol
 from operad.access import may_list as may_list
+from operad.calls.memory import keep_memory as keep_memory
 from operad.calls.reports import Reports as Reports
 from operad.calls.reports import printable as printable
 from operad.calls.settings import CallSettings as CallSettings
@@ -124,6 +125,7 @@ __all__ = [
     "from_json",
     "hookimpl",
     "json_safe",
+    "keep_memory",
     "keyword_names",
     "lazy_schema",
     "load_configuration",

@@ -12,6 +12,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.flow import Arrivals, Departures
+from operad.calls.memory import keep_memory
 from operad.calls.requests import Pending, Said, lost, overloaded
 from operad.calls.settings import CallSettings
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
@@ -82,6 +83,8 @@ class PendingRequests:
         self.loop = asyncio.get_running_loop()
         self.deadlines = deadlines_of(self.loop)
         self.up = asyncio.Event()
+        if self.counts_bytes:
+            keep_memory()
 
     # --- the parts of a request -------------------------------------------------------------------
 

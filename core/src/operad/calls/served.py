@@ -14,6 +14,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.lateness import LONGEST, Lateness
+from operad.calls.memory import keep_memory
 from operad.calls.reports import Reports
 from operad.calls.requests import LARGE, lost, not_begun, overloaded, wake
 from operad.calls.settings import CallSettings
@@ -135,6 +136,8 @@ class ServedRequests:
 
     def start(self) -> None:
         """Begin to look after the requests."""
+        if not self._same_process:
+            keep_memory()
         self._lateness = Lateness()
         self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
 

@@ -11,7 +11,7 @@ from typing import Self
 from aiohttp import web
 
 from operad import Identity
-from operad.plugin import ConfigError
+from operad.plugin import ConfigError, keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens, is_loopback
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._direct import DirectResponse
@@ -115,6 +115,7 @@ class Hub:
 
     async def start(self) -> None:
         """Listen. Raises `OSError` if the address cannot be used."""
+        keep_memory()
         app = web.Application(middlewares=[_end_after_answer])
         app.router.add_get("/health", self._on_health)
         app.router.add_get("/metrics", self._on_metrics)
