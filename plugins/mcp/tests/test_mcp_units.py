@@ -369,6 +369,8 @@ async def main():
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="h", command=sys.executable, args=[sys.argv[1]])
         await registry.execute("h.count", {})
+        from mcp_types._v2025_11_25 import CreateMessageRequest
+        print(CreateMessageRequest.__pydantic_complete__, "cattrs" in sys.modules)
         print(sorted({"mcp.server", "starlette", "uvicorn", "httpx2"} & {*sys.modules}))
         from mcp import Client
         import mcp, mcp.client.session_group
@@ -384,6 +386,7 @@ asyncio.run(main())
 def test_a_connection_imports_the_sdks_client_alone_and_whoever_looks_for_the_rest_finds_it(kind: str) -> None:
     server = str(Path(__file__).with_name("mcp_hostile_server.py"))
     done = subprocess.run([sys.executable, "-c", LIGHT, server, kind], capture_output=True, text=True, timeout=30)
-    imported, found = done.stdout.splitlines()
+    built, imported, found = done.stdout.splitlines()
+    assert built == "False False"
     assert (imported == "[]") is (kind == "as it is"), done.stderr
     assert found == "True True False <class 'module'>"

@@ -40,31 +40,45 @@ _PLAIN = frozenset({"str", "bool", "int", "float"})
 
 
 def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
-    """What needs no conversion: each value is a text, a truth or a number, and of a type that its field names.
+    """What needs no conversion: each value is a text, a truth, a number, or a list or table of texts, and of a
+    type that its field names.
 
     ``None`` leaves it to the converter, which also has the words for what is wrong.
     """
     if not attrs.has(config_type) or not isinstance(table, Mapping):
         return None
     types = {field.alias: field.type for field in attrs.fields(config_type) if field.init}
-    for key, value in table.items():
-        kind = type(value).__name__
-        if kind not in _PLAIN or kind not in _alternatives(types.get(key)):
-            return None
+    if not all(_kind(value) in _alternatives(types.get(key)) for key, value in table.items()):
+        return None
+    values = {key: value.copy() if isinstance(value, (list, dict)) else value for key, value in table.items()}
     try:
-        plain: Any = config_type(**table)  # attrs.has has made it an AttrsInstance
+        plain: Any = config_type(**values)  # attrs.has has made it an AttrsInstance
         return plain  # type: ignore[no-any-return]  # it is one of config_type
     except Exception:  # noqa: BLE001  # a key is missing, or a validator's complaint, which may quote the value
         return None
 
 
+def _kind(value: Any) -> str | None:
+    """The plain type of a value, as `_alternatives` names it; ``None`` for another one."""
+    if type(value) is list:
+        return _TEXTS["list[str]"] if all(type(item) is str for item in value) else None
+    if type(value) is dict:
+        return (
+            _TEXTS["dict[str, str]"] if all(type(part) is str for item in value.items() for part in item) else None
+        )
+    return kind if (kind := type(value).__name__) in _PLAIN else None
+
+
 def _alternatives(hint: Any) -> list[str]:
     """The names of the types of a field, without parameters: ``dict[str, int] | str`` -> ``dict``, ``str``."""
-    if not isinstance(hint, str):  # as it is written: `from __future__ import annotations` leaves texts
-        return [] if "[" in str(hint) else [getattr(hint, "__name__", "")]
+    if not isinstance(hint, str):  # else as it is written: `from __future__ import annotations` leaves texts
+        hint = (hint.__name__ if hint.__module__ == "builtins" else "") if isinstance(hint, type) else str(hint)
+    for texts, name in _TEXTS.items():
+        hint = hint.replace(texts, name)
     while (outer := _PARAMETERS.sub("", hint)) != hint:
         hint = outer
     return [] if set(hint) & set("[]\"'") else hint.split(" | ")
 
 
 _PARAMETERS = re.compile(r"\[[^\[\]\"']*\]")
+_TEXTS = {"list[str]": "texts", "dict[str, str]": "table of texts"}

@@ -81,11 +81,22 @@ def _prepare() -> None:
     try:
         for package in _PACKAGES:
             _defer(package)
+        _build_when_used()
         importlib.import_module("mcp.client.session")
     except Exception:  # noqa: BLE001  # a broken installation may raise anything
         for module in set(sys.modules) - before:
             if module.partition(".")[0] == "mcp":
                 del sys.modules[module]
+
+
+def _build_when_used() -> None:
+    """Have the validators of the protocol's messages built when they are used, of both generations of it: pydantic
+    builds some 300 of them at import, and a connection uses a dozen."""
+    try:
+        base: Any = importlib.import_module("mcp_types._wire_base").WireModel
+    except (ImportError, AttributeError):  # not public: another version may have none
+        return
+    base.model_config = {**base.model_config, "defer_build": True}
 
 
 def _defer(name: str) -> None:
