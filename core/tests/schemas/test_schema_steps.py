@@ -1,0 +1,678 @@
+"""The engine of schemas piece by piece: conjunctions, budgets, zero values, unions, what is shared and exported."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from operad.schemas import Schema, from_schema, lazy_schema
+from operad.schemas import compiling as compiling_module
+from operad.schemas.bundling import SharedDefinitions, is_larger, is_sendable
+from operad.schemas.casting import Casting
+from operad.schemas.compiling import compiled
+from operad.schemas.conjunctions import (
+    ABSENT,
+    Call,
+    allowed_values,
+    common_types,
+    flatten,
+    further_items,
+    has,
+    is_fragile,
+    node_types,
+    position_schemas,
+)
+from operad.schemas.evaluating import is_plain, seen_by
+from operad.schemas.explaining import changes, path_of
+from operad.schemas.limits import Limits
+from operad.schemas.nodes import Node
+from operad.schemas.patterns import WORK
+from operad.schemas.scalars import to_type
+from operad.schemas.tags import decides
+from operad.schemas.unions import Union
+
+INT, STR = {"type": "integer"}, {"type": "string"}
+
+
+def root_of(schema: Any, **options: Any) -> Any:
+    return compiled(from_schema(schema, **options).origin).root
+
+
+# --- conjunctions -----------------------------------------------------------------------------------------
+
+
+def test_the_members_of_a_conjunction_are_each_there_once_and_bare() -> None:
+    a, b = Node({"type": "integer"}), Node({"minimum": 1})
+    whole = Node({"allOf": [a, b, a], "maximum": 5})
+    assert flatten([whole, b]) == ((whole.less("$ref", "allOf", "$siblings"), a, b), False)
+    assert flatten([a, a]) == ((a,), False)
+    assert flatten([True, a]) == ((a,), False)
+    assert flatten([a, False]) == ((a,), True)
+    assert flatten([Node({"$siblings": a, "allOf": [b]})]) == ((a, b), False)
+    assert flatten([]) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "types"),
+    [
+        (["integer"], ["number"], ["integer"]),
+        (["number"], ["integer"], ["integer"]),
+        (["number", "string"], ["string", "number"], ["number", "string"]),
+        (["integer"], ["string"], []),
+        (["null", "integer"], ["integer", "null"], ["null", "integer"]),
+    ],
+)
+def test_the_types_that_two_members_allow(left: list[str], right: list[str], types: list[str]) -> None:
+    assert common_types(left, right) == types
+    assert node_types((Node({"type": left}), Node({"type": right}))) == types
+
+
+def test_what_the_members_say_of_types_and_values() -> None:
+    assert node_types((Node({}),)) is None
+    assert node_types((Node({"type": "string"}), Node({}))) == ["string"]
+    assert allowed_values((Node({}),)) is None
+    assert allowed_values((Node({"enum": [1, 2, 3]}), Node({"enum": [3.0, 1]}))) == [1, 3]
+    assert allowed_values((Node({"const": 1, "enum": [1, 2]}),)) == [1]
+    assert allowed_values((Node({"const": 1}), Node({"const": True}))) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "fragile"),
+    [
+        ([{"type": "object"}], False),
+        ([{"maxProperties": 1}], True),
+        ([{"enum": ["a"]}], False),
+        ([{"enum": ["a", []]}], True),
+        ([{"const": {}}], True),
+        ([{"const": 1}], False),
+        ([{"additionalProperties": False}], False),
+        ([{"additionalProperties": False}, {"type": "object"}], True),
+        ([{"items": True}, {"type": "array"}], False),
+        ([{"type": "object"}, {"minimum": 1}], False),
+    ],
+)
+def test_where_a_valid_container_can_have_an_invalid_cast(members: list[Any], fragile: bool) -> None:
+    assert is_fragile(tuple(Node(member) for member in members)) is fragile
+
+
+def test_what_is_said_about_the_elements_of_an_array() -> None:
+    a, b = Node(INT), Node(STR)
+    one, two = Node({"prefixItems": [a], "items": b}), Node({"prefixItems": [b, a]})
+    assert further_items((one, two), 2) == [(1, b)]
+    assert further_items((two, Node({"unevaluatedItems": False})), 2) == [(2, False)]
+    assert further_items((two, Node({"unevaluatedItems": False, "contains": a})), 2) == []
+    assert further_items((two,), 2) == []
+    assert [position_schemas((one, two), index) for index in range(3)] == [[a, b], [b, a], [b]]
+
+
+def test_what_a_container_has() -> None:
+    assert [has([1], key) for key in (0, 1)] == [True, False]
+    assert [has({"a": 1}, key) for key in ("a", "b")] == [True, False]
+
+
+def test_a_call_fills_in_as_much_as_may_be_and_no_more() -> None:
+    call = Call()
+    assert [call.fill(2, 4) for _ in range(3)] == [True, True, False]
+    assert (call.filled, call.is_full, call.scalars) == (6, True, 0)
+    scalars = Call()
+    scalars.value = [1]  # two parts
+    assert [scalars.fill(0, 1) for _ in range(20)] == [True] * 20
+    assert (scalars.filled, scalars.is_full) == (0, False)
+    assert scalars.fill(0, 1) is False
+    assert (scalars.filled, scalars.is_full) == (2, True)
+    many = Call()
+    many.value = None
+    assert [many.fill(0, 3) for _ in range(30)] == [True] * 30
+    assert many.fill(0, 3) is False
+
+
+def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:
+    old_part, old = {"x": 0}, {}
+    old.update({"a": old_part, "l": [old_part], "gone": {"y": 0}})
+    new_part: dict[str, Any] = {"x": 0}
+    new: dict[str, Any] = {"a": new_part, "l": [{"z": 1}]}
+    call = Call()
+    assert call.mark() == (0, False)
+    call.moved((0, False), old, new)
+    call.invented = [("kept", "k")]
+    mark = call.mark()
+    assert mark == (1, False)
+    call.moved(mark, old, new)
+    call.invented += [(old, "gone"), (old, "a"), (old_part, "x")]
+    call.moved(mark, old, {"a": new_part})
+    assert call.invented == [("kept", "k"), ({"a": new_part}, "a"), (new_part, "x")]
+    call.dropped = True
+    call.forget(mark)
+    assert (call.invented, call.dropped) == ([("kept", "k")], False)
+    call.forget((0, True))
+    assert (call.invented, call.dropped) == (None, True)
+    call.forget((0, False))
+    assert call.invented is None
+
+
+# --- budgets ----------------------------------------------------------------------------------------------
+
+
+def steps(schema: Any, value: Any) -> float:
+    """How many schemas a check applies to a value, by the count of the call's budget."""
+    made = compiled(from_schema(schema).origin)
+    with WORK.call(math.inf, 1_000_000):
+        assert made.checks.of(made.root)(value)
+        return 1_000_000 - WORK.steps
+
+
+CROWD = [{"minimum": number} for number in range(-70, 0)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "count"),
+    [
+        ({"allOf": CROWD[:60]}, 5, 0),  # too few to be counted
+        ({"allOf": CROWD}, 5, 71),
+        ({"anyOf": CROWD}, 5, 71),
+        ({"allOf": [*CROWD, {"allOf": [INT]}]}, 5, 73),
+        ({"items": {"allOf": CROWD}}, [5, 6], 3 + 2 * 71),
+        ({"allOf": CROWD, "additionalProperties": {"allOf": [{}, {}]}}, {"a": 1, "b": 1}, 71 + 2 + 2 * 3),
+        ({"allOf": CROWD, "patternProperties": {"^a": {}, "^b": {}}}, {"x": 1}, 71 + 3),
+        ({"allOf": CROWD, "uniqueItems": True}, [1, [2]], 71 + 2 + 4),
+        ({"allOf": CROWD, "properties": {"a": INT}}, {"a": 1}, 71),
+        ({"allOf": CROWD, "items": INT}, "x", 71),
+    ],
+)
+def test_each_schema_that_is_applied_is_counted(schema: Any, value: Any, count: int) -> None:
+    assert steps(schema, value) == count
+
+
+def test_what_a_call_may_apply_grows_with_its_value() -> None:
+    """To two items 3 + 2 * 71 schemas are applied; of 3 parts, 45 more may be."""
+    schema = {"items": {"allOf": CROWD}}
+    assert from_schema(schema, limits=Limits(max_check_steps=100)).is_valid([1, 2])
+    assert not from_schema(schema, limits=Limits(max_check_steps=99)).is_valid([1, 2])
+    assert not from_schema(schema, limits=Limits(max_check_steps=100)).is_valid([1, 2, 3])
+
+
+def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_used_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling_module, "MAX_CACHED", 2)
+    compiling_module._cache.clear()
+
+    def made(number: int) -> Any:
+        return compiled(from_schema({"const": number}).origin)
+
+    first, _ = made(1), made(2)
+    assert made(1) is first
+    made(3)
+    assert len(compiling_module._cache) == 2
+    assert made(1) is first
+    second = made(2)
+    assert made(2) is second
+    assert made(3) is not None
+    assert compiled(from_schema({"const": 1}, dialect="draft7").origin) is not first
+    assert compiled(from_schema({"const": 1}, limits=Limits(max_fill=5)).origin) is not first
+
+
+# --- what is evaluated ------------------------------------------------------------------------------------
+
+
+def test_a_schema_is_plain_where_all_that_sees_the_value_is_a_part_of_it() -> None:
+    shut = {"unevaluatedProperties": False}
+    for schema, plain in (
+        ({"properties": {"a": {}}}, True),
+        (shut, True),
+        ({**shut, "allOf": [{"properties": {"a": {}}}]}, True),
+        ({**shut, "anyOf": [{"properties": {"a": {}}}]}, False),
+        ({**shut, "additionalProperties": {}, "anyOf": [{}]}, True),
+        ({**shut, "allOf": [{"additionalProperties": {}}]}, False),
+        ({**shut, "allOf": [{"if": {}}]}, False),
+        ({"unevaluatedProperties": True, "anyOf": [{}]}, True),
+        ({"unevaluatedItems": False, "contains": {}}, False),
+        ({"unevaluatedItems": False, "items": {}, "contains": {}}, True),
+    ):
+        assert is_plain(root_of(schema)) is plain, schema
+
+
+def test_what_sees_a_value_beside_a_schema_is_there_once() -> None:
+    a = Node({"minimum": 1})
+    b = Node({"allOf": [a, True]})
+    whole = Node({"allOf": [b, a, b]})
+    assert seen_by(whole) == [whole, b, a]
+
+
+UNION = {
+    "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+    "discriminator": {"propertyName": "k", "mapping": {"a": "#/$defs/A", "b": "#/$defs/B"}},
+    "unevaluatedProperties": False,
+    "$defs": {
+        "A": {"type": "object", "properties": {"k": {"const": "a"}, "x": {}}, "required": ["k"]},
+        "B": {"type": "object", "properties": {"k": {"const": "b"}, "y": {}}, "required": ["k"]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        ({"k": "a", "x": 1}, True),
+        ({"k": "a", "y": 1}, False),
+        ({"k": "b", "y": 1}, True),
+        ({"k": "c"}, False),
+        ({"k": 5}, False),
+        ({"x": 1}, False),
+    ],
+)
+def test_a_tag_says_which_branch_has_looked_at_the_properties(value: Any, valid: bool) -> None:
+    assert from_schema(UNION, dialect="openapi-3.1").is_valid(value) is valid
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"if": {"properties": {"a": INT}, "required": ["a"]}, "then": {"properties": {"b": {}}},
+          "unevaluatedProperties": False}, [{"a": 1, "b": 2}, {}], [{"b": 2}, {"a": 1, "c": 2}]),
+        ({"dependentSchemas": {"a": {"properties": {"a": {}, "b": {}}}}, "unevaluatedProperties": False},
+         [{"a": 1, "b": 2}, {}], [{"b": 2}]),
+        ({"anyOf": [{"prefixItems": [INT]}, {"prefixItems": [{}, INT]}], "unevaluatedItems": False},
+         [[1], [1, 2], ["x", 2]], [[1, "x"], [1, 2, 3]]),
+        ({"contains": INT, "unevaluatedItems": STR}, [[1, "a"], ["a", 1]], [[1, None], ["a"]]),
+        ({"patternProperties": {"^x": {}}, "anyOf": [{"properties": {"a": {}}}], "unevaluatedProperties": INT},
+         [{"x1": "s", "a": "s", "z": 1}], [{"z": "s"}]),
+        ({"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}],
+          "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}], [{"a": 1, "b": 1}, {}, {"a": 1, "c": 1}]),
+    ],
+)  # fmt: skip
+def test_what_was_evaluated_under_a_condition(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
+    made = from_schema(schema)
+    assert [one for one in valid if not made.is_valid(one)] == []
+    assert [one for one in invalid if made.is_valid(one)] == []
+
+
+# --- zero values and defaults -----------------------------------------------------------------------------
+
+
+def needs(schema: Any, **more: Any) -> Any:
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"], **more}
+
+
+@pytest.mark.parametrize(
+    ("schema", "zero"),
+    [
+        ({"type": ["string", "null"]}, {"a": None}),
+        ({"type": "number"}, {"a": 0}),
+        ({"type": "number", "minimum": -5}, {"a": 0}),
+        ({"type": "integer", "minimum": 2}, {"a": 2}),
+        ({"allOf": [{"type": "integer", "minimum": 2}, {"minimum": 3}]}, {"a": 3}),
+        ({"type": "null"}, {"a": None}),
+        ({"enum": ["x", "y"]}, {"a": "x"}),
+        ({"enum": [1, None]}, {"a": None}),
+        ({"enum": [1, None], "type": "integer"}, {"a": 1}),
+        ({"oneOf": [STR, {"const": None}]}, {"a": None}),
+        ({"oneOf": [STR, {"enum": [None, 1]}]}, {"a": ""}),
+        ({"anyOf": [{"$ref": "#/$defs/loop"}, INT]}, {"a": 0}),
+        ({"anyOf": [{"$ref": "#/$defs/loop"}]}, {}),
+        ({"$ref": "#/$defs/loop"}, {}),
+        ({"anyOf": [False, {}]}, {}),
+        (
+            {"type": "object", "properties": {"b": {"default": [1]}, "c": INT}, "required": ["c"]},
+            {"a": {"b": [1], "c": 0}},
+        ),
+        ({"default": "x", "type": "integer"}, {"a": "x"}),
+        ({"default": "7", "type": "integer"}, {"a": 7}),
+    ],
+)
+def test_the_zero_value_that_a_missing_property_gets(schema: Any, zero: Any) -> None:
+    loop = needs({"$ref": "#/$defs/loop"})
+    assert from_schema(needs(schema, **{"$defs": {"loop": loop}})).cast({}) == zero
+
+
+def test_a_default_that_is_not_of_its_schema_is_filled_in_only_where_something_has_to_be() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}
+    assert from_schema(schema).cast({}) == {}
+    assert from_schema({**schema, "required": ["a"]}).cast({}) == {"a": "x"}
+
+
+@pytest.mark.parametrize(("most", "filled"), [(4, True), (3, False)])
+def test_a_value_of_as_many_parts_as_allowed_is_filled_in(most: int, filled: bool) -> None:
+    deep = needs(needs(needs(INT)))  # three objects and a number
+    found = from_schema(needs(deep), limits=Limits(max_fill=most)).cast({})
+    assert found == ({"a": {"a": {"a": {"a": 0}}}} if filled else {})
+    default = from_schema(
+        {"type": "object", "properties": {"a": {"default": [1, 2, 3]}}}, limits=Limits(max_fill=most)
+    )
+    assert default.cast({}) == ({"a": [1, 2, 3]} if filled else {})
+
+
+@pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (3, 3)])
+def test_no_more_parts_are_filled_in_than_one_call_may(most: int, count: int) -> None:
+    schema = from_schema({"items": needs({"type": "array"})}, limits=Limits(max_filled=most))
+    assert schema.cast([{}] * 3) == [{"a": []}] * count + [{}] * (3 - count)
+    first = schema.mismatches([{}] * 4)[0]
+    assert (
+        first.message
+        == f"expected at most {most} missing parts (max_filled), got more at $: the rest stays absent"
+    )
+
+
+def test_what_is_filled_in_is_a_copy_each_time() -> None:
+    schema = from_schema({"type": "object", "properties": {"a": {"default": {"b": [1]}}}})
+    one, other = schema.cast({}), schema.cast({})
+    one["a"]["b"].append(2)
+    assert other == {"a": {"b": [1]}} == schema.cast({})
+
+
+def test_a_default_that_would_hold_itself_is_absent() -> None:
+    loop = {
+        "type": "object",
+        "properties": {"n": {"$ref": "#/$defs/l"}, "v": INT},
+        "required": ["v"],
+        "default": {},
+    }
+    schema = from_schema({"$defs": {"l": loop}, "type": "object", "properties": {"n": {"$ref": "#/$defs/l"}}})
+    assert schema.cast({}) == {}
+    assert schema.cast({"n": {"v": "1"}}) == {"n": {"v": 1}}
+
+
+# --- unions -----------------------------------------------------------------------------------------------
+
+
+def union_of(schema: Any) -> tuple[Union, Any]:
+    made = compiled(from_schema(schema).origin)
+    members, _ = flatten([made.root])
+    (member,) = [one for one in members if "anyOf" in one or "oneOf" in one]
+    casting = Casting(made.checks)
+    return Union(casting, members, member, "anyOf" if "anyOf" in member else "oneOf"), Call()
+
+
+def test_the_branch_of_an_object_is_the_one_that_it_looks_most_like() -> None:
+    branches = [
+        {"properties": {"k": {"const": "a"}, "v": INT, "w": {}}},
+        {"properties": {"k": {"const": "b"}, "v": STR}},
+        {"properties": {"k": {"enum": ["a", "b"]}}},
+    ]
+    union, call = union_of({"anyOf": branches})
+
+    def scores(value: Any) -> list[int]:
+        return [union.score(index, value) for index in range(3)]
+
+    assert scores({}) == [0, 0, 0]
+    assert scores({"k": "a"}) == [111, 1, 11]
+    assert scores({"k": "b", "v": 5}) == [12, 112, 11]
+    assert scores({"v": "x", "w": 1}) == [12, 11, 0]
+    assert scores({"z": 1}) == [0, 0, 0]
+    assert [union.choose(value, call)[0] for value in ({"k": "a"}, {"k": "b", "v": "x"}, {"z": 1})] == [0, 1, 0]
+
+
+def test_the_branch_of_other_values_is_the_first_that_fits() -> None:
+    union, call = union_of({"anyOf": [{"minimum": 5}, INT, STR, {"type": "null"}]})
+    chosen = [union.choose(value, call) for value in (7, 3, "x", None, object())]
+    assert [found[0] for found in chosen] == [0, 1, 0, 0, None]
+    narrow, _ = union_of({"anyOf": [INT, STR]})
+    assert narrow.choose("x", call)[:2] == (1, ABSENT)
+    assert narrow.choose(None, call)[:2] == (None, ABSENT)
+    assert narrow.choose(None, call, 0)[:2] == (None, ABSENT)
+    assert narrow.choose(5.5, call)[:2] == (1, "5.5")
+    assert narrow.choose(True, call)[:2] == (0, 1)
+
+
+def test_a_value_that_goes_round_between_branches_stays_as_it_came() -> None:
+    """Each branch fills in what makes it the other one's."""
+    branches = [
+        {
+            "type": "object",
+            "properties": {"a": {"const": 1}, "b": {"default": 1}},
+            "required": ["a"],
+            "maxProperties": 1,
+        },
+        {
+            "type": "object",
+            "properties": {"b": {"const": 1}, "a": {"default": 1}},
+            "required": ["b"],
+            "maxProperties": 1,
+        },
+    ]
+    schema = from_schema({"anyOf": branches})
+    for value in ({"a": 1}, {"b": 1}, {"a": 1, "z": 2}):
+        once = schema.cast(value)
+        assert schema.cast(once) == once
+        assert not schema.is_valid(value) or schema.is_valid(once)
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "found"),
+    [
+        (["integer"], 5.0, 5),
+        (["number", "integer"], 5.0, 5.0),
+        (["string"], 2**4095 - 1, str(2**4095 - 1)),
+        (["string"], 2**4095, 2**4095),
+        (["integer"], "1e2", 100),
+        (["integer"], "1.5e1", 15),
+        (["integer"], "1.55e1", "1.55e1"),
+        (["number"], "1" * 330, int("1" * 330)),
+        (["number"], "1" * 331, "1" * 331),
+        (["boolean"], "false", False),
+        (["boolean"], "falsee", "falsee"),
+        (["boolean"], 0.0, False),
+        (["boolean"], 2, 2),
+        (["null", "string"], 5, "5"),
+        (["array"], 5, 5),
+    ],
+)
+def test_a_scalar_is_converted_where_nothing_is_lost(types: list[str], value: Any, found: Any) -> None:
+    assert repr(to_type(value, types)) == repr(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "decided"),
+    [
+        (None, {"k": "a"}, False),
+        ({"decides": False}, {"k": "a"}, False),
+        ({"union": "anyOf"}, {"k": "a"}, False),
+        ({}, {"k": "a"}, True),
+        ({}, {"k": "b"}, False),
+        ({}, {"k": "c"}, True),
+        ({"closed": False}, {"k": "c"}, False),
+        ({}, {"k": 5}, True),
+        ({}, {}, False),
+        ({}, "a", False),
+    ],
+)
+def test_when_a_tag_alone_says_which_branch_a_value_has_to_be(given: Any, value: Any, decided: bool) -> None:
+    whole = {"decides": True, "union": "oneOf", "propertyName": "k", "tags": {"a": 0, "b": None}, "closed": True}
+    assert decides(None if given is None else {**whole, **given}, "oneOf", value) is decided
+
+
+@pytest.mark.parametrize(
+    ("branches", "tags", "closed"),
+    [
+        (
+            [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"enum": ["b", "c"]}}}],
+            {"a": 0, "b": 1, "c": 1},
+            True,
+        ),
+        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "a"}}}], {"a": None}, True),
+        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": STR}}], {"a": 0}, False),
+        ([{"properties": {"k": {"const": "a"}}}, True], {"a": 0}, False),
+        ([{"allOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"x": {}}}]}], {"a": 0}, True),
+        ([{"allOf": [True, {"properties": {"k": {"const": "a"}}}]}], {}, False),
+        (
+            [{"anyOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "b"}}}]}],
+            {"a": 0, "b": 0},
+            True,
+        ),
+        ([{"anyOf": [{"properties": {"k": {"const": "a"}}}, {}]}], {}, False),
+        ([{"properties": {"k": {"const": 5}}}], {}, False),
+        ([{"properties": {"k": {"enum": [5, "a"]}}}], {"a": 0}, True),
+        ([{"properties": {"k": {"$ref": "#/$defs/tag"}}}], {"t": 0}, True),
+        ([{"properties": {"k": True}}], {}, False),
+    ],
+)
+def test_the_tags_that_branches_declare(branches: list[Any], tags: Any, closed: bool) -> None:
+    schema = {
+        "oneOf": branches, "discriminator": {"propertyName": "k"}, "$defs": {"tag": {"const": "t"}},
+    }  # fmt: skip
+    body = root_of(schema, dialect="openapi-3.1")
+    given = body["discriminator"] if "discriminator" in body else body["anyOf"]
+    assert (given["tags"], given["closed"], given["decides"]) == (tags, closed, True)
+    assert root_of(schema)["discriminator"]["decides"] is False
+
+
+@pytest.mark.parametrize(("depth", "found"), [(3, True), (4, True), (9, False)])
+def test_tags_are_looked_for_eight_levels_deep(depth: int, found: bool) -> None:
+    branch: Any = {"properties": {"k": {"const": "a"}}}
+    for _ in range(depth):
+        branch = {"allOf": [branch]}
+    given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}})["discriminator"]
+    assert (given["tags"] == {"a": 0}) is found
+
+
+# --- what is shared and exported --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (1, 1, []),
+        (1, 1.0, [("$", "converted", 1, 1.0)]),
+        (1, True, [("$", "converted", 1, True)]),
+        ("a", "b", [("$", "converted", "a", "b")]),
+        ("ab", "".join(["a", "b"]), []),
+        ({"a": 1, "b": 2}, {"b": 3, "c": 4},
+         [("$.a", "dropped", 1, None), ("$.c", "filled", None, 4), ("$.b", "converted", 2, 3)]),
+        ([1, 2, 3], [1], [("$[1]", "dropped", 2, None), ("$[2]", "dropped", 3, None)]),
+        ((1,), ["1", 5], [("$[1]", "filled", None, 5), ("$[0]", "converted", 1, "1")]),
+        ([{"a": "1"}], [{"a": 1}], [("$[0].a", "converted", "1", 1)]),
+        ({"a": 1}, [1], [("$", "converted", {"a": 1}, [1])]),
+    ],
+)  # fmt: skip
+def test_what_a_cast_has_changed(before: Any, after: Any, found: list[Any]) -> None:
+    assert [(one.path, one.action, one.before, one.after) for one in changes(before, after)] == found
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [((), "$"), (("a", 0, "b c"), '$.a[0]["b c"]'), ((5, "x1", "1x"), '$[5].x1["1x"]'), ((None,), '$["None"]')],
+)
+def test_a_path_is_written_so(parts: Any, path: str) -> None:
+    assert path_of(parts) == path
+
+
+@pytest.mark.parametrize(
+    ("value", "sendable"),
+    [
+        ({"a": [1, 1.5, None, True, "x"]}, True),
+        ((1,), True),
+        ({1: 2}, False),
+        (object(), False),
+        (math.inf, False),
+        ("\ud800", False),
+        ({"\ud800": 1}, False),
+        ("größe", True),
+        (2**13_999, True),
+        (2**14_000, False),
+        (-(2**14_000), False),
+    ],
+)
+def test_what_can_be_sent(value: Any, sendable: bool) -> None:
+    assert is_sendable(value) is sendable
+    assert is_sendable({"const": value}) is sendable
+
+
+@pytest.mark.parametrize(("levels", "sendable"), [(200, True), (201, False)])
+def test_how_deep_what_is_sent_may_be(levels: int, sendable: bool) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    assert is_sendable(value) is sendable
+
+
+@pytest.mark.parametrize(
+    ("schema", "count"),
+    [(True, 1), ({}, 1), ({"a": 1}, 2), ({"a": [1, (2,)]}, 5), ({"$ref": "#/$defs/a", "$defs": {"a": INT}}, 7),
+     ({"$ref": "#/nothing"}, 2), ({"$ref": 5}, 2), ({"a": {"$ref": "#"}}, 3)],
+)  # fmt: skip
+def test_how_many_values_a_schema_is_made_of(schema: Any, count: int) -> None:
+    origin = from_schema(schema).origin
+    assert (is_larger(origin, count - 1), is_larger(origin, count)) == (True, False)
+    assert from_schema(schema).is_larger(count - 1)
+
+
+def test_definitions_of_one_document_are_shared_and_named_by_what_they_are() -> None:
+    pet = {"type": "object", "properties": {"friend": {"$ref": "#/components/schemas/Pet"}}}
+    document: Any = {
+        "components": {"schemas": {"Pet": pet, "Cage": {"items": {"$ref": "#/components/schemas/Pet"}}}}
+    }
+    other: Any = {"components": {"schemas": {"Pet": {"type": "string"}}}}
+    shared = SharedDefinitions("#/shared/")
+
+    def add(name: str, of: Any) -> Any:
+        pointer = f"/components/schemas/{name}"
+        node = of["components"]["schemas"][name]
+        return from_schema(node, document=of, pointer=pointer).bundled(shared)
+
+    assert add("Cage", document) == {"items": {"$ref": "#/shared/Pet"}}
+    kept = list(shared._stores.values())
+    assert add("Pet", document) == {"$ref": "#/shared/Pet"}
+    assert list(shared._stores.values()) == kept
+    assert add("Pet", other) == {"type": "string"}
+    assert len(shared._stores) == 2
+    assert from_schema({"items": {"$ref": "#/$defs/Pet"}, "$defs": {"Pet": {"type": "null"}}}).bundled(shared) == {
+        "items": {"$ref": "#/shared/Pet2"}
+    }
+    assert sorted(shared.definitions) == ["Pet", "Pet2"]
+    assert shared.definitions["Pet"] == {"type": "object", "properties": {"friend": {"$ref": "#/shared/Pet"}}}
+
+
+def test_a_schema_is_one_object_however_it_is_copied() -> None:
+    schema = from_schema({"type": "integer"})
+    assert copy.copy(schema) is schema
+    assert copy.deepcopy(schema) is schema
+    assert pickle.loads(pickle.dumps(schema)).raw == {"type": "integer"}
+
+
+def test_a_lazy_schema_is_built_once_and_with_the_bounds_that_it_was_given() -> None:
+    built = []
+
+    def build() -> Any:
+        built.append(1)
+        return {"type": "integer"}
+
+    schema = lazy_schema(build)
+    assert repr(schema) == "<Schema not built yet>"
+    assert (schema.is_valid(1), schema.raw, schema.cast("5"), schema.is_unknown) == (
+        True,
+        {"type": "integer"},
+        5,
+        False,
+    )
+    assert built == [1]
+    bounded = lazy_schema(lambda: {"enum": [1, 2, 3]}).limited(Limits(max_schema_enum=2))
+    assert bounded.is_unknown
+    assert from_schema({"enum": [1, 2, 3]}).limited(Limits(max_schema_enum=2)).is_unknown
+    assert lazy_schema(lambda: from_schema({"type": "null"})).is_valid(None)
+    with pytest.raises(TypeError, match="expected a JSON Schema \\(a mapping or a bool\\), got int: 5"):
+        lazy_schema(lambda: 5).is_valid(1)  # type: ignore[arg-type, return-value]  # what nobody may give
+    assert isinstance(bounded, Schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dialect": "draft5"}, "expected a dialect"),
+        ({"pointer": "a"}, "expected a JSON Pointer such as '/components/schemas/Pet', got 'a'"),
+        ({"pointer": "/a"}, "the pointer '/a' needs the document that it points into: pass document="),
+    ],
+)
+def test_a_schema_that_cannot_be_placed_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_schema({}, **arguments)
+
+
+def test_a_pointer_may_begin_as_a_fragment() -> None:
+    document: Any = {"a": {"type": "integer"}}
+    schema = from_schema(document["a"], document=document, pointer="#/a")
+    assert schema.origin.pointer == "/a"
+    assert repr(schema) == "<Schema of 'type' at /a>"
+    missing = from_schema({}, document=document, pointer="/b")
+    assert missing.warnings == ("the document has nothing at '/b' ('b'): the schema is unknown",)
