@@ -94,7 +94,9 @@ async def test_a_request_is_handed_over_with_all_that_is_known_of_it(side):
     assert "7" in side.hand
     assert "8" not in side.hand
     plain = side.request("8")
-    assert (plain.identity, plain.deadline, plain.is_subscription) == (None, None, False)
+    assert (plain.identity, plain.is_subscription) == (None, False)
+    assert 0 < (time.time() + 30) * 1000 - plain.deadline < 10_000, "a single call that says nothing ends, too"
+    assert side.request("9", credit=1).deadline is None
 
 
 async def test_requests_of_two_callers_with_one_id_have_two_names(side):

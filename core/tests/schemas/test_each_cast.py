@@ -801,11 +801,12 @@ def crowd(schema: Any) -> tuple[int, bool, bool, bool]:
         ({"anyOf": [INT] * 998}, 999),
         ({"anyOf": [INT] * 999}, 1_000),
         ({"anyOf": [INT] * 2_000}, 1_000),
-        ({"properties": {"a": {"$ref": "#"}}}, 1_000),
+        ({"properties": {"a": {"$ref": "#"}}}, 3),
+        ({"allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}, 1_000),
     ],
 )
 def test_how_many_schemas_one_part_of_a_value_can_meet(schema: Any, met: int) -> None:
-    assert crowd(schema) == (met, met >= 1_000, met > 64, "#" in str(schema.get("properties")))
+    assert crowd(schema) == (met, met >= 1_000, met > 64, "'#'" in str(schema))
 
 
 def test_the_groups_of_a_graph_come_after_what_they_refer_to() -> None:
