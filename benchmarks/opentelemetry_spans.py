@@ -36,16 +36,16 @@ def registry(*plugins: Any) -> OperationRegistry:
 
 
 def bare(tracer_provider: TracerProvider, meter_provider: MeterProvider) -> Callable[[], Awaitable[None]]:
-    """A span with six attributes, current meanwhile, and what is measured of a call."""
+    """A span with as many attributes as a call has, current meanwhile, and what is measured of a call."""
     tracer = trace.get_tracer("bare", tracer_provider=tracer_provider)
     meter = meter_provider.get_meter("bare")
     duration, active = meter.create_histogram("d", "s"), meter.create_up_down_counter("a")
-    attributes = {"rpc.system": "operad", "rpc.service": "m", "rpc.method": "nothing"}
-    details = {"operad.operation.id": "m.nothing", "operad.request.id": "r", "operad.operation.type": "mutation"}
+    attributes = {"rpc.system.name": "operad", "rpc.method": "m.nothing"}
+    details = {"operad.request.id": "r", "operad.operation.type": "mutation"}
 
     async def call() -> None:
         active.add(1, attributes)
-        with tracer.start_as_current_span("m/nothing", attributes={**attributes, **details}):
+        with tracer.start_as_current_span("m.nothing", attributes={**attributes, **details}):
             await nothing(None, None)
         active.add(-1, attributes)
         duration.record(0.001, attributes)

@@ -18,7 +18,7 @@ CONTRIBUTES = {
     "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
     "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
-    "opentelemetry": {"hooks": ["operad_call_started", "operad_call_finished"]},
+    "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},
     "websocket": {"hooks": ["operad_commands"], "transports": ["ws", "wss"]},

@@ -85,11 +85,11 @@ async def test_a_trace_goes_through_mcp_http_and_a_bus() -> None:
                 server.should_exit = True
                 await serving
     chain = [
-        caller.spans["g/h.a.forward"],
-        gateway.spans["h/a.forward"],
-        api.spans["a/forward"],
-        api.spans["far/w.leaf"],
-        worker.spans["w/leaf"],
+        caller.spans["g.h.a.forward"],
+        gateway.spans["h.a.forward"],
+        api.spans["a.forward"],
+        api.spans["far.w.leaf"],
+        worker.spans["w.leaf"],
     ]
     assert len({span.context.trace_id for span in chain}) == 1
     assert chain[0].parent is None

@@ -168,7 +168,7 @@ def test_one_trace_spans_six_processes_and_each_call_has_the_one_before_it_as_it
         assert json.loads(done.stdout) == [2, 2]
     spans = {name: processes.spans(name) for name in ("client", "gateway", "worker", "api", "tool")}
     (root,) = spans["client"]
-    assert (root["name"], root["parent"]) == ("door/far.work.both", None)
+    assert (root["name"], root["parent"]) == ("door.far.work.both", None)
     # The MCP SDK traces what its sessions say to one another besides calls, each in a trace of its own.
     spans = {name: [span for span in each if span["trace"] == root["trace"]] for name, each in spans.items()}
     known = {span["id"] for each in spans.values() for span in each}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.naming import attributes_of, input_of, operation_name
+from operad.observers import CallClient, CallReport, Watch, Worker
 from operad.operations import OperationSpec
 from operad.schemas.likeness import Shown
 from operad.subscriptions import Subscription
@@ -49,24 +49,6 @@ class Callables(Protocol):
         """What can be called."""
 
 
-class Worker(Protocol):
-    """The thread in which a plain ``def`` handler runs, as its context sees it."""
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the call is over."""
-
-    @property
-    def context(self) -> contextvars.Context:
-        """The context variables of the call: one for all of its steps."""
-
-    def cancel(self) -> None:
-        """End what the handler called; the handler itself can only look."""
-
-    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop and wait for it in the thread."""
-
-
 logger = logging.getLogger("operad")
 
 LONGEST_KEY = 255
@@ -82,34 +64,6 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
-
-
-class CallClient(Protocol):
-    """Whoever waits for a call, where a server can reach it while the call runs: an MCP client.
-
-    All values are the JSON of the Model Context Protocol. What asks raises `CallError` if it cannot be asked.
-    """
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """What it declared that it can do: ``elicitation``, ``sampling``, ``roots``."""
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell how far the call is."""
-
-    async def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Tell what happened; ``level`` is one of RFC 5424, 6.2.1, such as ``info``."""
-
-    async def elicit(
-        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
-    ) -> Mapping[str, Any]:
-        """Ask its user to fill in a form, or to visit a URL: ``{action, content?}``."""
-
-    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask its model: ``{role, content, model, stopReason?}``."""
-
-    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        """Ask for its roots: ``[{uri, name?}]``."""
 
 
 @attrs.define(eq=False)
@@ -142,6 +96,8 @@ class OperationContext:
     """Set by a server that made it for one call alone: the registry takes it as it is, instead of a copy."""
     worker: Worker | None = attrs.field(default=None, init=False, repr=False)
     """The thread of a plain ``def`` handler."""
+    watch: Watch | None = attrs.field(default=None, init=False, repr=False)
+    """Who is told what the call reports."""
 
     @property
     def env(self) -> OperationEnv:
@@ -209,18 +165,20 @@ class OperationContext:
         return _NOTHING if self.client is None else self.client.capabilities
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is. Nothing happens in a nested call, or where nobody listens.
+        """Tell the client how far the call is, if it is no nested one; and observers.
 
         Args:
             progress: must grow from one report to the next.
             total: what ``progress`` will be in the end, if that is known.
             message: a few words for people.
         """
+        if self.watch is not None:
+            self.report("progress", message, progress=progress, total=total)
         if self.client is not None and self.parent_request_id is None:
             await self.client.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Tell the client what happened; without a client, the logger ``operad`` is told.
+        """Tell the client what happened, and observers; without a client, the logger ``operad`` is told.
 
         Args:
             level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
@@ -230,10 +188,41 @@ class OperationContext:
         """
         if level not in _LEVELS:
             raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
+        if self.watch is not None:
+            self.report("log", in_text(data), level=level, logger=logger or "")
         if self.client is None:
             _log(_LEVELS[level], logger, data)
         else:
             await self.client.log(level, data, logger)
+
+    def report(
+        self,
+        kind: str,
+        message: str | None = None,
+        *,
+        level: str = "info",
+        progress: float | None = None,
+        total: float | None = None,
+        unit: str | None = None,
+        **attributes: str | float | bool,
+    ) -> None:
+        """Tell observers what happens while the call runs; nothing where there are none, or after its end.
+
+        From any thread that runs a handler. For the arguments see `CallReport`; ``attributes`` are its own.
+        """
+        watch = self.watch
+        if watch is None:
+            return
+        report = CallReport(kind, message, level, progress, total, unit, attributes)
+        if self.worker is None:
+            watch.report(report)
+        else:
+            self.worker.soon(watch.report, report)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether anybody would see a report."""
+        return self.watch is not None
 
     async def elicit(
         self,
@@ -329,8 +318,15 @@ def make_context(
     made.idempotency_key = idempotency_key
     made.registry = registry
     made.is_fresh = False
-    made.worker = None
+    made.worker = made.watch = None
     return made
+
+
+def in_text(data: Any) -> str:
+    """What was logged, as text."""
+    import json
+
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=repr)
 
 
 def _log(level: int, source: str | None, data: Any) -> None:

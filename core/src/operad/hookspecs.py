@@ -2,7 +2,7 @@
 
 A plugin is a module (the target of an entry point of group ``operad``) with functions of these names, each
 marked with `hookimpl`. Hooks that contribute run once, when plugins are loaded; no hook is on the path of a
-call but the two observers, and they cost nothing where no plugin implements them.
+call but the three observers, and they cost nothing where no plugin implements them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from operad.envelopes import EnvelopeKind
-    from operad.observers import CallOutcome, CallRecord
+    from operad.observers import CallOutcome, CallRecord, CallReport
     from operad.operations import Operation, OperationSpec
     from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
@@ -98,6 +98,11 @@ def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-bod
 @hookspec
 def operad_call_started(call: CallRecord) -> None:
     """Called in the event loop before a call runs; must not block. An exception is logged, the call goes on."""
+
+
+@hookspec
+def operad_call_reported(call: CallRecord, report: CallReport) -> None:
+    """Called in the event loop when a call tells of itself while it runs; as `operad_call_started`."""
 
 
 @hookspec

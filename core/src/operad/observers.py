@@ -1,13 +1,16 @@
-"""What observers of calls see (`operad_call_started` and `operad_call_finished`)."""
+"""Whom a call tells of itself: observers (`operad_call_started`, `operad_call_reported`, `operad_call_finished`),
+the client that waits for it; and the thread in which its handler runs."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from contextvars import Context, copy_context
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import attrs
 
@@ -18,26 +21,42 @@ from operad.schemas.likeness import Shown
 
 logger = logging.getLogger("operad")
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+T = TypeVar("T")
+
+# Later versions than 00 may have more fields; ff is none.
+_TRACEPARENT = re.compile(
+    r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,450})?"
+)
 _TRACESTATE = re.compile(r"[!-~]([ -~]{0,510}[!-~])?")
+_TOKEN, _OCTETS, _OWS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++", r"[!#-+\--:<-\[\]-~]*+", r"[ \t]*+"
+_MEMBER = rf"{_TOKEN}{_OWS}={_OWS}{_OCTETS}(?:{_OWS};{_OWS}{_TOKEN}(?:{_OWS}={_OWS}{_OCTETS})?)*+"
+_BAGGAGE = re.compile(rf"{_MEMBER}(?:{_OWS},{_OWS}{_MEMBER})*+{_OWS}")
+"""W3C Baggage, 3.3.1."""
+_LONGEST_BAGGAGE = 8_192
+"""Bytes that every platform has to carry (W3C Baggage, 3.3.2)."""
 
 
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
-    """``traceparent`` and ``tracestate`` of what carries them (W3C Trace Context, 3.2 and 3.3), and nothing else.
+    """``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3) of what
+    carries them, and nothing else.
 
     Args:
-        carrier: the metadata of a call, or the headers of a request; what is malformed counts as absent.
+        carrier: the metadata of a call, or the headers of a request; what is malformed or longer than 512 (the
+            state) or 8,192 characters (the baggage) counts as absent, and without the first so does the second.
     """
-    parent = carrier.get("traceparent")
-    if not isinstance(parent, str) or _TRACEPARENT.fullmatch(parent) is None:
-        return {}
-    state = carrier.get("tracestate")
-    if not isinstance(state, str) or _TRACESTATE.fullmatch(state) is None:
-        return {"traceparent": parent}
-    return {"traceparent": parent, "tracestate": state}
+    found = {}
+    parent, state, baggage = carrier.get("traceparent"), carrier.get("tracestate"), carrier.get("baggage")
+    if isinstance(parent, str) and _TRACEPARENT.fullmatch(parent) is not None:
+        found["traceparent"] = parent
+        if isinstance(state, str) and _TRACESTATE.fullmatch(state) is not None:
+            found["tracestate"] = state
+    if isinstance(baggage, str) and len(baggage) <= _LONGEST_BAGGAGE and _BAGGAGE.fullmatch(baggage) is not None:
+        found["baggage"] = baggage
+    return found
 
 
-@attrs.frozen(eq=False, repr=False)
+# Not `attrs.frozen`, whose instances take three times as long to make: each observed call has one of each.
+@attrs.define(eq=False, repr=False, on_setattr=attrs.setters.frozen)
 class CallRecord(Shown):
     """A call, as observers see it."""
 
@@ -59,9 +78,31 @@ class CallRecord(Shown):
     """What an observer adds, at the start, to what the call carries: nested calls and peers get it, too."""
     called_as: str | None = attrs.field(default=None, kw_only=True)
     """The id by which it was called, where that was through a view."""
+    is_outgoing: bool = attrs.field(default=False, kw_only=True)
+    """Whether it was made by a call map: it runs at a peer, and its type is not known here."""
 
 
 @attrs.frozen(eq=False, repr=False)
+class CallReport(Shown):
+    """What a call tells of itself while it runs: how far it is, a log message, that a request is sent again."""
+
+    kind: str
+    """``progress`` and ``log``; ``retry``; ``upload`` and ``download`` of a large body; ``stall`` of an answer for
+    which the caller gives no credit; a plugin's own."""
+    message: str | None = None
+    """A few words for people. They may be a server's: untrusted, and of any length."""
+    level: str = "info"
+    """A severity of RFC 5424, 6.2.1."""
+    progress: float | None = None
+    total: float | None = None
+    """What ``progress`` will be in the end, if that is known."""
+    unit: str | None = None
+    """Of both; ``By`` for bytes (UCUM)."""
+    attributes: Mapping[str, str | int | float | bool] = attrs.field(factory=dict)
+    """More, such as ``attempt`` and ``delay`` (s) of a retry."""
+
+
+@attrs.define(eq=False, repr=False, on_setattr=attrs.setters.frozen)
 class CallOutcome(Shown):
     """How a call ended."""
 
@@ -73,13 +114,17 @@ class CallOutcome(Shown):
 
 
 Observer = Callable[..., None]
-"""Called with the keywords of its hook: ``call``, and at the end ``outcome``."""
+"""Called with the keywords of its hook: ``call``, ``report`` meanwhile, and at the end ``outcome``."""
+
+
+MaybeObserver = Observer | None
 
 
 class Carrier(Protocol):
-    """What carries metadata: the context of a call."""
+    """What carries metadata, and whom it tells what happens meanwhile: the context of a call."""
 
     metadata: Mapping[str, Any]
+    watch: Watch | None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -88,26 +133,37 @@ class Observers:
 
     started: tuple[Observer, ...] = ()
     finished: tuple[Observer, ...] = ()
+    reported: tuple[Observer, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.started or self.finished)
+        return bool(self.started or self.finished or self.reported)
+
+    @classmethod
+    def of(cls, *each: MaybeObserver) -> Observers:
+        """One observer each, of starts, ends and reports; or none."""
+        return cls(*(() if one is None else (one,) for one in each))
 
     def with_others(self, others: Observers) -> Observers:
         """These and the others."""
-        return Observers((*self.started, *others.started), (*self.finished, *others.finished))
+        return Observers(
+            (*self.started, *others.started),
+            (*self.finished, *others.finished),
+            (*self.reported, *others.reported),
+        )
 
     def without(self, others: Observers) -> Observers:
         """These but the others; what is not here is not missed."""
         return Observers(
             tuple(each for each in self.started if each not in others.started),
             tuple(each for each in self.finished if each not in others.finished),
+            tuple(each for each in self.reported if each not in others.reported),
         )
 
-    def watch(self, call: CallRecord, carrier: Carrier | None = None) -> Watch:
-        """A context manager around the call: tells of its start and of its end.
+    def watch(self, call: CallRecord, carrier: Carrier) -> Watch:
+        """A context manager around the call: tells of its start, of what it reports, and of its end.
 
         Args:
-            call: the call.
+            call: the call. That of a stream has context variables of its own, see `Watch.inside`.
             carrier: its context, which gets what observers pass on.
         """
         return Watch(self, call, carrier)
@@ -119,6 +175,14 @@ class Observers:
                 observer(call=call)
             except Exception:
                 logger.exception("observer %r failed at the start of %s", observer, call.operation_id)
+
+    def call_reported(self, call: CallRecord, report: CallReport) -> None:
+        """Tell what a call reports."""
+        for observer in self.reported:
+            try:
+                observer(call=call, report=report)
+            except Exception:
+                logger.exception("observer %r failed at a report of %s", observer, call.operation_id)
 
     def call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Tell that a call is over."""
@@ -132,18 +196,28 @@ class Observers:
 class Watch:
     """Around one call; ``items`` is how many envelopes it answered so far."""
 
-    __slots__ = ("_call", "_carrier", "_observers", "_started", "items")
+    __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
 
-    def __init__(self, observers: Observers, call: CallRecord, carrier: Carrier | None) -> None:
+    def __init__(self, observers: Observers, call: CallRecord, carrier: Carrier) -> None:
         self._observers = observers
         self._call = call
         self._carrier = carrier
+        self._apart: Context | None = None
+        self._is_over = False
         self.items = 0
 
     def __enter__(self) -> Self:
-        self._observers.call_started(self._call)
-        if self._carrier is not None and self._call.passed_on:
-            self._carrier.metadata = {**self._carrier.metadata, **self._call.passed_on}
+        call, carrier = self._call, self._carrier
+        if call.is_stream:
+            # What an observer makes current is so for the stream's handler, between whose steps its reader runs.
+            self._apart = apart = copy_context()
+            apart.run(self._observers.call_started, call)
+        else:
+            self._observers.call_started(call)
+        if call.passed_on:
+            carrier.metadata = {**carrier.metadata, **call.passed_on}
+        if self._observers.reported:
+            carrier.watch = self
         self._started = time.perf_counter()
         return self
 
@@ -151,6 +225,99 @@ class Watch:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         duration = (time.perf_counter() - self._started) * 1000
+        self._is_over = True
+        self._carrier.watch = None  # no ring for the collector
         # A consumer that leaves a stream is how subscriptions usually end: no error.
         error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
-        self._observers.call_finished(self._call, CallOutcome(duration, error, self.items))
+        outcome = CallOutcome(duration, error, self.items)
+        if self._apart is None:
+            self._observers.call_finished(self._call, outcome)
+        else:
+            self._apart.run(self._observers.call_finished, self._call, outcome)
+
+    def report(self, report: CallReport) -> None:
+        """Tell the observers, unless the call is over: a thread may run on."""
+        if not self._is_over:
+            self._observers.call_reported(self._call, report)
+
+    @property
+    def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:
+        """Makes a step of a stream's handler run with the context variables that observers set at its start."""
+        apart = self._apart
+        if apart is None or apart == copy_context():
+            return lambda step: step
+        return lambda step: _Inside(apart, step)
+
+
+class _Inside(Awaitable[T]):
+    """An awaitable whose every step runs with the variables of a context."""
+
+    __slots__ = ("_apart", "_awaitable")
+
+    def __init__(self, apart: Context, awaitable: Awaitable[T]) -> None:
+        self._apart = apart
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        run, steps = self._apart.run, self._awaitable.__await__()
+        try:
+            waited_for = run(next, steps)
+            while True:
+                try:
+                    answer = yield waited_for
+                except BaseException as error:  # noqa: BLE001  # a cancellation above all: it is the handler's
+                    waited_for = run(steps.throw, error)
+                else:
+                    waited_for = run(steps.send, answer)
+        except StopIteration as end:
+            answered: T = end.value
+            return answered
+
+
+class CallClient(Protocol):
+    """Whoever waits for a call, where a server can reach it while the call runs: an MCP client.
+
+    All values are the JSON of the Model Context Protocol. What asks raises `CallError` if it cannot be asked.
+    """
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What it declared that it can do: ``elicitation``, ``sampling``, ``roots``."""
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is."""
+
+    async def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Tell what happened; ``level`` is one of RFC 5424, 6.2.1, such as ``info``."""
+
+    async def elicit(
+        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
+    ) -> Mapping[str, Any]:
+        """Ask its user to fill in a form, or to visit a URL: ``{action, content?}``."""
+
+    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+        """Ask its model: ``{role, content, model, stopReason?}``."""
+
+    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
+        """Ask for its roots: ``[{uri, name?}]``."""
+
+
+class Worker(Protocol):
+    """The thread in which a plain ``def`` handler runs, as its context sees it."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call is over."""
+
+    @property
+    def context(self) -> contextvars.Context:
+        """The context variables of the call: one for all of its steps."""
+
+    def cancel(self) -> None:
+        """End what the handler called; the handler itself can only look."""
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop and wait for it in the thread."""
+
+    def soon(self, callback: Callable[[T], None], argument: T) -> None:
+        """Call a function in the event loop, unless that is over."""

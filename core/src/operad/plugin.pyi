@@ -14,7 +14,6 @@ from operad.config.private_files import recall as recall
 from operad.config.private_files import remember as remember
 from operad.config.private_files import write_private as write_private
 from operad.config.reading import load_configuration as load_configuration
-from operad.context import CallClient as CallClient
 from operad.envelopes import EnvelopeKind as EnvelopeKind
 from operad.errors import CallError as CallError
 from operad.errors import ConfigError as ConfigError
@@ -26,6 +25,7 @@ from operad.names import keyword_names as keyword_names
 from operad.names import safe_names as safe_names
 from operad.naming import definition_name as definition_name
 from operad.naming import object_members as object_members
+from operad.observers import CallClient as CallClient
 from operad.observers import trace_context as trace_context
 from operad.operations import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
 from operad.operations import OPERATION_SPEC_SCHEMA as OPERATION_SPEC_SCHEMA

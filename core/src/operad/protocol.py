@@ -119,6 +119,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "sentBytes": _said(_COUNT, "of a request above 64 KiB: its own size"),
                 "traceparent": _TEXT,
                 "tracestate": _TEXT,
+                "baggage": _TEXT,
                 "delegation": {"type": "string", "description": "a compact JWS, RFC 7515"},
                 "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
             },

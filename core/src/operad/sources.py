@@ -15,6 +15,7 @@ import attrs
 from operad.access import Identity
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, SourceError
+from operad.observers import Observers
 from operad.operations import Operation
 from operad.schemas.likeness import Record
 from operad.words import in_words
@@ -58,6 +59,9 @@ class PluginsLike(Protocol):
     @property
     def envelope_kinds(self) -> EnvelopeKinds:
         """The known envelope kinds."""
+
+    def observers(self) -> Observers:
+        """The observers of calls."""
 
     def transport(self, url: str, **options: Any) -> Transport:
         """The transport for a URL; see `Plugins.transport`."""

@@ -13,6 +13,7 @@ from operad import (
     CallError,
     EnvelopeKind,
     Operation,
+    OperationContext,
     OperationRegistry,
     OperationSpec,
     PluginError,
@@ -35,7 +36,7 @@ def operation(name: str, handler: Any = answer, **spec: Any) -> Operation[..., A
 
 def test_every_hook_has_a_test() -> None:
     hooks = [name for name in vars(hookspecs) if name.startswith("operad_")]
-    assert len(hooks) == 12
+    assert len(hooks) == 13
     for hook in hooks:
         assert any(name.startswith(f"test_{hook}") for name in globals()), f"{hook} is not tested"
 
@@ -278,6 +279,19 @@ async def test_operad_call_finished_sees_the_outcome_of_results_errors_and_strea
     outcomes = [(o.error and o.error.code, o.items) for _, o in log.finished]
     assert outcomes == [(None, 1), ("EXECUTION_ERROR", 0), (None, 3)]
     assert all(outcome.duration_ms >= 0 for _, outcome in log.finished)
+
+
+async def test_operad_call_reported_sees_what_a_call_tells_while_it_runs() -> None:
+    async def tells(input: Any, context: OperationContext) -> None:
+        context.report("retry", "503", attempt=1)
+
+    log = CallLog()
+    async with OperationRegistry(plugins_of(log)) as registry:
+        registry.register(operation("tells", tells))
+        await registry.execute("hook.tells")
+    ((call, report),) = log.reported
+    assert call.operation_id == "hook.tells"
+    assert (report.kind, report.message, report.attributes) == ("retry", "503", {"attempt": 1})
 
 
 async def test_operad_call_started_and_finished_may_raise_without_harm(caplog: pytest.LogCaptureFixture) -> None:

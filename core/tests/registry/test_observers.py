@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, OperationType
+from operad import (
+    CallError,
+    CallHandler,
+    Identity,
+    InProcessTransport,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    OperationType,
+    PendingRequestMap,
+    from_remote,
+    local_envelope,
+)
+from operad.plugin import trace_context
 from operad.registry.execution import Execution
 from operad.testing import CallLog, make_plugin, plugins_of
 
@@ -170,3 +186,301 @@ async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPat
     registry.register(spec("one"), one)
     monkeypatch.setattr(Execution, "record", refuse)
     assert (await registry.execute("o.one")).data == 1
+
+
+# --- what calls report ------------------------------------------------------------------------------------
+
+
+async def test_progress_and_log_messages_of_every_call_reach_observers(log: CallLog) -> None:
+    async def inner(input: Any, context: OperationContext) -> None:
+        await context.progress(1, 3, "one of three")
+
+    async def outer(input: Any, context: OperationContext) -> None:
+        await context.env.o.inner()
+        await context.log("warning", {"left": 2}, "me")
+        context.report("upload", progress=5, unit="By")
+
+    registry = OperationRegistry(plugins_of(log))
+    registry.register(spec("inner"), inner)
+    registry.register(spec("outer"), outer)
+    await registry.execute("o.outer")
+    told = [(call.operation_id, each.kind, each.level, each.message) for call, each in log.reported]
+    assert told == [
+        ("o.inner", "progress", "info", "one of three"),
+        ("o.outer", "log", "warning", '{"left": 2}'),
+        ("o.outer", "upload", "info", None),
+    ]
+    (_, first), (_, second), (_, third) = log.reported
+    assert (first.progress, first.total, third.progress, third.unit) == (1, 3, 5, "By")
+    assert second.attributes == {"logger": "me"}
+
+
+async def test_where_nobody_observes_a_report_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tells(input: Any, context: OperationContext) -> None:
+        await context.progress(1)
+        context.report("retry")
+
+    monkeypatch.setattr("operad.context.CallReport", None)
+    registry = OperationRegistry()
+    registry.register(spec("tells"), tells)
+    await registry.execute("o.tells")
+
+
+async def test_a_thread_reports_in_the_event_loop_and_after_the_end_of_its_call_to_nobody(log: CallLog) -> None:
+    here = threading.get_ident()
+    seen: list[int] = []
+    ended, reported = threading.Event(), threading.Event()
+
+    def tells(input: Any, context: OperationContext) -> None:
+        context.report("progress", progress=1)
+        ended.wait(10)
+        context.report("progress", progress=2)
+        reported.set()
+
+    registry = OperationRegistry(plugins_of(log))
+    registry.register(spec("tells"), tells)
+    registry.observe(reported=lambda call, report: seen.append(threading.get_ident()))
+    call = asyncio.ensure_future(registry.execute("o.tells"))
+    while not seen:
+        await asyncio.sleep(0.001)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    ended.set()
+    await asyncio.to_thread(reported.wait, 10)
+    await asyncio.sleep(0)
+    assert seen == [here]
+    assert [report.progress for _, report in log.reported] == [1]
+
+
+async def test_an_observer_of_reports_that_raises_is_logged_and_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture, log: CallLog
+) -> None:
+    def broken(call: Any, report: Any) -> None:
+        raise OSError("full")
+
+    async def tells(input: Any, context: OperationContext) -> int:
+        context.report("retry")
+        return 1
+
+    registry = OperationRegistry(plugins_of(make_plugin("broken", operad_call_reported=broken), log))
+    registry.register(spec("tells"), tells)
+    assert (await registry.execute("o.tells")).data == 1
+    assert len(log.reported) == 1
+    assert "OSError: full" in caplog.text
+
+
+async def test_a_call_behind_an_interceptor_that_changed_its_context_still_reports(log: CallLog) -> None:
+    async def other(call: Any, proceed: Any) -> Any:
+        return await proceed(call.evolve(metadata={"a": 1}))
+
+    async def tells(input: Any, context: OperationContext) -> None:
+        context.report("retry", str(context.metadata["a"]))
+
+    registry = OperationRegistry(plugins_of(log))
+    registry.use(other)
+    registry.register(spec("tells"), tells)
+    await registry.execute("o.tells")
+    assert [report.message for _, report in log.reported] == ["1"]
+
+
+current: ContextVar[str] = ContextVar("current", default="nobody")
+
+
+async def test_what_an_observer_makes_current_is_so_for_the_steps_of_a_stream_and_not_for_its_reader() -> None:
+    closed: list[str] = []
+
+    async def steps(input: Any, context: OperationContext) -> AsyncIterator[str]:
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+                yield current.get()
+                yield await asyncio.create_task(read())
+        finally:
+            await asyncio.sleep(0)
+            closed.append(current.get())
+
+    async def read() -> str:
+        return current.get()
+
+    def started(call: Any) -> None:
+        call.state["token"] = current.set(call.operation_id)
+
+    def finished(call: Any, outcome: Any) -> None:
+        current.reset(call.state["token"])  # raises in another context
+
+    registry = OperationRegistry()
+    registry.register(spec("steps", type="subscription"), steps)
+    registry.observe(started, finished)
+    seen = []
+    async for envelope in registry.subscribe("o.steps"):
+        seen.append((envelope.data, current.get()))
+        if len(seen) == 4:
+            break
+    await asyncio.sleep(0.01)
+    assert seen == [("o.steps", "nobody")] * 4
+    assert closed == ["o.steps"]
+
+
+async def test_a_step_of_an_observed_stream_can_be_cancelled_and_times_out(log: CallLog) -> None:
+    async def waits(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        yield 1
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            yield 2
+        await asyncio.sleep(60)
+
+    registry = OperationRegistry(plugins_of(log))
+    registry.register(spec("waits", type="subscription"), waits)
+    registry.observe(lambda call: current.set("me"))
+    async with registry.subscribe("o.waits") as items:
+        assert [(await anext(items)).data, (await anext(items)).data] == [1, 2]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(items)
+    ((_, outcome),) = log.finished
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.items) == ("ABORTED", 2)
+
+
+# --- call maps --------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_a_call_map_are_seen_with_their_end_and_what_they_carry() -> None:
+    log, bus = CallLog(), InProcessTransport(strict=True)
+
+    async def carried(input: Any, context: OperationContext) -> Any:
+        return dict(context.metadata)
+
+    async def count(input: Any, context: Any) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    def started(call: Any) -> None:
+        call.passed_on["baggage"] = "k=v"
+
+    served = OperationRegistry(plugins_of(worker := CallLog()))
+    served.register(spec("carried"), carried)
+    served.register(spec("count", type="subscription"), count)
+    plugins = plugins_of(log, make_plugin("passing", operad_call_started=started))
+    async with CallHandler(served, bus), PendingRequestMap(bus, plugins=plugins) as calls:
+        assert (await calls.call("o.carried", traceparent="t")).data == {"traceparent": "t", "baggage": "k=v"}
+        assert [item.data async for item in calls.subscribe("o.count")] == [0, 1, 2]
+        with pytest.raises(CallError):
+            await calls.call("o.none", identity=Identity("ann"))
+    ends = [
+        (call.operation_id, outcome.items, outcome.error and outcome.error.code) for call, outcome in log.finished
+    ]
+    assert ends == [("o.carried", 1, None), ("o.count", 3, None), ("o.none", 0, "OPERATION_NOT_FOUND")]
+    assert all(call.is_outgoing and call.type is None for call in log.started)
+    assert log.started[0].metadata == {"traceparent": "t"}
+    assert log.started[2].identity_id == "ann"
+    assert [call.request_id for call in log.started[:2]] == [call.request_id for call in worker.started]
+    assert not any(call.is_outgoing for call in worker.started)
+
+
+async def test_a_call_that_is_made_again_is_told_once_and_each_request_has_an_id_of_its_own(log: CallLog) -> None:
+    bus, ids = InProcessTransport(), []
+
+    def lose(request: Any) -> None:
+        ids.append(request.request_id)
+
+    async with PendingRequestMap(bus, on_request=lose) as server, PendingRequestMap(bus) as calls:
+        await server.serve("o.lost")
+        stop = calls.observe(log.operad_call_started, log.operad_call_finished)
+        calling = asyncio.ensure_future(calls.call("o.lost", retry=True, timeout=10))
+        while len(ids) < 2:
+            await asyncio.sleep(0.001)
+            if ids and len(ids) == 1:
+                with suppress(LookupError):
+                    await server.emit_error(ids[0], "UNAVAILABLE")
+        await server.respond(ids[1], local_envelope(7, "o.lost"))
+        assert (await calling).data == 7
+        stop()
+        assert len(set(ids)) == 2
+        assert [call.request_id for call, _ in log.finished] == [ids[0]]
+        with pytest.raises(CallError):
+            await calls.call("o.none")
+    assert len(log.finished) == 1
+
+
+async def test_the_calls_of_a_remote_source_are_told_once(log: CallLog) -> None:
+    bus = InProcessTransport()
+    served = OperationRegistry()
+    served.register(spec("one", type="query"), one)
+    registry = OperationRegistry(plugins := plugins_of(log))
+    async with CallHandler(served, bus), await from_remote(bus, "far", plugins=plugins) as session:
+        for each in session.operations:
+            registry.register(each)
+        await registry.execute("far.o.one")
+    assert [call.operation_id for call, _ in log.finished] == ["far.o.one"]
+
+
+async def test_a_stream_that_waits_for_its_consumer_reports_it(log: CallLog) -> None:
+    bus = InProcessTransport()
+
+    async def count(input: Any, context: Any) -> AsyncIterator[int]:
+        for number in range(4):
+            yield number
+
+    served = OperationRegistry(plugins_of(log))
+    served.register(spec("count", type="subscription"), count)
+    async with (
+        CallHandler(served, bus),
+        PendingRequestMap(bus) as calls,
+        calls.subscribe("o.count", credit=1) as items,
+    ):
+        await anext(items)
+        await asyncio.sleep(0.01)
+        assert len([item async for item in items]) == 3
+    assert {report.kind for _, report in log.reported} == {"stall"}
+
+
+# --- the context of a trace -------------------------------------------------------------------------------
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        PARENT,
+        PARENT.replace("-01", "-00"),
+        "cc" + PARENT[2:],
+        "cc" + PARENT[2:] + "-what-the-future-will-be-like",
+    ],
+)
+def test_a_trace_context_is_taken_as_the_recommendation_has_it(parent: str) -> None:
+    carrier = {"traceparent": parent, "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", "else": 1}
+    assert trace_context(carrier) == {name: carrier[name] for name in ("traceparent", "tracestate")}
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        None, 7, "", "00", PARENT + "-", PARENT + "-more", PARENT[:-1], " " + PARENT, PARENT + "\n", "ff" + PARENT[2:],
+        "cc" + PARENT[2:] + ".more", PARENT.upper(), PARENT.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32),
+        PARENT.replace("b7ad6b7169203331", "0" * 16), "cc" + PARENT[2:] + "-" + "x" * 500,
+    ],
+)  # fmt: skip
+def test_a_broken_trace_context_counts_as_none_and_its_state_with_it(parent: Any) -> None:
+    assert trace_context({"traceparent": parent, "tracestate": "a=1", "baggage": "k=v"}) == {"baggage": "k=v"}
+
+
+@pytest.mark.parametrize("state", ["", 7, "a=1\r\nx: y", "a=" + "1" * 511, "ä=1"])
+def test_a_broken_trace_state_leaves_its_parent(state: Any) -> None:
+    assert trace_context({"traceparent": PARENT, "tracestate": state}) == {"traceparent": PARENT}
+
+
+@pytest.mark.parametrize(
+    "baggage",
+    ["userId=alice", "k=v;metadata , j = w", "serverNode=DF%2028,isProduction=false", "k=" + "v" * 8_190],
+)
+def test_baggage_is_taken_with_or_without_a_trace(baggage: str) -> None:
+    assert trace_context({"baggage": baggage}) == {"baggage": baggage}
+
+
+@pytest.mark.parametrize("baggage", ["", 7, "k=v\nx: y", "k=\0", "k=é", "k=" + "v" * 8_191, " k=v"])
+def test_baggage_that_no_header_can_hold_or_is_too_long_counts_as_none(baggage: Any) -> None:
+    assert trace_context({"baggage": baggage}) == {}

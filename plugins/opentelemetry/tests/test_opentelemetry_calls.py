@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, trace
+from opentelemetry import context as otel_context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 
 from operad import (
     CallError,
@@ -35,10 +37,10 @@ REMOTE = f"00-{TRACE}-b7ad6b7169203331-01"
 class Watched:
     """A registry, the spans that ended, and what was measured."""
 
-    def __init__(self) -> None:
+    def __init__(self, sampler: Sampler | None = None) -> None:
         self._exporter = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()
-        self.provider = TracerProvider()
+        self.provider = TracerProvider(sampler)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.meters = MeterProvider([self._reader])
         plugins = load_plugins(only=[])
@@ -86,12 +88,10 @@ async def test_a_call_is_a_span_with_its_operation_and_its_caller(watched: Watch
     watched.add("a/b.c", one, type="query")
     await watched.registry.execute("m.a/b.c", {}, OperationContext("r1", identity=Identity("me")))
     (span,) = watched.spans.values()
-    assert span.name == "m/a/b.c"
+    assert span.name == "m.a/b.c"
     assert dict(span.attributes or {}) == {
-        "rpc.system": "operad",
-        "rpc.service": "m",
-        "rpc.method": "a/b.c",
-        "operad.operation.id": "m.a/b.c",
+        "rpc.system.name": "operad",
+        "rpc.method": "m.a/b.c",
         "operad.operation.type": "query",
         "operad.request.id": "r1",
         "enduser.id": "me",
@@ -108,7 +108,7 @@ async def test_nested_calls_and_spans_of_handlers_are_children_of_their_call(wat
     watched.add("one", one)
     watched.add("outer", handler)
     await watched.registry.execute("m.outer")
-    inner, own, outer = (watched.spans[name] for name in ("m/one", "own", "m/outer"))
+    inner, own, outer = (watched.spans[name] for name in ("m.one", "own", "m.outer"))
     assert inner.parent is not None
     assert own.parent is not None
     assert inner.parent.span_id == own.context.span_id
@@ -126,9 +126,9 @@ async def test_calls_that_run_at_once_do_not_mix_their_parents(watched: Watched)
     watched.add("slow", slow)
     await asyncio.gather(*(watched.registry.execute("m.slow") for _ in range(10)))
     found = watched._exporter.get_finished_spans()
-    parents = [span.parent.span_id for span in found if span.name == "m/one" and span.parent is not None]
+    parents = [span.parent.span_id for span in found if span.name == "m.one" and span.parent is not None]
     assert len(set(parents)) == 10
-    assert set(parents) == {span.context.span_id for span in found if span.name == "m/slow"}
+    assert set(parents) == {span.context.span_id for span in found if span.name == "m.slow"}
 
 
 async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_reader_is_not(
@@ -142,9 +142,9 @@ async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_
     watched.add("stream", stream, type="subscription")
     async for _ in watched.registry.subscribe("m.stream"):
         assert not trace.get_current_span().get_span_context().is_valid
-    span = watched.spans["m/stream"]
+    span = watched.spans["m.stream"]
     assert (span.attributes or {})["operad.items"] == 2
-    children = [one for one in watched._exporter.get_finished_spans() if one.name == "m/one"]
+    children = [one for one in watched._exporter.get_finished_spans() if one.name == "m.one"]
     assert [child.parent.span_id for child in children if child.parent] == [span.context.span_id] * 2
     (items,) = watched.measured()["operad.stream.items"]
     assert items.value == 2
@@ -157,7 +157,7 @@ async def test_an_error_is_its_code_and_never_its_message(watched: Watched) -> N
     watched.add("fail", fail)
     with pytest.raises(CallError):
         await watched.registry.execute("m.fail")
-    span = watched.spans["m/fail"]
+    span = watched.spans["m.fail"]
     assert span.status.status_code is trace.StatusCode.ERROR
     assert (span.attributes or {})["error.type"] == "SOLD_OUT"
     assert "hunter2" not in span.to_json()
@@ -180,7 +180,7 @@ async def test_a_cancelled_call_ends_its_span_and_is_no_failure(watched: Watched
     assert active.value == 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    span = watched.spans["m/forever"]
+    span = watched.spans["m.forever"]
     assert span.status.status_code is trace.StatusCode.UNSET
     assert (span.attributes or {})["error.type"] == "ABORTED"
     (active,) = watched.measured()["operad.calls.active"]
@@ -191,9 +191,11 @@ async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched: Watc
     for number in range(5):
         with pytest.raises(CallError):
             await watched.registry.execute(f"evil.{number}" + "x" * 1_000)
-    assert set(watched.spans) == {"operad/unknown"}
+    assert set(watched.spans) == {"operad"}
     (point,) = watched.measured()["rpc.server.call.duration"]
     assert point.count == 5
+    assert point.attributes["rpc.method"] == "_OTHER"
+    assert len(str((watched.spans["operad"].attributes or {})["rpc.method_original"])) == 200
 
 
 async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
@@ -208,7 +210,7 @@ async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
 
         here.add("remote", remote)
         await here.registry.execute("m.remote", {}, OperationContext(metadata={"traceparent": REMOTE}))
-    mine, theirs = here.spans["m/remote"], there.spans["m/one"]
+    mine, theirs = here.spans["m.remote"], there.spans["m.one"]
     assert mine.parent is not None
     assert theirs.parent is not None
     assert f"{mine.context.trace_id:032x}" == f"{theirs.context.trace_id:032x}" == TRACE
@@ -223,16 +225,183 @@ async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
 async def test_a_trace_context_that_is_none_starts_a_trace_of_its_own(watched: Watched, given: Any) -> None:
     watched.add("one", one)
     await watched.registry.execute("m.one", {}, OperationContext(metadata={"traceparent": given, "tracestate": 7}))
-    assert watched.spans["m/one"].parent is None
+    assert watched.spans["m.one"].parent is None
 
 
 async def test_an_application_with_a_span_of_its_own_is_the_parent(watched: Watched) -> None:
     watched.add("one", one)
     with watched.provider.get_tracer("app").start_as_current_span("request") as request:
         await watched.registry.execute("m.one")
-    parent = watched.spans["m/one"].parent
+    parent = watched.spans["m.one"].parent
     assert parent is not None
     assert parent.span_id == request.get_span_context().span_id
+
+
+async def test_a_span_within_a_stream_and_what_it_logs_belong_to_the_stream(watched: Watched) -> None:
+    async def stream(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        for _ in range(2):
+            with watched.provider.get_tracer("app").start_as_current_span("own"):
+                await asyncio.sleep(0)
+                yield trace.get_current_span().get_span_context().trace_id
+
+    watched.add("stream", stream, type="subscription")
+    seen = [item.data async for item in watched.registry.subscribe("m.stream")]
+    span = watched.spans["m.stream"]
+    assert seen == [span.context.trace_id] * 2
+    own = [one for one in watched._exporter.get_finished_spans() if one.name == "own"]
+    assert [one.parent.span_id for one in own if one.parent] == [span.context.span_id] * 2
+
+
+async def test_what_a_call_reports_is_an_event_of_its_span(watched: Watched) -> None:
+    async def tells(input: Any, context: OperationContext) -> None:
+        await context.progress(1, 3, "one\x1b[31m of three")
+        await context.log("warning", "x" * 5_000, "server")
+        context.report("retry", "503", attempt=1, delay=0.5)
+
+    watched.add("tells", tells)
+    await watched.registry.execute("m.tells")
+    first, second, third = watched.spans["m.tells"].events
+    assert (first.name, dict(first.attributes or {})) == (
+        "operad.progress",
+        {"level": "info", "message": "one\\x1b[31m of three", "progress": 1, "total": 3},
+    )
+    assert second.name == "operad.log"
+    assert second.attributes is not None
+    assert (second.attributes["level"], second.attributes["logger"]) == ("warning", "server")
+    assert len(str(second.attributes["message"])) == 1_001
+    assert third.attributes is not None
+    assert (third.name, third.attributes["attempt"], third.attributes["delay"]) == ("operad.retry", 1, 0.5)
+
+
+async def test_a_stream_that_waits_for_credit_is_counted(watched: Watched) -> None:
+    async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    watched.add("count", count, type="subscription")
+    bus = InProcessTransport()
+    async with (
+        CallHandler(watched.registry, bus),
+        PendingRequestMap(bus) as calls,
+        calls.subscribe("m.count", credit=1) as items,
+    ):
+        async for _ in items:
+            await asyncio.sleep(0.002)
+    (stalls,) = watched.measured()["operad.stream.stalls"]
+    assert stalls.value >= 1
+    assert stalls.attributes["rpc.method"] == "m.count"
+
+
+async def test_a_call_of_a_call_map_is_the_span_of_a_client_and_the_parent_of_its_handlers() -> None:
+    here, there = Watched(), Watched()
+    there.add("one", one)
+    bus = InProcessTransport(strict=True)
+    async with CallHandler(there.registry, bus), PendingRequestMap(bus, plugins=here.registry.plugins) as calls:
+
+        async def remote(input: Any, context: OperationContext) -> Any:
+            return (await calls.call("m.one", {})).data
+
+        here.add("remote", remote)
+        await here.registry.execute("m.remote")
+    outer, client, server = here.spans["m.remote"], here.spans["m.one"], there.spans["m.one"]
+    assert client.parent is not None
+    assert server.parent is not None
+    assert client.parent.span_id == outer.context.span_id
+    assert server.parent.span_id == client.context.span_id
+    assert client.kind is trace.SpanKind.CLIENT
+    assert [len(each.measured()["operad.calls.active"]) for each in (here, there)] == [1, 1]
+    (point,) = here.measured()["rpc.client.call.duration"]
+    assert (point.count, point.attributes["rpc.method"]) == (1, "m.one")
+    here.close()
+    there.close()
+
+
+async def carried(input: Any, context: OperationContext) -> Any:
+    return {"metadata": context.metadata.get("baggage"), "current": dict(baggage.get_all())}
+
+
+async def test_baggage_comes_with_a_call_is_current_in_its_handler_and_goes_on_as_it_came(
+    watched: Watched,
+) -> None:
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return (await context.env.m.carried()).data
+
+    watched.add("carried", carried)
+    watched.add("outer", outer)
+    said = "user=al%20ice;secret=no, shop = 7;p"
+    context = OperationContext(metadata={"traceparent": REMOTE, "baggage": said})
+    seen = (await watched.registry.execute("m.outer", {}, context)).data
+    assert seen["metadata"] == said
+    assert seen["current"]["user"].startswith("al ice")
+    assert not baggage.get_all()
+
+
+@pytest.mark.parametrize("came", [None, "user=eve,left=1"])
+async def test_baggage_that_an_application_makes_current_goes_with_its_calls(
+    watched: Watched, came: str | None
+) -> None:
+    async def outer(input: Any, context: OperationContext) -> Any:
+        token = otel_context.attach(baggage.set_baggage("user", "alice"))
+        try:
+            return (await context.env.m.carried()).data
+        finally:
+            otel_context.detach(token)
+
+    watched.add("carried", carried)
+    watched.add("outer", outer)
+    context = OperationContext(metadata={} if came is None else {"baggage": came, "traceparent": REMOTE})
+    seen = (await watched.registry.execute("m.outer", {}, context)).data
+    assert seen["current"] == ({"user": "alice"} if came is None else {"user": "alice", "left": "1"})
+    assert seen["metadata"] == ("user=alice" if came is None else "user=alice,left=1")
+
+
+async def test_baggage_that_a_handler_takes_away_goes_no_further(watched: Watched) -> None:
+    async def outer(input: Any, context: OperationContext) -> Any:
+        token = otel_context.attach(baggage.clear())
+        try:
+            return (await context.env.m.carried()).data
+        finally:
+            otel_context.detach(token)
+
+    watched.add("carried", carried)
+    watched.add("outer", outer)
+    context = OperationContext(metadata={"baggage": "user=eve", "traceparent": REMOTE})
+    seen = (await watched.registry.execute("m.outer", {}, context)).data
+    assert seen == {"metadata": "", "current": {}}
+
+
+@pytest.mark.parametrize("said", ["k=v\nx: y", "=", "k", "k=" + "v" * 9_000, "é=1", ",,,", 7])
+async def test_baggage_that_is_none_disturbs_nobody_and_fills_no_log(
+    watched: Watched, said: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.add("carried", carried)
+    context = OperationContext(metadata={"traceparent": REMOTE, "baggage": said})
+    assert (await watched.registry.execute("m.carried", {}, context)).data["current"] == {}
+    assert watched.spans["m.carried"].parent is not None
+    assert not caplog.records
+
+
+async def all_carried(input: Any, context: OperationContext) -> Any:
+    return dict(context.metadata)
+
+
+async def test_the_state_of_a_trace_goes_on_with_it(watched: Watched) -> None:
+    watched.add("carried", all_carried)
+    context = OperationContext(metadata={"traceparent": REMOTE, "tracestate": "rojo=00f067aa0ba902b7,congo=t61"})
+    assert (await watched.registry.execute("m.carried", {}, context)).data["tracestate"] == (
+        "rojo=00f067aa0ba902b7,congo=t61"
+    )
+
+
+async def test_what_is_not_sampled_is_not_recorded_and_its_trace_goes_on_unsampled() -> None:
+    watched = Watched(ALWAYS_OFF)
+    watched.add("carried", all_carried)
+    seen = (await watched.registry.execute("m.carried")).data
+    assert not int(seen["traceparent"][-2:], 16) & 1
+    assert not watched.spans
+    (point,) = watched.measured()["rpc.server.call.duration"]
+    assert point.count == 1
+    watched.close()
 
 
 async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what_it_brought_goes_on() -> None:
@@ -249,4 +418,4 @@ async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what
 
 class TestPlugin(PluginConformance):
     distribution = "operad-opentelemetry"
-    contributes = {"hooks": ["operad_call_started", "operad_call_finished"]}
+    contributes = {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]}

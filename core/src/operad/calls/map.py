@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,8 +19,10 @@ from operad.calls.retries import MODES, Retries, Retry
 from operad.calls.settings import CallSettings
 from operad.calls.single import Single, SingleCalls
 from operad.calls.stream import Stream, Streams
+from operad.calls.watching import watched_call, watched_stream
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
+from operad.observers import MaybeObserver, Observers
 from operad.plugins.discovery import load_plugins
 from operad.registry.deadline import checked_number, earlier
 from operad.sources import PluginsLike
@@ -40,8 +43,8 @@ class PendingRequestMap:
 
     Args:
         transport: how to reach those who serve; the map opens a link of its own on it.
-        plugins: whose envelope kinds answers may have. Default: the installed ones, loaded when the map opens. An
-            answer of any other kind has an `OpaqueMeta`.
+        plugins: whose envelope kinds answers may have, and whose observers see the calls. Default: the installed
+            ones, loaded when the map opens. An answer of any other kind has an `OpaqueMeta`.
         timeout: seconds that a call may take if it does not say. Streams have no such bound, they have a lease.
         max_pending: how many calls may wait at once; more fail with ``OVERLOADED``.
         credit: how many items of a stream may be on their way to a consumer.
@@ -50,6 +53,7 @@ class PendingRequestMap:
         sign: signs a delegation for each call that names an identity, so that a worker behind a hub or broker
             knows on whose behalf it is made.
         settings: the bounds in one piece; what is given beside them comes first.
+        observed: whether observers of the plugins see the calls.
     """
 
     def __init__(
@@ -64,11 +68,14 @@ class PendingRequestMap:
         on_request: OnRequest | None = None,
         sign: Signer | None = None,
         settings: CallSettings | None = None,
+        observed: bool = True,
     ) -> None:
         given = settings or CallSettings()
         self._settings = given.but(timeout=timeout, max_pending=max_pending, credit=credit, lease=lease)
         self._plugins = plugins
         self._sign = sign
+        self._observers = self._installed = Observers()
+        self._observed = observed
         self._link: Link | None = None
         self._requests = requests = PendingRequests(transport, self._settings)
         self._singles = SingleCalls(requests)
@@ -115,6 +122,9 @@ class PendingRequestMap:
         if self._plugins is None:
             self._plugins = load_plugins()
         requests.kinds = self._plugins.envelope_kinds
+        if self._observed:
+            self._installed = self._plugins.observers()
+            self._observers = self._observers.with_others(self._installed)
         self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
         if self._by_hand is not None:
             self._by_hand.start(self._link)
@@ -124,6 +134,7 @@ class PendingRequestMap:
         link, self._link = self._link, None
         if link is None:
             return
+        self._observers = self._observers.without(self._installed)
         requests = self._requests
         for pending in list(requests.table.values()):
             requests.end(pending)
@@ -135,6 +146,19 @@ class PendingRequestMap:
         await requests.settle()
         requests.link = None
         await link.close()
+
+    def observe(
+        self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
+    ) -> Callable[[], None]:
+        """Let functions see each call of this map, until what this returns is called; as
+        `operad.OperationRegistry.observe`. Observers of plugins see them, too."""
+        added = Observers.of(started, finished, reported)
+        self._observers = self._observers.with_others(added)
+
+        def stop() -> None:
+            self._observers = self._observers.without(added)
+
+        return stop
 
     # --- calling ---------------------------------------------------------------------------------
 
@@ -152,6 +176,7 @@ class PendingRequestMap:
         delegation: str | None = None,
         idempotency_key: str | None = None,
         retry: Retry = False,
+        baggage: str | None = None,
     ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
         """Call an operation; of a subscription, take the first item and end it.
 
@@ -164,6 +189,7 @@ class PendingRequestMap:
             parent_request_id: the call that makes this one.
             traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
             tracestate: its second part.
+            baggage: W3C baggage, passed on likewise.
             delegation: a signed delegation (a compact JWS) for this call, instead of one of the map's ``sign``.
             idempotency_key: the same for this call and its repetitions: the handler's ``context.idempotency_key``.
             retry: call again until the deadline, with growing pauses. ``"unsent"``: what did not run, as its own
@@ -176,18 +202,25 @@ class PendingRequestMap:
             CallError: and nothing else, but a cancellation of the calling task.
         """
         said = Said(
-            operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key
-        )
+            operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key,
+            baggage,
+        )  # fmt: skip
         if timeout is None and deadline is None:
             said.limit = (time.time() + self._settings.timeout) * 1000
         else:
             if deadline is not None:
                 deadline = checked_number(deadline, "deadline", "epoch ms")
             said.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
+        if retry and retry not in MODES:
+            raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
+        if self._observers:
+            request_id = self._requests.new_id()
+            return watched_call(self._observers, said, request_id, lambda: self._calling(said, retry))
+        return self._calling(said, retry)
+
+    def _calling(self, said: Said, retry: Retry) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
         # Not a coroutine around a coroutine: 10,000 calls that wait would keep two frames each.
         if retry:
-            if retry not in MODES:
-                raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
             return self._retries.call(said, retry, self._signing(said))
         if self._sign is not None and (sign := self._signing(said)) is not None:
             sign(said)
@@ -206,13 +239,16 @@ class PendingRequestMap:
         tracestate: str | None = None,
         delegation: str | None = None,
         credit: int | None = None,
+        baggage: str | None = None,
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields its one envelope. Sent when first read.
 
         Arguments as for `call`, but ``timeout`` bounds the wait for each item, and without one a stream may be
         silent for as long as its handler lives. ``credit`` is how many items may be on their way.
         """
-        said = Said(operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation)
+        said = Said(
+            operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, None, baggage
+        )
         said.credit = self._settings.credit if credit is None else credit
         if said.credit < 1:
             raise ValueError(f"credit: expected at least 1, got {credit}")
@@ -220,6 +256,10 @@ class PendingRequestMap:
             said.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
             said.limit = checked_number(deadline, "deadline", "epoch ms")
+        if self._observers:
+            request_id = self._requests.new_id()
+            start = partial(self._streams.items, said, self._signing(said))
+            return Subscription(watched_stream(self._observers, said, request_id, start))
         return Subscription(self._streams.items(said, self._signing(said)))
 
     async def ask_all(self, topic: str, operation_id: str, input: Any = None, *, wait: float = 0.5) -> list[Any]:

@@ -14,6 +14,7 @@ import attrs
 from operad.calls.listing import DESCRIBE, LIST
 from operad.calls.map import PendingRequestMap, Signer
 from operad.calls.offers import Offer, offer_of, operation_of, stricter
+from operad.calls.requests import TRACE
 from operad.calls.settings import CallSettings
 from operad.calls.tapping import Passed, tap
 from operad.context import OperationContext
@@ -93,7 +94,7 @@ class RemoteSession(SourceSession):
     ) -> None:
         super().__init__()
         tapped = tap(transport, self._see, self._see_link)
-        self._calls = PendingRequestMap(tapped, plugins=plugins, settings=settings, sign=sign)
+        self._calls = PendingRequestMap(tapped, plugins=plugins, settings=settings, sign=sign, observed=False)
         self._namespace = namespace
         self._wait = wait
         self._listings: dict[str, dict[str, Offer]] = {}
@@ -346,13 +347,12 @@ class RemoteSession(SourceSession):
 
 def _options(context: OperationContext) -> dict[str, Any]:
     """What of a context goes along with a call to a peer."""
-    trace, state = context.metadata.get("traceparent"), context.metadata.get("tracestate")
+    given = ((name, context.metadata.get(name)) for name in TRACE)
     return {
         "deadline": context.deadline,
         "identity": context.identity,
         "parent_request_id": context.request_id,
-        "traceparent": trace if isinstance(trace, str) else None,
-        "tracestate": state if isinstance(state, str) else None,
+        **{name: value for name, value in given if isinstance(value, str)},
     }
 
 

@@ -12,6 +12,9 @@ from operad.errors import CallError, ErrorCode
 from operad.failures import says_nothing_ran
 from operad.transports import Event
 
+TRACE = ("traceparent", "tracestate", "baggage")
+"""The context of a trace: fields of a request, and metadata of its call."""
+
 LARGE = 64 * 1024
 """Bytes: a request above this says its size, and its handler gives notice at once."""
 
@@ -20,6 +23,7 @@ class Said:
     """What a call says of itself; the arguments of `PendingRequestMap.call`, in one piece."""
 
     __slots__ = (
+        "baggage",
         "credit",
         "delegation",
         "idempotency_key",
@@ -28,6 +32,7 @@ class Said:
         "limit",
         "operation_id",
         "parent_request_id",
+        "request_id",
         "timeout",
         "traceparent",
         "tracestate",
@@ -43,6 +48,7 @@ class Said:
         tracestate: str | None = None,
         delegation: str | None = None,
         idempotency_key: str | None = None,
+        baggage: str | None = None,
     ) -> None:
         self.operation_id = operation_id
         self.input = input
@@ -50,8 +56,11 @@ class Said:
         self.parent_request_id = parent_request_id
         self.traceparent = traceparent
         self.tracestate = tracestate
+        self.baggage = baggage
         self.delegation = delegation
         self.idempotency_key = idempotency_key
+        self.request_id: str | None = None
+        """Of the first request, where observers were told of it; ``None``: a new one is made."""
         self.limit = math.inf
         """When the call has to be over, in epoch ms."""
         self.timeout: float | None = None
@@ -88,6 +97,8 @@ class Said:
             payload["traceparent"] = self.traceparent
             if self.tracestate is not None:
                 payload["tracestate"] = self.tracestate
+        if self.baggage is not None:
+            payload["baggage"] = self.baggage
         if self.idempotency_key is not None:
             payload["idempotencyKey"] = self.idempotency_key
         if self.delegation is not None:

@@ -60,6 +60,7 @@ class Retries:
             try:
                 return await self._call(said)
             except CallError as error:
+                said.request_id = None  # an id is of one request
                 again = await self._again(error, said, retry, began) and await self._recovered(said.limit, pause)
                 if not again:
                     if may_have_run is not None and error.ran is False:

@@ -18,6 +18,7 @@ from operad.calls.memory import keep_memory
 from operad.calls.reports import Reports
 from operad.calls.requests import LARGE, lost, not_begun, overloaded, wake
 from operad.calls.settings import CallSettings
+from operad.context import OperationContext
 from operad.errors import CallError, ErrorCode
 from operad.failures import operation_not_found
 from operad.transports import Capabilities, Delivery
@@ -37,6 +38,7 @@ class Served:
     """A request under way."""
 
     __slots__ = (
+        "context",
         "deadline",
         "done",
         "granted",
@@ -79,6 +81,8 @@ class Served:
         self.is_large = type(size) is int and size > LARGE
         self.done = delivery.done
         self.task: asyncio.Task[None] | None = None
+        self.context: OperationContext | None = None
+        """Where a call handler runs it."""
         self.deadline: float | None = None
         """Epoch ms."""
         self.waiter: asyncio.Future[None] | None = None

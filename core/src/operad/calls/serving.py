@@ -10,6 +10,7 @@ from operad.access import Identity
 from operad.calls.answers import Answers, aborted, completed, responded, too_large
 from operad.calls.identity import Verifier
 from operad.calls.listing import Listing
+from operad.calls.requests import TRACE
 from operad.calls.served import Served, ServedRequests
 from operad.context import OperationContext, make_context
 from operad.envelopes import local_envelope
@@ -61,13 +62,14 @@ class Serving:
         try:
             context = make_context(served.request_id, None, deadline=served.deadline)
             context.is_fresh = True
+            served.context = context
             parent = payload.get("parentRequestId")
             if type(parent) is str:
                 context.parent_request_id = parent
             key = payload.get("idempotencyKey")
             if type(key) is str:
                 context.idempotency_key = key
-            if "traceparent" in payload:
+            if "traceparent" in payload or "baggage" in payload:
                 context.metadata = _trace(payload)
             identity = self._verify(payload, delivery)
             if identity is not None:
@@ -118,6 +120,7 @@ class Serving:
         try:
             while True:
                 while served.total is not None and served.sent >= served.total:
+                    context.report("stall", "the consumer has given no credit for more items")
                     served.waiter = loop.create_future()
                     try:
                         await served.waiter
@@ -164,5 +167,5 @@ class Serving:
 
 
 def _trace(payload: dict[str, Any]) -> dict[str, str]:
-    """The W3C trace context of a request."""
-    return {name: payload[name] for name in ("traceparent", "tracestate") if type(payload.get(name)) is str}
+    """The W3C trace context and baggage of a request."""
+    return {name: payload[name] for name in TRACE if type(payload.get(name)) is str}

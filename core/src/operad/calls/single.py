@@ -65,7 +65,7 @@ class SingleCalls:
         seconds = limit / 1000 - now
         if seconds <= 0:
             raise timed_out(operation_id, limit)
-        request_id = requests.new_id()
+        request_id = said.request_id or requests.new_id()
         event = said.event(request_id, None if requests.routes else link.inbox, now)
         pending = Single(operation_id, request_id, loop.create_future(), limit)
         deadlines = requests.deadlines

@@ -105,7 +105,7 @@ class Streams:
             sign(said)
         window = said.credit
         assert window is not None
-        stream = Stream(said.operation_id, requests.new_id(), window)
+        stream = Stream(said.operation_id, said.request_id or requests.new_id(), window)
         requests.table[stream.request_id] = stream
         self._start_beat()
         items = stream.items

@@ -202,7 +202,8 @@ class Plugins:
 
     def observers(self) -> Observers:
         """The observers of calls."""
-        return Observers(self.implementations("operad_call_started"), self.implementations("operad_call_finished"))
+        hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
+        return Observers(*map(self.implementations, hooks))
 
     def register_operations(self, registry: Any) -> list[PluginError]:
         """Let each plugin register its ready operations. One that raises is logged and returned, as an error."""

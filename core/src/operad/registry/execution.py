@@ -16,7 +16,7 @@ from operad.context import LONGEST_KEY, Callables, OperationContext, make_contex
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
-from operad.observers import CallRecord, Observer, Observers
+from operad.observers import CallRecord, Observers
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
@@ -73,9 +73,8 @@ class Execution:
         self._id_prefix = os.urandom(8).hex() + "-"
         self._next_id = itertools.count(1).__next__
 
-    def observe(self, started: Observer | None, finished: Observer | None) -> Callable[[], None]:
+    def observe(self, added: Observers) -> Callable[[], None]:
         """Add observers; what is returned takes them away again."""
-        added = Observers((started,) if started else (), (finished,) if finished else ())
         self._observe(self.observers.with_others(added))
         return lambda: self._observe(self.observers.without(added))
 
@@ -388,12 +387,17 @@ class Execution:
         """The stream, told to the observers."""
         record = self.record(operation_id, call, called_as, is_stream=True)
         with self.observers.watch(record, call) as watch:
+            inside = watch.inside
             try:
-                async for envelope in stream:
+                while True:
+                    try:
+                        envelope = await inside(anext(stream))
+                    except StopAsyncIteration:
+                        return
                     watch.items += 1
                     yield envelope
             finally:
-                await stream.aclose()
+                await inside(stream.aclose())
 
 
 def _left_out(entry: Entry) -> Any:

@@ -17,7 +17,7 @@ from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
-from operad.observers import Observer
+from operad.observers import MaybeObserver, Observers
 from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
@@ -176,10 +176,12 @@ class OperationRegistry(TypedCalls, Browsable):
             self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline)
         return self._sources
 
-    def observe(self, started: Observer | None = None, finished: Observer | None = None) -> Callable[[], None]:
-        """Let functions see each call, as the hooks ``operad_call_started(call)`` and ``operad_call_finished(call,
-        outcome)`` do, until what this returns is called. While nobody does, calls cost nothing more."""
-        return self._execution.observe(started, finished)
+    def observe(
+        self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
+    ) -> Callable[[], None]:
+        """Let functions see each call as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported`` do,
+        until what this returns is called. While nobody does, calls cost nothing more."""
+        return self._execution.observe(Observers.of(started, finished, reported))
 
     @property
     def failures(self) -> list[SourceFailure]:

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +69,11 @@ class WorkerCall:
         finally:
             with self._lock:
                 self._nested.discard(future)
+
+    def soon(self, callback: Callable[[T], None], argument: T) -> None:
+        """Call a function in the event loop, unless that is over; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, argument)
 
     def _start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         if not self.cancelled:

@@ -18,7 +18,7 @@ from operad.sync.portal import Portal, portal
 from operad.sync.streams import Subscription
 
 if TYPE_CHECKING:
-    from operad.observers import Observer
+    from operad.observers import MaybeObserver
     from operad.plugins.manager import Plugins
     from operad.registry.loading import SourceFailure
     from operad.registry.views import Rename
@@ -136,10 +136,12 @@ class OperationRegistry(WaitingCalls, Browsable):
         remove = here.call(self.asynchronous.use, interceptor, **options)
         return lambda: here.call(remove)
 
-    def observe(self, started: Observer | None = None, finished: Observer | None = None) -> Callable[[], None]:
+    def observe(
+        self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
+    ) -> Callable[[], None]:
         """Let functions see each call, in the background loop; as `operad.OperationRegistry.observe`."""
         here = self._portal()
-        remove = here.call(self.asynchronous.observe, started, finished)
+        remove = here.call(self.asynchronous.observe, started, finished, reported)
         return lambda: here.call(remove)
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from operad.hookspecs import hookimpl
-from operad.observers import CallOutcome, CallRecord
+from operad.observers import CallOutcome, CallRecord, CallReport
 from operad.operations import Operation
 from operad.plugins.manager import Plugins
 from operad.sources import Source, SourceContext, SourceSession
@@ -74,11 +74,18 @@ class CallLog:
         """Calls that began, in order."""
         self.finished: list[tuple[CallRecord, CallOutcome]] = []
         """Calls that ended, in order, and how."""
+        self.reported: list[tuple[CallRecord, CallReport]] = []
+        """What calls reported meanwhile, in order."""
 
     @hookimpl
     def operad_call_started(self, call: CallRecord) -> None:
         """Keep the call."""
         self.started.append(call)
+
+    @hookimpl
+    def operad_call_reported(self, call: CallRecord, report: CallReport) -> None:
+        """Keep what it reported."""
+        self.reported.append((call, report))
 
     @hookimpl
     def operad_call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:

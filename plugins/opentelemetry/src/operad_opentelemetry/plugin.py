@@ -38,6 +38,13 @@ def operad_call_started(call: Any) -> None:
 
 
 @hookimpl
+def operad_call_reported(call: Any, report: Any) -> None:
+    """Put what it tells of itself into the span."""
+    if _is_set_up():
+        _telemetry().operad_call_reported(call, report)
+
+
+@hookimpl
 def operad_call_finished(call: Any, outcome: Any) -> None:
     """End it, and measure the call."""
     if _is_set_up():

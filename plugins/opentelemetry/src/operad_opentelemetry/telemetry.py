@@ -1,34 +1,42 @@
 """A span and measurements for each call, by the semantic conventions of RPC.
 
-Trace context travels with calls as ``traceparent`` and ``tracestate`` in their metadata (W3C Trace Context):
-nested calls inherit them, transports carry them to peers, adapters to HTTP and MCP servers.
+The context of a trace travels with calls as ``traceparent``, ``tracestate`` (W3C Trace Context) and ``baggage``
+(W3C Baggage) in their metadata: nested calls inherit them, transports carry them to peers, adapters to servers of
+HTTP and MCP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opentelemetry import baggage, metrics, trace
 from opentelemetry import context as otel_context
-from opentelemetry import metrics, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
+from opentelemetry.metrics._internal import _ProxyMeterProvider  # the API tells in no other way that none is set
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from operad import OperationType
-from operad.plugin import hookimpl
+from operad.plugin import hookimpl, printable, trace_context
 
 _SCOPE = "operad"
 _STATE = "operad_opentelemetry"
 _W3C = TraceContextTextMapPropagator()
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-"""Seconds."""
+_BAGGAGE = W3CBaggagePropagator()
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30)
+"""Seconds: those of the conventions, and what is below and above them."""
+_UNKNOWN = {"rpc.system.name": "operad", "rpc.method": "_OTHER"}
+_LONGEST_ID, _LONGEST_MESSAGE = 200, 1_000
+_MOST_KEPT = 10_000
 
 
 class _Running(NamedTuple):
     span: Span
     token: Any
     traceparent: str | None
-    attributes: dict[str, Any]
+    attributes: dict[str, str]
 
 
 class Telemetry:
@@ -43,39 +51,62 @@ class Telemetry:
     """
 
     def __init__(self, tracer_provider: Any = None, meter_provider: Any = None) -> None:
-        self._is_given = tracer_provider is not None or meter_provider is not None
+        self._is_set_up = tracer_provider is not None or meter_provider is not None
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
-        self._duration = meter.create_histogram(
-            "rpc.server.call.duration", "s", "How long calls took.", explicit_bucket_boundaries_advisory=_BUCKETS
+        self._duration, self._outgoing = (
+            meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=_BUCKETS)
+            for name, what in (
+                ("rpc.server.call.duration", "How long calls took."),
+                ("rpc.client.call.duration", "How long calls of call maps took."),
+            )
         )
         self._active = meter.create_up_down_counter("operad.calls.active", "{call}", "Calls that run now.")
         self._items = meter.create_counter("operad.stream.items", "{item}", "Items that subscriptions answered.")
+        self._stalls = meter.create_counter(
+            "operad.stream.stalls", "{stall}", "How often an answer waited for credit of who called."
+        )
         self._local: set[str] = set()
         """Trace context of the calls that run here: what inherits it has its parent in this process."""
+        self._attributes: dict[str, dict[str, str]] = {}
 
     @hookimpl
     def operad_call_started(self, call: Any) -> None:
         """Start a span; its parent is the call in which this one is nested, here or in another process."""
-        if not self._is_given and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            return  # nobody set up OpenTelemetry: nothing would be recorded
-        attributes = _attributes(call)
-        parent, is_local = self._parent(call.metadata)
-        span = self._tracer.start_span(
-            f"{attributes['rpc.service']}/{attributes['rpc.method']}",
-            parent,
-            SpanKind.INTERNAL if is_local else SpanKind.SERVER,
-            {**attributes, **_details(call)},
-        )
-        inside = trace.set_span_in_context(span, parent)
-        _W3C.inject(call.passed_on, inside)
-        traceparent = call.passed_on.get("traceparent")
-        if traceparent is not None:
+        if not self._is_set_up:
+            if _nobody_asked():
+                return
+            self._is_set_up = True
+        current = otel_context.get_current()
+        carried, is_local = self._carried(call.metadata, current) if call.metadata else (current, True)
+        kind = SpanKind.CLIENT if call.is_outgoing else SpanKind.INTERNAL if is_local else SpanKind.SERVER
+        attributes = self._attributes_of(call)
+        name = attributes["rpc.method"] if attributes is not _UNKNOWN else "operad"
+        span = self._tracer.start_span(name, carried, kind, {**attributes, **_details(call)})
+        _pass_baggage_on(call, carried)
+        traceparent = None
+        context = span.get_span_context()
+        if context.is_valid:
+            traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+            call.passed_on["traceparent"] = traceparent
+            if context.trace_state:
+                call.passed_on["tracestate"] = context.trace_state.to_header()
             self._local.add(traceparent)
-        # A stream's start and end need not be in one task: what it makes current would stay so for its reader.
-        token = None if call.is_stream else otel_context.attach(inside)
-        self._active.add(1, attributes)
+        if not call.is_outgoing:
+            self._active.add(1, attributes)
+        token = otel_context.attach(trace.set_span_in_context(span, carried))
         call.state[_STATE] = _Running(span, token, traceparent, attributes)
+
+    @hookimpl
+    def operad_call_reported(self, call: Any, report: Any) -> None:
+        """Put what a call tells of itself into its span."""
+        running: _Running | None = call.state.get(_STATE)
+        if running is None:
+            return
+        if report.kind == "stall":
+            self._stalls.add(1, running.attributes)
+        if running.span.is_recording():
+            running.span.add_event(f"operad.{printable(report.kind)}", _event(report))
 
     @hookimpl
     def operad_call_finished(self, call: Any, outcome: Any) -> None:
@@ -83,13 +114,13 @@ class Telemetry:
         running: _Running | None = call.state.pop(_STATE, None)
         if running is None:
             return
-        span, attributes = running.span, running.attributes
-        if running.token is not None:
-            otel_context.detach(running.token)
-        if running.traceparent is not None:
-            self._local.discard(running.traceparent)
-        self._active.add(-1, attributes)
-        if call.type is OperationType.SUBSCRIPTION:
+        span, token, traceparent, attributes = running
+        otel_context.detach(token)
+        if traceparent is not None:
+            self._local.discard(traceparent)
+        if not call.is_outgoing:
+            self._active.add(-1, attributes)
+        if call.is_stream or call.type is OperationType.SUBSCRIPTION:
             span.set_attribute("operad.items", outcome.items)
             self._items.add(outcome.items, attributes)
         if outcome.error is not None:
@@ -98,36 +129,72 @@ class Telemetry:
             span.set_attribute("error.type", outcome.error.code)
             if outcome.error.code != "ABORTED":  # its caller left
                 span.set_status(Status(StatusCode.ERROR, outcome.error.code))
-        self._duration.record(outcome.duration_ms / 1000, attributes)
+        (self._outgoing if call.is_outgoing else self._duration).record(outcome.duration_ms / 1000, attributes)
         span.end()
 
-    def _parent(self, metadata: Any) -> tuple[Context, bool]:
+    def _carried(self, metadata: Mapping[str, Any], current: Context) -> tuple[Context, bool]:
         """The context in which a call's span is made, and whether its parent is in this process."""
-        current = otel_context.get_current()
-        traceparent = metadata.get("traceparent")
-        if not isinstance(traceparent, str):
-            return current, True
-        state = metadata.get("tracestate")
-        carrier = {"traceparent": traceparent, **({"tracestate": state} if isinstance(state, str) else {})}
-        carried = _W3C.extract(carrier, current)
-        here, there = (trace.get_current_span(one).get_span_context() for one in (current, carried))
-        if here.is_valid and here.trace_id == there.trace_id:
-            return current, True  # a span within the handler is nearer than its call
-        return carried, traceparent in self._local
+        carrier = trace_context(metadata)
+        carried, is_local = current, True
+        if "traceparent" in carrier:
+            carried = _W3C.extract(carrier, current)
+            here, there = (trace.get_current_span(one).get_span_context() for one in (current, carried))
+            if here.is_valid and here.trace_id == there.trace_id:
+                return current, True  # a span and baggage within the handler are nearer than its call's
+            is_local = carrier["traceparent"] in self._local
+        return _BAGGAGE.extract(carrier, carried) if "baggage" in carrier else carried, is_local
+
+    def _attributes_of(self, call: Any) -> dict[str, str]:
+        """What spans and metrics are told apart by."""
+        if call.type is None and not call.is_outgoing:
+            return _UNKNOWN  # an id that a caller made up: not for the name of a span, nor the series of a metric
+        found = self._attributes.get(call.operation_id)
+        if found is None:
+            if len(self._attributes) >= _MOST_KEPT:
+                self._attributes.clear()
+            found = {"rpc.system.name": "operad", "rpc.method": call.operation_id[:_LONGEST_ID]}
+            self._attributes[call.operation_id] = found
+        return found
 
 
-def _attributes(call: Any) -> dict[str, Any]:
-    """What spans and metrics are told apart by."""
-    service, _, method = call.operation_id.partition(".")
-    if call.type is None:  # an id that a caller made up: not for the name of a span, nor the series of a metric
-        service, method = "operad", "unknown"
-    return {"rpc.system": "operad", "rpc.service": service, "rpc.method": method}
+def _nobody_asked() -> bool:
+    """Whether nobody has set OpenTelemetry up: nothing would be recorded."""
+    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) and isinstance(
+        metrics.get_meter_provider(), _ProxyMeterProvider
+    )
 
 
-def _details(call: Any) -> dict[str, Any]:
-    details = {"operad.operation.id": call.operation_id[:200], "operad.request.id": call.request_id}
+def _pass_baggage_on(call: Any, context: Context) -> None:
+    """Have the call carry the baggage of its context; what was not changed goes on as it came, with properties."""
+    said = call.metadata.get("baggage") if call.metadata else None
+    if said is None and not context:
+        return  # nothing is current at all
+    entries = baggage.get_all(context)
+    if said is None:
+        if entries:
+            _BAGGAGE.inject(call.passed_on, context)
+    elif entries != baggage.get_all(_BAGGAGE.extract(trace_context({"baggage": said}), Context())):
+        call.passed_on["baggage"] = ""  # none, if all was taken away
+        _BAGGAGE.inject(call.passed_on, context)
+
+
+def _details(call: Any) -> dict[str, str]:
+    details = {"operad.request.id": call.request_id}
     if call.type is not None:
         details["operad.operation.type"] = str(call.type)
+    elif not call.is_outgoing:
+        details["rpc.method_original"] = call.operation_id[:_LONGEST_ID]
     if call.identity_id is not None:
         details["enduser.id"] = call.identity_id
     return details
+
+
+def _event(report: Any) -> dict[str, Any]:
+    """The attributes of a report; what is a server's word is cut, and holds no control character."""
+    found: dict[str, Any] = {"level": report.level}
+    if report.message is not None:
+        found["message"] = printable(report.message, _LONGEST_MESSAGE)
+    for name in ("progress", "total", "unit"):
+        if (value := getattr(report, name)) is not None:
+            found[name] = value
+    return found | dict(report.attributes)

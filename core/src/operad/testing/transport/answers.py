@@ -127,9 +127,13 @@ class Answers(TransportSuite):
         async def body(kit: Kit) -> None:
             async with kit.serving(), kit.calling() as calls:
                 deadline = time.time() * 1000 + 60_000
-                seen = await calls.call("kit.context", parent_request_id="p", traceparent="t", deadline=deadline)
-                assert (seen.data["parent"], seen.data["trace"]) == ("p", "t")
+                trace = {"traceparent": "t", "tracestate": "s", "baggage": "k=" + "é%C3%A9," * 500}
+                seen = await calls.call("kit.context", parent_request_id="p", deadline=deadline, **trace)  # type: ignore[arg-type]  # three texts, by name
+                assert (seen.data["parent"], seen.data["trace"]) == ("p", trace)
                 assert abs(seen.data["deadline"] - deadline) < 5_000
+                # Baggage goes without a trace, too.
+                alone = await calls.call("kit.context", baggage="k=v", deadline=deadline)
+                assert alone.data["trace"] == {"baggage": "k=v"}
 
         self._run(body)
 

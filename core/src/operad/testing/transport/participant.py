@@ -189,7 +189,7 @@ def kit_registry(  # noqa: C901  # a list of small handlers
         return {
             "parent": context.parent_request_id,
             "deadline": context.deadline,
-            "trace": context.metadata.get("traceparent"),
+            "trace": dict(context.metadata),
         }
 
     async def unencodable(input: Any, context: OperationContext) -> Any:
