@@ -676,3 +676,181 @@ def test_a_pointer_may_begin_as_a_fragment() -> None:
     assert repr(schema) == "<Schema of 'type' at /a>"
     missing = from_schema({}, document=document, pointer="/b")
     assert missing.warnings == ("the document has nothing at '/b' ('b'): the schema is unknown",)
+
+
+# --- references and keywords ------------------------------------------------------------------------------
+
+
+def test_two_references_in_one_schema_both_count() -> None:
+    schema = from_schema(
+        {
+            "properties": {"x": {"$ref": "#/$defs/i", "$dynamicRef": "#/$defs/m", "allOf": [{"maximum": 9}]}},
+            "$defs": {"i": INT, "m": {"minimum": 5}},
+        }
+    )
+    assert [value for value in (4, 5, 5.5, 9, 10) if schema.is_valid({"x": value})] == [5, 9]
+    recursive = from_schema(
+        {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "properties": {"x": {"$ref": "#/$defs/m", "$recursiveRef": "#"}},
+            "$defs": {"m": {"minProperties": 1}},
+        }
+    )
+    assert [value for value in ({}, {"x": {"x": {}}}, {"x": {"y": 1}}) if recursive.is_valid({"x": value})] == [
+        {"x": {"y": 1}}
+    ]
+
+
+OPEN_TREE: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2019-09/schema",
+    "$id": "http://x.example/tree",
+    "$recursiveAnchor": True,
+    "type": "object",
+    "properties": {"children": {"type": "array", "items": {"$recursiveRef": "#"}}},
+}
+
+
+@pytest.mark.parametrize(("outer", "strict"), [(True, True), (False, False)])
+def test_a_recursive_reference_means_the_outermost_root_that_says_so(outer: bool, strict: bool) -> None:
+    schema = from_schema(
+        {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "$id": "http://x.example/strict",
+            "$recursiveAnchor": outer,
+            "$ref": "tree",
+            "unevaluatedProperties": False,
+            "$defs": {"tree": OPEN_TREE},
+        }
+    )
+    assert not schema.is_valid({"other": 1})
+    assert schema.is_valid({"children": [{"children": []}]})
+    assert schema.is_valid({"children": [{"other": 1}]}) is not strict
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        # Draft 4: bounds that a boolean excludes, ids without a dollar sign.
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True}, [6], [5, 4]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": True}, [4], [5, 6]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": False}, [5], [4]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x.example/a",
+          "properties": {"p": {"$ref": "b"}}, "definitions": {"b": {"id": "b", "type": "integer"}}},
+         [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"p": {"$ref": "#here"}},
+          "definitions": {"b": {"id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "const": 5, "contains": INT}, ["x", []], []),
+        # Draft 7: what stands beside a reference has no say, and an anchor is an id.
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#/definitions/b", "maximum": 3}},
+          "definitions": {"b": INT}}, [{"p": 5}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#here"}},
+          "definitions": {"b": {"$id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [INT], "additionalItems": STR},
+         [[1, "a"], []], [[1, 2], ["a"]]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": INT, "additionalItems": False}, [[1, 2]], [["a"]]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#",
+          "dependencies": {"a": ["b"], "c": {"required": ["d"]}, "e": "f"}},
+         [{"a": 1, "b": 1}, {"c": 1, "d": 1}, {"e": 1, "f": 1}, {}], [{"a": 1}, {"c": 1}, {"e": 1}]),
+        ({"dependentRequired": {"a": "b"}, "dependentSchemas": {"c": ["d"]}}, [{"a": 1}, {"c": 1}], []),
+        # OpenAPI 3.0: null beside what is said.
+        ({"type": "string", "nullable": True}, [None, "x"], [5]),
+        ({"type": ["string", "null"], "nullable": True}, [None, "x"], [5]),
+        ({"enum": ["a"], "nullable": True}, [None, "a"], ["b"]),
+        ({"enum": ["a", None], "nullable": True}, [None, "a"], ["b"]),
+        ({"anyOf": [INT], "nullable": True}, [None, 1], ["x"]),
+        ({"allOf": [INT], "nullable": True}, [None, 1], ["x"]),
+        ({"minimum": 5, "nullable": True}, [None, 5, "x"], [4]),
+        ({"nullable": True}, [None, 5], []),
+        ({"not": INT, "nullable": True}, [None, "x"], [5]),
+        ({"type": "string", "nullable": False}, ["x"], [None]),
+        ({"oneOf": [INT, STR], "nullable": True}, [None, 1, "x"], [1.5]),
+    ],
+)  # fmt: skip
+def test_what_each_draft_and_dialect_means(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
+    made = from_schema(schema, dialect="openapi-3.0" if "nullable" in schema else None)
+    assert [value for value in valid if not made.is_valid(value)] == []
+    assert [value for value in invalid if made.is_valid(value)] == []
+    if schema.get("nullable"):
+        assert made.cast(None) is None
+        strict = from_schema(schema)
+        assert strict.is_valid(None) is (schema.get("type") == ["string", "null"] or None in schema.get("enum", ())
+                                         or not {"type", "enum", "anyOf", "allOf", "oneOf"} & schema.keys())  # fmt: skip
+
+
+def test_an_unknown_branch_excludes_nothing() -> None:
+    nothing = {"$ref": "#/nothing"}
+    assert from_schema({"oneOf": [nothing, INT]}).is_valid(5)
+    assert from_schema({"not": nothing}).is_valid(5)
+    assert not from_schema({"not": True}).is_valid(5)
+    assert not from_schema({"oneOf": [True, INT]}).is_valid(5)
+    assert from_schema({"oneOf": [nothing, INT], "anyOf": [INT]}).is_valid("x") is False
+    shut = {"patternProperties": {"(a+)+": INT}, "additionalProperties": False, "unevaluatedProperties": False}
+    assert from_schema(shut).is_valid({"anything": 1})
+    assert not from_schema({**shut, "patternProperties": {"^a": INT}}).is_valid({"b": 1})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "tag", "branch"),
+    [
+        ({}, "A", 0),
+        ({"x": "#/$defs/B"}, "x", 1),
+        ({"x": "B"}, "x", 1),
+        ({"A": "#/$defs/B"}, "A", 1),
+        ({"x": "#/nothing"}, "x", None),
+        ({"x": 5}, "x", None),
+    ],
+)
+def test_what_a_mapping_says_of_a_tag(mapping: Any, tag: str, branch: int | None) -> None:
+    body = root_of(
+        {
+            "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+            "discriminator": {"propertyName": "k", "mapping": mapping},
+            "$defs": {"A": {"properties": {"k": STR}}, "B": {"properties": {"k": STR}}},
+        }
+    )
+    assert body["discriminator"]["tags"].get(tag) == branch
+
+
+@pytest.mark.parametrize("given", [5, {}, {"propertyName": 5}, None])
+def test_a_discriminator_that_is_none_is_left_out(given: Any) -> None:
+    assert "discriminator" not in root_of({"oneOf": [INT, STR], "discriminator": given})
+
+
+def test_what_is_exported_of_each_keyword() -> None:
+    schema: dict[str, Any] = {
+        "title": "t", "description": "d", "examples": [{"a": (1,)}], "default": {"a": 1}, "const": {"a": [1]},
+        "properties": {"p": {"$ref": "#/$defs/x"}}, "patternProperties": {"^(a+)+$": STR}, "prefixItems": [INT],
+        "items": False, "not": {"type": "null"}, "anyOf": [INT, True], "required": ["p"], "$defs": {"x": INT},
+    }  # fmt: skip
+    bundled: Any = from_schema(schema).bundled()
+    assert bundled == {**schema, "examples": [{"a": [1]}], "$defs": {"x": INT}}
+    bundled["default"]["a"] = 2
+    assert from_schema(schema).bundled()["default"] == {"a": 1}  # type: ignore[index]  # no bool
+    assert from_schema(True).bundled() is True
+    loop = {"properties": {"n": {"$ref": "#"}}}
+    assert from_schema(loop).bundled() == {
+        "$ref": "#/$defs/root", "$defs": {"root": {"properties": {"n": {"$ref": "#/$defs/root"}}}},
+    }  # fmt: skip
+    tagged = {
+        "oneOf": [{"$ref": "#/$defs/A"}], "discriminator": {"propertyName": "k", "mapping": {"a": "#/$defs/A"}},
+        "$defs": {"A": {"properties": {"k": STR}}},
+    }  # fmt: skip
+    assert from_schema(tagged).bundled() == tagged
+    beside = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/b", "title": "t",
+              "definitions": {"b": INT}}  # fmt: skip
+    assert from_schema(beside).bundled() == {"title": "t", "$ref": "#/$defs/b", "$defs": {"b": INT}}
+
+
+def test_what_is_shown_to_others_is_what_was_given_where_that_can_be_sent() -> None:
+    given = {"type": "integer"}
+    assert from_schema(given).published() is given
+    assert from_schema(True).published() is True
+    assert from_schema({"$schema": "http://json-schema.org/draft-07/schema#"}, dialect="draft4").published() == {
+        "$schema": "http://json-schema.org/draft-07/schema#"
+    }
+    assert from_schema({"nullable": True, "type": "string"}, dialect="openapi-3.0").published() == {
+        "type": ["string", "null"]
+    }
+    assert from_schema({"const": object()}).published() == {}
+    document: Any = {"a": given}
+    assert from_schema(given, document=document, pointer="/a").published() == given

@@ -222,7 +222,7 @@ class References:
             identifier = node.get("id" if scope.draft == 4 else "$id")
             names = [urldefrag(identifier).fragment] if isinstance(identifier, str) else []
         for name in names:
-            if isinstance(name, str) and name:
+            if isinstance(name, str):
                 index.anchors.setdefault((scope.resource, name), location)
         dynamic = node.get("$dynamicAnchor")
         if isinstance(dynamic, str):
