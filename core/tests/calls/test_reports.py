@@ -83,3 +83,11 @@ def test_a_line_about_a_peer_is_cut_at_400_characters(caplog: pytest.LogCaptureF
     reports.warn("eve", "x" * 400)
     reports.warn("eve", "x" * 401)
     assert caplog.messages == ["x" * 400, "x" * 400 + "…"]
+
+
+@pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
+def test_what_only_pythons_parser_reads_is_looked_into_up_to_64_kib(more: int, read: bool) -> None:
+    text = b'{"type":"call.requested","payload":{"requestId":"r","replyTo":"inbox:a","input":NaN%s}}'
+    data = text % (b" " * (65_536 - len(text) + 2 + more))
+    assert len(data) == 65_536 + more
+    assert (unreadable(data, "why") is not None) is read

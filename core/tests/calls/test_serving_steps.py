@@ -536,7 +536,13 @@ async def test_an_operation_with_large_answers_writes_one_in_each_turn():
     large = {"data": "x" * 70_000, "meta": {"source": "local"}}
     await back.send(one, responded(one, {"data": "x", "meta": {"source": "local"}}))
     assert back._large == {}
-    await back.send(one, responded(one, large))
+    event = responded(one, {"data": "", "meta": {"source": "local"}})
+    event["payload"]["output"]["data"] = "x" * (65_536 - len(encode(event)))
+    await back.send(one, event)
+    assert back._large == {}, "64 KiB are not large"
+    event = responded(one, {"data": "", "meta": {"source": "local"}})
+    event["payload"]["output"]["data"] = "x" * (65_537 - len(encode(event)))
+    await back.send(one, event)
     assert list(back._large) == ["t.op"]
     back.link.told()
     both = [asyncio.ensure_future(back.send(served_of(creditBytes=10**9), responded(one, large))) for _ in "ab"]

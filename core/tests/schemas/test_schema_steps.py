@@ -362,6 +362,13 @@ def test_what_is_filled_in_is_a_copy_each_time() -> None:
     assert other == {"a": {"b": [1]}} == schema.cast({})
 
 
+def test_a_default_that_was_filled_in_once_is_known_in_zero_values_too() -> None:
+    default = {"$ref": "#/$defs/d"}
+    inner = {"type": "object", "properties": {"a": default}}
+    schema = {"$defs": {"d": {"default": [1]}}, "properties": {"a": default, "b": inner}, "required": ["b"]}
+    assert from_schema({"type": "object", **schema}).cast({}) == {"a": [1], "b": {"a": [1]}}
+
+
 def test_a_default_that_would_hold_itself_is_absent() -> None:
     loop = {
         "type": "object",

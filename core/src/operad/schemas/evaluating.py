@@ -166,7 +166,7 @@ def _union(body: Node, keyword: str, branches: list[Evaluate]) -> Evaluate:
     given = body.get("discriminator")
 
     def evaluate(value: Any) -> Seen | None:
-        if given is not None and decides(given, keyword, value):
+        if decides(given, keyword, value):
             tag = value[given["propertyName"]]
             position = given["tags"].get(tag) if isinstance(tag, str) else None
             return None if position is None else branches[position](value)

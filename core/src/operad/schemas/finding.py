@@ -144,7 +144,7 @@ def _in_place(search: _Search, key: str, value: Any, body: Node, path: tuple[Any
 
 def _union(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
     given, branches = body.get("discriminator"), body[key]
-    if given is not None and decides(given, key, value):
+    if decides(given, key, value):
         name, tags = given["propertyName"], given["tags"]
         tag = value[name]
         if isinstance(tag, str) and tag in tags:
