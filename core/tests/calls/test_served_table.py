@@ -481,6 +481,16 @@ async def test_the_table_is_looked_through_until_it_stops(clock):
     assert table.requests._sweep is None
 
 
+async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock):
+    table = Table(BROKER)
+    table.requests.start()
+    for _ in range(20):
+        clock.now += 0.05
+        table.look()
+    assert table.take("1", timeoutMs=100).deadline == clock.now * 1000 + 100
+    table.requests.stop()
+
+
 async def test_a_standstill_of_the_loop_is_seen_by_the_look_around(clock):
     table = Table(BROKER)
     clock.now += 100

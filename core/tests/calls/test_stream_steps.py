@@ -509,6 +509,71 @@ async def test_what_is_wanted_to_the_byte():
     await side.end()
 
 
+async def test_one_that_asks_for_as_much_as_it_has_is_told_and_no_more():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun(credit=64)
+    asked = []
+    side.streams._ask = lambda stream: asked.append(stream.wants)
+    wants(side, one, 2_000)
+    assert asked == []
+    wants(side, one, 2_001)
+    assert asked == [2_001]
+    await settle()
+    assert len(side.told("call.credit")) == 2
+    await side.end(first)
+
+
+async def test_an_item_that_is_asked_for_is_granted_by_the_link_only_when_all_is_read():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun(credit=64)
+    one.wants, one.arrived, one.read = 9_000, 100, 99
+    assert side.streams._ask(one) is False
+    assert one.granted == 2_000
+    one.read = 100
+    assert side.streams._ask(one) is True
+    assert one.granted == 9_000
+    other = Stream("t.op", "2", 4)
+    other.window_bytes, other.wants = 10, 10
+    side.requests.table["2"] = other
+    assert side.streams._ask(other) is True
+    assert other.granted == 10
+    del side.requests.table["2"]
+    await side.end(first)
+
+
+@pytest.mark.parametrize(
+    ("granted", "wanted", "arrived", "read", "told", "after"),
+    [
+        (100, 0, 50, 49, False, 100),
+        (100, 0, 50, 50, True, 150),
+        (100, 0, 60, 60, True, 160),
+        (100, 150, 80, 49, False, 100),
+        (100, 150, 80, 50, True, 150),
+        (100, 100, 80, 50, True, 150),
+        (100, 500, 80, 79, False, 100),
+        (100, 500, 80, 80, False, 500),
+    ],
+)
+async def test_when_a_handler_is_told_of_what_was_read(granted, wanted, arrived, read, told, after):
+    side = Side(credit_bytes=100)
+    one, _, first = await side.begun(credit=64)
+    one.granted, one.wants, one.arrived = granted, wanted, arrived
+    assert side.streams._has_read(one, read) is told
+    assert one.granted == after
+    await side.end(first)
+
+
+async def test_beats_follow_one_another():
+    side = Side(lease=60.0)
+    _, _, first = await side.begun()
+    for _ in range(2):
+        side.streams._beat.cancel()
+        side.streams._on_beat()
+        assert side.streams._beat is not None
+        assert not side.streams._beat.cancelled()
+    await side.end(first)
+
+
 def test_the_first_end_of_a_stream_counts():
     one = Stream("t.op", "1", 4)
     one.fail(CallError("FIRST", ""))

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -69,7 +70,7 @@ def test_one_timer_serves_all_deadlines_and_is_set_anew_only_for_an_earlier_one(
     all_of.add(105.0, lambda: rung.append("b"))
     all_of.add(107.0, lambda: rung.append("c"))
     all_of.add(105.0, lambda: rung.append("b2"))
-    assert loop.set == [105.0]
+    assert (loop.set, len(loop.timers)) == ([105.0], 1)
     all_of.add(103.0, lambda: rung.append("a"))
     assert loop.set == [103.0]
     loop.now = 103.0 - 2e-6
@@ -118,6 +119,30 @@ def test_what_rings_may_add_and_drop_others():
     assert rung == ["first", "added"]
     assert loop.set[-1] <= 109.0
     assert all_of.waiting == 1
+
+
+def test_a_deadline_of_just_now_rings():
+    loop = Loop()
+    all_of, rung = Deadlines(loop), []
+    all_of.add(100.0 + 1e-6, lambda: rung.append(1))
+    all_of.ring()
+    assert rung == [1]
+
+
+def test_deadlines_ring_in_order_after_many_were_let_go(monkeypatch):
+    monkeypatch.setattr(deadline, "_DROPPED", 3)
+    loop = Loop()
+    all_of, rung = Deadlines(loop), []
+    entries = {
+        when: all_of.add(float(when), partial(rung.append, when)) for when in (101, 104, 102, 106, 105, 103, 107)
+    }
+    for when in (101, 102, 103, 105):
+        all_of.drop(entries[when])
+    assert len(all_of._heap) == 3
+    for now in (104, 106, 107):
+        loop.now = float(now)
+        all_of.ring()
+    assert rung == [104, 106, 107]
 
 
 def test_dropped_deadlines_are_let_go_when_they_are_many_and_most(monkeypatch):
@@ -412,12 +437,14 @@ def test_each_change_counts_and_is_told_to_who_lives():
     listener = Listener()
     catalogue.listen(listener.changed)
     stop = catalogue.watch(lambda: told.append("watched"))
+    gc.collect()
     catalogue.add(entry_of())
     assert told == [1, "watched"]
     catalogue.add_handler("t.op", handler, None)
     assert (told[2:], catalogue.version) == ([2, "watched"], 2)
     stop()
     stop()
+    assert (catalogue._watchers, len(catalogue._listeners)) == (set(), 1)
     catalogue.unlisten(listener.changed)
     catalogue.remove("t.op")
     assert told[4:] == []
@@ -489,6 +516,18 @@ async def test_a_store_in_memory_keeps_each_result_for_its_time():
     await store.drop("a")
     await store.drop("a")
     assert len(store) == 0
+
+
+async def test_what_is_put_again_is_the_newest():
+    clock = Clock()
+    store = MemoryResults(3, clock=clock)
+    for name in "aba":
+        await store.put(name, b"1", 5.0)
+    assert list(store._kept) == ["b", "a"]
+    clock.now = 5.0
+    await store.put("c", b"1", 5.0)
+    await store.put("d", b"1", 5.0)
+    assert list(store._kept) == ["c", "d"], "what ends now is over"
 
 
 async def test_a_full_store_lets_go_what_is_over_and_then_the_oldest():
