@@ -344,13 +344,15 @@ def build_env(registry: Callables, context: OperationContext, *, trusted: bool =
     return OperationEnv(registry, context, trusted)
 
 
-@attrs.frozen(eq=False, repr=False)
 class OperationEnv:
     """Operations by namespace and name: ``env.petstore.getPetById`` or ``env["petstore.getPetById"]``."""
 
-    _registry: Callables
-    _context: OperationContext
-    _trusted: bool
+    __slots__ = ("_context", "_registry", "_trusted")
+
+    def __init__(self, registry: Callables, context: OperationContext, trusted: bool) -> None:
+        self._registry = registry
+        self._context = context
+        self._trusted = trusted
 
     def __getitem__(self, operation_id: str) -> BoundOperation:
         return BoundOperation(self, operation_id)
@@ -371,12 +373,14 @@ class OperationEnv:
         return (spec.id for spec in self._registry.specs())
 
 
-@attrs.frozen(eq=False, repr=False)
 class BoundNamespace:
     """The operations of a namespace: ``ns.name`` or ``ns["pulls/create"]``."""
 
-    _env: OperationEnv
-    _namespace: str
+    __slots__ = ("_env", "_namespace")
+
+    def __init__(self, env: OperationEnv, namespace: str) -> None:
+        self._env = env
+        self._namespace = namespace
 
     def __getitem__(self, name: str) -> BoundOperation:
         return BoundOperation(self._env, f"{self._namespace}.{name}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -338,8 +338,7 @@ class Signature(Protocol):
         """The function's result of an envelope's data. Raises `CallError` for data that are none."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Method:
+class Method(NamedTuple):
     """What an operation knows that was written in a class body."""
 
     owner: str

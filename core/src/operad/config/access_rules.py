@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -13,8 +13,7 @@ from operad.errors import ConfigError
 from operad.operations import Operation, OperationSpec
 
 
-@attrs.frozen(eq=False, repr=False)
-class AccessRules:
+class AccessRules(NamedTuple):
     """Requirements by pattern, in order: the first shell pattern that fits an operation's name or id counts.
 
     They replace what the source itself says of the operation; where none fits, that stays.

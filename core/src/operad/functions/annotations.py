@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
-import msgspec
 
 from operad.errors import RegistrationError
+from operad.functions.kinds import library
 
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _LENGTHS = {"min_length": ("minLength", "minItems", "minProperties"),
@@ -49,7 +49,7 @@ def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
 
 
 def _keywords(extra: Any, at: str) -> dict[str, Any]:
-    if isinstance(extra, msgspec.Meta):
+    if isinstance(extra, library().Meta):
         names = (*_BOUNDS, *_LENGTHS, *_WORDS, "multiple_of", "pattern")
         own = {name: value for name in names if (value := getattr(extra, name)) is not None}
         return {**_plain(own, at), **(extra.extra_json_schema or {})}

@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-import msgspec
-
 from operad.functions.kinds import (
     ARRAYS,
-    LEAVES,
     OBJECTS,
     Registered,
     Types,
@@ -24,8 +21,9 @@ from operad.functions.kinds import (
     is_model,
     is_struct,
     is_union,
+    leaves,
+    library,
 )
-from operad.functions.unions import Union
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -65,14 +63,14 @@ class Conversions:
         converter.register_structure_hook(float, lambda value, _: float(value))
         converter.register_structure_hook(str, lambda value, _: value)
         converter.register_structure_hook(bool, lambda value, _: value)
-        converter.register_structure_hook_func(lambda hint: hint in LEAVES, msgspec.convert)
+        converter.register_structure_hook_func(lambda hint: hint in leaves(), library().convert)
         converter.register_structure_hook_func(is_model, lambda value, hint: hint.model_validate(value))
         converter.register_structure_hook_func(is_struct, lambda value, hint: _convert(value, hint=hint))
         converter.register_structure_hook_factory(has_class, self._object)
         converter.register_structure_hook_factory(_is_mapping, self._mapping)
         converter.register_structure_hook_factory(_is_array, self._array)
         converter.register_structure_hook_factory(is_union, self._union)
-        converter.register_unstructure_hook_func(lambda hint: hint in LEAVES, msgspec.to_builtins)
+        converter.register_unstructure_hook_func(lambda hint: hint in leaves(), library().to_builtins)
         converter.register_unstructure_hook_func(
             is_model, lambda value: value.model_dump(mode="json", by_alias=True)
         )
@@ -131,7 +129,7 @@ class Conversions:
             return lambda value, _: {key: structure(item, values) for key, item in value.items()}
 
         def make(value: Any, _: Any) -> Any:
-            named = msgspec.convert(dict.fromkeys(value), dict[keys, Any], strict=False, str_keys=True)  # type: ignore[valid-type]  # a hint
+            named = library().convert(dict.fromkeys(value), dict[keys, Any], strict=False, str_keys=True)  # type: ignore[valid-type]  # a hint
             return {key: structure(item, values) for key, item in zip(named, value.values(), strict=True)}
 
         return make
@@ -143,6 +141,8 @@ class Conversions:
         return lambda value, _: made(structure(item, member) for item in value)
 
     def _union(self, hint: Any) -> Callable[[Any, Any], Any]:
+        from operad.functions.unions import Union  # of few functions
+
         union = Union.of(hint, self.types, self.structurer)
         return lambda value, _: union(value)
 
@@ -161,6 +161,7 @@ def _is_array(hint: Any) -> bool:
 
 
 def _convert(value: Any, *, hint: Any) -> Any:
+    msgspec = library()
     try:
         return msgspec.convert(value, hint, strict=True, str_keys=True)
     except msgspec.ValidationError:

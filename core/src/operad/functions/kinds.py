@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import collections.abc
-import datetime
-import decimal
 import enum
 import inspect
 import types
 import typing
-import uuid
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path, PurePath
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import attrs
-import msgspec
 
-LEAVES = (
-    datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
-    uuid.UUID, decimal.Decimal, bytes, bytearray,
-)  # fmt: skip
-"""Types that JSON has as strings, and msgspec reads and writes."""
+
+@cache
+def library() -> Any:
+    """The module msgspec. It takes as long to import as all that the call of a function needs of us: a function of
+    numbers and texts does without."""
+    import msgspec
+
+    return msgspec
+
+
+@cache
+def leaves() -> tuple[type[Any], ...]:
+    """Types that JSON has as strings, and msgspec reads and writes."""
+    from datetime import date, datetime, time, timedelta
+    from decimal import Decimal
+    from uuid import UUID
+
+    return datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray
+
+
 SCALARS = (str, int, float, bool, type(None))
 ARRAYS: dict[Any, type[Any]] = {
     list: list,
@@ -36,8 +48,7 @@ ARRAYS: dict[Any, type[Any]] = {
 OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
-@attrs.frozen(eq=False, repr=False)
-class Registered:
+class Registered(NamedTuple):
     """A type of an application's own: its JSON Schema, and what makes one of the other."""
 
     schema: Mapping[str, Any]
@@ -48,15 +59,15 @@ class Registered:
 _PATH = Registered({"type": "string", "format": "path"}, Path, str)
 
 
-@attrs.frozen(eq=False, repr=False)
 class Types:
     """The types that have a JSON form: those that msgspec knows, and those that are registered here."""
 
-    registered: dict[Any, Registered] = attrs.field(factory=lambda: {Path: _PATH, PurePath: _PATH})
+    def __init__(self) -> None:
+        self.registered: dict[Any, Registered] = {Path: _PATH, PurePath: _PATH}
 
     def to_json(self, value: Any) -> Any:
         """The JSON value of what a typed function returns. Raises `TypeError` for what has none."""
-        return msgspec.to_builtins(value, enc_hook=self._foreign_to_json, str_keys=True)
+        return library().to_builtins(value, enc_hook=self._foreign_to_json, str_keys=True)
 
     def _foreign_to_json(self, value: Any) -> Any:
         for cls in type(value).__mro__:
@@ -69,7 +80,7 @@ class Types:
     def is_whole(self, hint: Any, seen: tuple[Any, ...] = ()) -> bool:
         """Whether msgspec alone does all that the hint asks for."""
         hint = bare(hint)
-        if hint in seen or hint in SCALARS or hint in LEAVES or hint is Any:
+        if hint in seen or hint in SCALARS or hint is Any or hint in leaves():
             return True
         if get_origin(hint) is typing.Literal:
             return True
@@ -129,7 +140,7 @@ def has_class(hint: Any) -> bool:
 
 def is_struct(hint: Any) -> bool:
     """Whether it is a class of msgspec's own."""
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+    return isinstance(hint, type) and issubclass(hint, library().Struct)
 
 
 def has_fields(hint: Any) -> bool:
@@ -155,7 +166,7 @@ def _is_plain_class(cls: Any) -> bool:
 
 def _takes(hint: Any) -> bool:
     try:
-        msgspec.json.Decoder(hint)
+        library().json.Decoder(hint)
     except TypeError:
         return False
     return True

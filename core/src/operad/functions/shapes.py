@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import attrs
-import msgspec
 
 from operad.errors import RegistrationError
 from operad.functions.annotations import is_field, keywords
-from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_model, is_union
+from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
 """What msgspec leaves out, because it also takes times without an offset; a format says what to send."""
@@ -26,7 +25,6 @@ _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
 
-@attrs.define(eq=False, repr=False)
 class Shapes:
     """The schemas of the hints of one function.
 
@@ -36,10 +34,11 @@ class Shapes:
             be lost in silence.
     """
 
-    types: Types
-    closed: bool
-    definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    _names: dict[Any, str] = attrs.field(factory=dict)
+    def __init__(self, types: Types, closed: bool) -> None:
+        self.types = types
+        self.closed = closed
+        self.definitions: dict[str, dict[str, Any]] = {}
+        self._names: dict[Any, str] = {}
 
     def schema(self, hint: Any, at: str) -> dict[str, Any]:
         """The schema of a hint, with what it refers to in ``$defs``. Raises `RegistrationError`, at ``at``."""
@@ -82,7 +81,7 @@ class Shapes:
         if isinstance(hint, type) and issubclass(hint, enum.Enum) and not self.types.is_whole(hint):
             return {"enum": [self.types.to_json(member.value) for member in hint]}
         try:
-            shape = msgspec.json.schema(hint)
+            shape: dict[str, Any] = library().json.schema(hint)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             raise RegistrationError(_no_schema(hint, at, error)) from error
         self.definitions.update(shape.pop("$defs", {}))
@@ -146,9 +145,13 @@ class Shapes:
 
     def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
         """The schema with a default; one that JSON cannot hold stays the function's own."""
+        if default.__class__ in (bool, str, type(None)) and str(default).isascii():
+            return {**shape, "default": default}
+        if default.__class__ is int and abs(default) < 2**63:
+            return {**shape, "default": default}
         try:
             value = self.types.to_json(default)
-            msgspec.json.encode(value)
+            library().json.encode(value)
         except (TypeError, ValueError):
             return shape
         return {**shape, "default": value}

@@ -9,9 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import cache
 from types import FunctionType, MethodType, NoneType
-from typing import Any, Optional, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
-
-import attrs
+from typing import Any, NamedTuple, Optional, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
@@ -39,8 +37,7 @@ _STREAMS = (*_ITERATORS, collections.abc.Iterable)
 _NO_HINT: Any = object()
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Given:
+class Given(NamedTuple):
     """What the decorator was given beside the function; see `operad.functions.decorator.operation`."""
 
     namespace: str
@@ -87,7 +84,7 @@ def typed_operation(function: Callable[P, R], given: Given) -> Operation[P, R]:
     )
     owner = _class_of(descriptor)
     # Its description is looked up once: anew it would ask the class, which asks here.
-    again = attrs.evolve(given, name=name, type=type, description=spec.description, conversions=conversions)
+    again = given._replace(name=name, type=type, description=spec.description, conversions=conversions)
     return Operation(
         spec,
         function
@@ -194,8 +191,7 @@ def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
 # --- what goes in ------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
-class _Parameter:
+class _Parameter(NamedTuple):
     """A parameter of a typed function: its JSON Schema, and what makes its value of the JSON one."""
 
     name: str
@@ -206,16 +202,16 @@ class _Parameter:
     """The class of JSON values that are left as they are: ``5.0`` becomes an integer, and ``5`` is one."""
 
 
-@attrs.define(eq=False, repr=False)
 class _Arguments:
     """The parameters of a typed function, and how an input object becomes its arguments."""
 
-    shapes: Shapes
-    parameters: list[_Parameter] = attrs.field(factory=list)
-    rest: _Parameter | None = None
-    """``**kwargs``."""
-    context: str | None = None
-    """The parameter that receives the context of the call."""
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.parameters: list[_Parameter] = []
+        self.rest: _Parameter | None = None
+        """``**kwargs``."""
+        self.context: str | None = None
+        """The parameter that receives the context of the call."""
 
     @classmethod
     def of(
@@ -318,8 +314,7 @@ def _takes_none(hint: Any) -> bool:
 # --- what comes out ----------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
-class _Result:
+class _Result(NamedTuple):
     """What a typed function answers: the schema, and what makes JSON values of it."""
 
     schema: Schema

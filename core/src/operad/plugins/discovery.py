@@ -7,9 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
-
-import attrs
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from operad.errors import PluginError
 from operad.plugins.manager import Plugins
@@ -39,8 +37,7 @@ class Point(Protocol):
         """Import it."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Found:
+class Found(NamedTuple):
     """An entry point, and the distribution that it came in."""
 
     entry_point: Point

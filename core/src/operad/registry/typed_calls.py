@@ -159,13 +159,17 @@ def with_key(context: OperationContext | None, key: str | None) -> OperationCont
     return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
-@attrs.frozen(eq=False, repr=False)
 class BoundCalls(TypedCalls):
     """The calls of a registry, all with one context and timeout (seconds; of streams: for each item)."""
 
-    _target: TypedCalls = attrs.field(repr=False)
-    _context: OperationContext | None = None
-    _timeout: float | None = None
+    __slots__ = ("_context", "_target", "_timeout")
+
+    def __init__(
+        self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None
+    ) -> None:
+        self._target = target
+        self._context = context
+        self._timeout = timeout
 
     def pages(self, operation_id: str) -> Pages | None:
         """As the registry's."""

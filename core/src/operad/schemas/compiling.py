@@ -15,8 +15,6 @@ from typing import Any
 from operad.schemas.casting import Casting
 from operad.schemas.checking import Checks
 from operad.schemas.conjunctions import Call, Caster, flatten
-from operad.schemas.explaining import filled_up, invented, readable, too_deep, too_much
-from operad.schemas.finding import faults
 from operad.schemas.nodes import Closure, SchemaLimitError, Store
 from operad.schemas.patterns import WORK, TooMuchWorkError
 from operad.schemas.reader import read
@@ -174,6 +172,10 @@ class Compiled:
         """What is wrong with a value."""
         if self.validator(value):
             return []
+        # What is wrong is said by modules of their own, which nobody needs for whom all is right.
+        from operad.schemas.explaining import readable, too_deep, too_much
+        from operad.schemas.finding import faults
+
         if self._is_too_deep(value):
             return [too_deep(self.limits.max_data_depth)]
         kind = type(value).__name__
@@ -192,6 +194,8 @@ class Compiled:
 
     def _mismatches(self, value: Any) -> list[SchemaError]:
         """What is worth a warning once a value is cast."""
+        from operad.schemas.explaining import filled_up, invented
+
         call = Call()
         call.value = out = value
         if not self.is_unknown and not self._is_too_deep(value):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from typing import Any
 
 from operad.schemas.conjunctions import ABSENT, Call, Caster, Members, allowed_values
@@ -120,5 +119,7 @@ def _to_number(value: Any, *, whole: bool) -> Any:
     if not whole:
         return number
     # The exponent is at most 308 here, or the number would be infinite.
+    from decimal import Decimal  # rarely needed: a text became a number
+
     exact = Decimal(value)
     return int(exact) if exact == exact.to_integral_value() else ABSENT
