@@ -80,6 +80,7 @@ class CallHandler:
         self._operations = operations
         self._reexport = reexport
         self._link: Link | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._draining = self._drained = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.instance = secrets.token_hex(8)
@@ -130,6 +131,7 @@ class CallHandler:
         if self._link is not None:
             raise RuntimeError("the call handler is open already")
         self._draining = self._drained = False
+        self._loop = asyncio.get_running_loop()
         self._link = link = await self._transport.open(self._on_event, self._on_link)
         self._answers.start(link)
         self._served.start()
@@ -198,7 +200,7 @@ class CallHandler:
             served = self._served.take(payload, delivery)
             if served is not None:
                 serving = self._serving.serve(served, payload, delivery)
-                served.task = asyncio.get_running_loop().create_task(serving)
+                served.task = self._loop.create_task(serving)
         elif type_ == protocol.CREDIT:
             self._on_credit(payload, delivery)
         elif type_ == protocol.ABORTED:

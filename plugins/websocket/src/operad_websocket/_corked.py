@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from time import perf_counter as _now
 from typing import Any
 
@@ -184,14 +184,19 @@ class Writer:
                 self._transport = writer.transport
 
     async def write(self, data: bytes) -> None:
-        """Write JSON as a binary frame, which need not be decoded to text first; wait while too much is unwritten.
+        """As `put`, and wait."""
+        if (unwritten := self.put(data)) is not None:
+            await unwritten
 
-        Raises `ConnectionError` and what else aiohttp raises where the connection is lost.
+    def put(self, data: bytes) -> Awaitable[None] | None:
+        """Write JSON as a binary frame, which need not be decoded to text first.
+
+        Answers what to await where too much is unwritten; for most frames, that there is nothing to await saves a
+        coroutine. Both raise `ConnectionError` and what else aiohttp raises where the connection is lost.
         """
         transport = self._transport
         if transport is None:
-            await self._socket.send_frame(data, WSMsgType.BINARY)
-            return
+            return self._socket.send_frame(data, WSMsgType.BINARY)
         if transport.is_closing():
             raise ConnectionResetError("the socket is closing")
         # RFC 6455, 5.2 and 5.3: a final binary frame; a client masks, with a key that nobody can foresee.
@@ -209,7 +214,9 @@ class Writer:
         frame[: len(header)] = header
         transport.write(frame)
         if self._protocol._paused and transport.get_write_buffer_size() > _FULL:
-            await self._protocol._drain_helper()
+            unwritten: Awaitable[None] = self._protocol._drain_helper()
+            return unwritten
+        return None
 
 
 def _seen(drained: asyncio.Future[None]) -> None:

@@ -8,7 +8,7 @@ import itertools
 import logging
 import random
 import secrets
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
@@ -131,7 +131,8 @@ class SpokeLink:
         data = encode(event)
         self._note(event["type"], payload)
         try:
-            await self._write(data)
+            if (unwritten := self._put(data)) is not None:
+                await unwritten
         except TransportError:
             self._under_way.discard(payload.get("requestId", ""))
             raise
@@ -151,13 +152,25 @@ class SpokeLink:
         return len(self._under_way)
 
     async def _write(self, data: bytes) -> None:
+        if (unwritten := self._put(data)) is not None:
+            await unwritten
+
+    def _put(self, data: bytes) -> Awaitable[None] | None:
+        """Write a frame; answers what to await where too much is unwritten. Both raise `TransportError`."""
         if len(data) > self._max_payload:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
         socket, writer = self._socket, self._writer
         if socket is None or writer is None or socket.closed:
             raise LinkDownError(f"there is no connection to {self._where}")
         try:
-            await writer.write(data)
+            unwritten = writer.put(data)
+        except _LOST as error:
+            raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
+        return None if unwritten is None else self._written(unwritten)
+
+    async def _written(self, unwritten: Awaitable[None]) -> None:
+        try:
+            await unwritten
         except _LOST as error:
             raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
 
