@@ -83,6 +83,9 @@ class Delivery(Record):
     ``operad.discover``."""
     done: Callable[[], None] | None = None
     """Call it when the work that a request asked for has ended; set by transports that acknowledge."""
+    held: float | None = None
+    """For how many milliseconds the transport itself held the event, by one clock; ``None``: it cannot tell. A
+    request of which a transport that redelivers can tell counts by its duration, and needs no common clock."""
 
 
 LinkState = Literal["up", "down"]

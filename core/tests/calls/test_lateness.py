@@ -16,8 +16,9 @@ from operad.transports import Capabilities, Delivery
 @pytest.fixture
 def clock(monkeypatch):
     """The monotonic clock, moved by hand."""
-    made = SimpleNamespace(now=1_000.0)
-    monkeypatch.setattr(lateness, "time", SimpleNamespace(monotonic=lambda: made.now))
+    made = SimpleNamespace(now=1_000.0, ahead=0.0)
+    watches = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now + made.ahead)
+    monkeypatch.setattr(lateness, "time", watches)
     return made
 
 
@@ -63,6 +64,48 @@ def test_how_long_the_loop_stood_still_is_measured(clock):
         clock.now += 0.25
         late.tick(0.25)
     assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 0
+
+
+def test_a_clock_that_is_set_forward_makes_requests_late_for_a_second(clock):
+    """It may be that the machine was suspended: then what comes at once waited, whoever sent it. After that, what
+    was measured by the clock counts as the clock does."""
+    late = Lateness()
+
+    def asked(peer="a"):
+        now = (clock.now + clock.ahead) * 1_000
+        return late.of(peer, sent(clock.now * 1_000), now, 0.25)
+
+    late.tick(0.25)
+    assert asked() == 0
+    clock.ahead += 10
+    assert asked() == 10_000
+    assert asked("new") == 10_000
+    for _ in range(5):
+        clock.now += 0.25
+        late.tick(0.25)
+    assert (asked(), asked("new")) == (0, 0)
+    clock.now += 0.25
+    assert late.of("a", sent(clock.now * 1_000), (clock.now + clock.ahead + 3) * 1_000, 0.25) == 3_000
+
+
+def test_a_clock_that_is_set_back_makes_nothing_late_and_hides_nothing(clock):
+    late = Lateness()
+    late.tick(0.25)
+    assert late.of("a", sent(clock.now * 1_000), clock.now * 1_000, 0.25) == 0
+    clock.ahead -= 10
+    assert late.of("a", sent(clock.now * 1_000), (clock.now + clock.ahead) * 1_000, 0.25) == 0
+    assert late.of("a", sent(clock.now * 1_000), (clock.now + clock.ahead + 3) * 1_000, 0.25) == 3_000
+
+
+def test_a_clock_that_is_slewed_is_followed(clock):
+    """By little at a time it may go far; nothing was set."""
+    late = Lateness()
+    for _ in range(100):
+        clock.now += 0.25
+        clock.ahead += 0.01
+        late.tick(0.25)
+        now = (clock.now + clock.ahead) * 1_000
+        assert late.of("new", {"timeoutMs": 1_000}, now, 0.25) == 0
 
 
 def test_what_is_no_time_tells_nothing(clock):

@@ -202,6 +202,40 @@ async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_dura
             assert (await caller.wait_for("call.responded"))[0]["requestId"] == "quick"
 
 
+async def test_what_a_broker_tells_of_how_long_it_held_a_request_needs_no_common_clock():
+    """Its duration counts, less that; and what is late did not run, unless it came before."""
+
+    async def read(input, context):
+        return context.deadline
+
+    transport = BrokerLike(redelivers=True)
+    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            hour_ago = time.time() * 1000 - 3_600_000
+            said = {"timeoutMs": 20_000, "deadline": hour_ago}
+
+            def deliver(request_id, held, **how):
+                payload = {
+                    "requestId": request_id,
+                    "operationId": "t.read",
+                    "input": {},
+                    "replyTo": caller.link.inbox,
+                    **said,
+                }
+                event = {"type": "call.requested", "id": "", "payload": payload}
+                handler._on_event(event, Delivery(to="op:t.read", held=held, **how))
+
+            deliver("soon", 5_000.0)
+            (answer,) = await caller.wait_for("call.responded")
+            left = answer["output"]["data"] - time.time() * 1000
+            assert 10_000 < left <= 15_000
+            deliver("late", 20_001.0)
+            deliver("again", 20_001.0, redelivered=True)
+            first, second = await caller.wait_for("call.error", 2)
+            assert (first["code"], first["details"]["sent"]) == (ErrorCode.UNAVAILABLE, False)
+            assert second["code"] == ErrorCode.TIMEOUT, "it may have run where it was before"
+
+
 async def test_a_request_that_cannot_be_answered_is_dropped(caplog):
     """Without an address for the answer nothing runs, and the request is acknowledged."""
     done = Acknowledged()

@@ -245,6 +245,26 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     assert server.events == []
 
 
+async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: str) -> None:
+    """By its clock alone, also where another worker had it before."""
+    first, client = await join(), await join()
+    await first.link.register("op:test.op", "workers")
+    await client.link.send("op:test.op", request(1))
+    await first.until(lambda: bool(first.deliveries))
+    held = first.deliveries[0].held
+    assert held is not None
+    assert 0 <= held < 5_000
+    await asyncio.sleep(0.3)
+    second = await join()
+    await second.link.register("op:test.op", "workers")
+    await first.link.close()
+    await second.until(lambda: bool(second.deliveries))
+    assert second.deliveries[0].redelivered
+    again = second.deliveries[0].held
+    assert again is not None
+    assert again >= held + 250
+
+
 async def test_what_is_no_request_is_taken_off_the_stream(join: Joiner, redis_url: str) -> None:
     """Nobody works on it, so nobody would."""
     server, client = await join(), await join()

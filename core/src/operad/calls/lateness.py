@@ -33,17 +33,39 @@ class Lateness:
         self._ticked = time.monotonic()
         self._stood = 0.0
         self._until = 0.0
+        self._ahead = time.time() - self._ticked
+        """How far the wall clock is ahead of the one that is never set, in seconds."""
+        self._set_at: float | None = None
 
     def tick(self, period: float) -> None:
         """The loop is running: called every ``period`` seconds."""
-        now = time.monotonic()
-        self._look(now, period)
+        now, wall = time.monotonic(), time.time()
+        self._look(now, wall, period)
         self._ticked = now
+        if abs(wall - now - self._ahead) <= _SLACK:
+            self._ahead = wall - now  # clocks are slewed, too
 
-    def _look(self, now: float, period: float) -> None:
+    def _look(self, now: float, wall: float, period: float) -> None:
         behind = now - self._ticked
         if behind > period + _SLACK and behind > (self._stood if now < self._until else 0.0):
             self._stood, self._until = behind, now + _SETTLING
+        moved = wall - now - self._ahead
+        if abs(moved) > _SLACK:
+            self._on_clock_set(moved, now)
+
+    def _on_clock_set(self, moved: float, now: float) -> None:
+        """This process's clock was set by so many seconds; or the machine was suspended, which nothing else tells:
+        what comes at once may have waited. Then, what was measured by that clock is moved as far."""
+        if moved > 0:
+            if self._set_at is None:
+                self._set_at = now
+                self._stood, self._until = moved, now + _SETTLING
+            if now < self._set_at + _SETTLING:
+                return
+        self._set_at = None
+        self._ahead += moved
+        for peer, (current, last, since) in self._shortest.items():
+            self._shortest[peer] = (current + moved * 1000, last + moved * 1000, since)
 
     def of(self, peer: str, payload: dict[str, Any], now: float, period: float) -> float:
         """Milliseconds that a request is late, at least 0.
@@ -55,7 +77,7 @@ class Lateness:
             period: of `tick`, in seconds.
         """
         clock = time.monotonic()
-        self._look(clock, period)
+        self._look(clock, time.time(), period)
         stood = self._stood * 1000 if clock < self._until else 0.0
         deadline, timeout = payload.get("deadline"), payload.get("timeoutMs")
         if not isinstance(deadline, (int, float)) or not isinstance(timeout, (int, float)):

@@ -197,19 +197,23 @@ class ServedRequests:
             limit = settings.per_peer
             message = f"{limit} requests of this caller are under way already"
             return overloaded(message, "max_concurrent_per_peer", limit)
-        if (error := self._late(served, payload)) is not None:
+        if (error := self._late(served, payload, delivery)) is not None:
             return error
         if delivery.redelivered and not self._repeatable(operation_id):
             return lost(operation_id, "the handler that had the request was lost; it may have run")
         return None
 
-    def _late(self, served: Served, payload: dict[str, Any]) -> CallError | None:
-        """Set when a request has to be over here. A duration needs no common clock, but a live link."""
+    def _late(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
+        """Set when a request has to be over here. A duration needs no common clock, but a live link, or one that
+        tells how long it held the request."""
         timeout, deadline, now = payload.get("timeoutMs"), payload.get("deadline"), time.time() * 1000
-        if self.live and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
+        held = delivery.held
+        if (self.live or held is not None) and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
             late = 0.0 if self._same_process else self._lateness.of(served.key[0], payload, now, self.period)
+            if held is not None and held > late:
+                late = held
             served.deadline = now + timeout - late
-            if late and served.deadline <= now:
+            if late and served.deadline <= now and not delivery.redelivered:
                 return not_begun(served.operation_id, f"came {late / 1000:.1f} s late, after its deadline")
         elif isinstance(deadline, (int, float)) and deadline < now + LONGEST:
             served.deadline = float(max(0, deadline))  # an integer below the range of a float would raise

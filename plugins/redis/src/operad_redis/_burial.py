@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from operad.plugin import ErrorCode, Event, TransportError, decode, protocol
 from operad_redis._connection import Pipeline, pack
 from operad_redis._keys import Keys
-from operad_redis._requests import order
+from operad_redis._requests import began, order
 from operad_redis._scripts import run
 
 logger = logging.getLogger("operad.redis")
@@ -21,14 +21,15 @@ class Burial:
 
     Args:
         keys: of the bus.
-        dispatch: gives a request (address, data, 1 if a worker had read it) to somebody; answers who got it.
+        dispatch: gives a request (address, data, 1 if a worker had read it, when it was dispatched first) to
+            somebody; answers who got it.
         send: sends an event to an inbox.
     """
 
     def __init__(
         self,
         keys: Keys,
-        dispatch: Callable[[str, bytes, int], Awaitable[list[bytes]]],
+        dispatch: Callable[[str, bytes, int, int], Awaitable[list[bytes]]],
         send: Callable[[str, Event], Awaitable[str | None]],
     ) -> None:
         self._keys = keys
@@ -55,18 +56,18 @@ class Burial:
             for entry_id, pairs in entries:
                 fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
                 was_read = order(entry_id.decode()) <= delivered or fields.get(b"r") == b"1"
-                await self._pass_on(fields, was_read)
+                await self._pass_on(fields, was_read, began(entry_id.decode(), fields))
                 commands.post(pack("XDEL", keys.dead(link), entry_id))
             if len(entries) < _AT_ONCE:
                 break
         commands.post(pack("DEL", keys.dead(link)))
 
-    async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool) -> None:
+    async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool, first: int) -> None:
         """Give a request of a dead link to another one; if there is none, tell who waits for it."""
         data = fields.get(b"e", b"")
         try:
             operation = fields[b"o"].decode("utf-8", "surrogatepass")
-            if await self._dispatch(operation, data, int(was_read)):
+            if await self._dispatch(operation, data, int(was_read), first):
                 return
             payload = decode(data)["payload"]
             message = f'"{operation[3:]}": its handler was lost, and nobody else serves it'

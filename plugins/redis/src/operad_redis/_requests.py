@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from redis.asyncio.connection import AbstractConnection
@@ -11,6 +12,10 @@ from operad_redis._connection import LOST, disconnect, pack, stop
 
 READ_AT_ONCE = 64
 """Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
+
+
+_DIGITS = 16
+"""More of them than milliseconds have."""
 
 
 class Requests:
@@ -69,6 +74,27 @@ class Requests:
             await stop(self._task)
         if self._connection is not None:
             await disconnect(self._connection)
+
+
+class ServerClock:
+    """The server's clock, as it was told last; what it gave out tells by it how long it lay there."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def set(self, now: int) -> None:
+        """The server's clock shows so many milliseconds."""
+        self._ahead = now - time.monotonic() * 1000
+
+    def since(self, began: int) -> float | None:
+        """Milliseconds since a time of the server's clock; ``None``: it has not told its own yet."""
+        return None if self._ahead is None else max(0.0, time.monotonic() * 1000 + self._ahead - began)
+
+
+def began(entry_id: str, fields: dict[bytes, bytes]) -> int:
+    """When a request was dispatched first, in ms of the server's clock."""
+    told = fields.get(b"t", b"")
+    return int(told) if told.isdigit() and len(told) < _DIGITS else order(entry_id)[0]
 
 
 def order(entry_id: str) -> tuple[int, int]:

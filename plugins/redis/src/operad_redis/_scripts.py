@@ -17,7 +17,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
-# KEYS: operation, load. ARGV: streams, inboxes, turn, event, redelivered, operation (for whoever reaps).
+# KEYS: operation, load. ARGV: streams, inboxes, turn, event, redelivered, operation (for whoever reaps), when it
+# was dispatched first if this is not the first time (ms of the server's clock, else '').
 # The member of each group with the fewest unfinished requests; among equals the turn decides, so that one caller
 # after the other goes round. Answers the links that got it.
 DISPATCH = """
@@ -40,8 +41,12 @@ for turn = 1, count do
   end
 end
 local taken = {}
+local entry = {'e', ARGV[4], 'r', ARGV[5], 'o', ARGV[6]}
+if ARGV[7] ~= '' then
+  entry[7], entry[8] = 't', ARGV[7]
+end
 for _, i in pairs(chosen) do
-  if redis.call('XADD', ARGV[1] .. links[i], 'NOMKSTREAM', '*', 'e', ARGV[4], 'r', ARGV[5], 'o', ARGV[6]) then
+  if redis.call('XADD', ARGV[1] .. links[i], 'NOMKSTREAM', '*', unpack(entry)) then
     redis.call('HINCRBY', KEYS[2], links[i], 1)
     taken[#taken + 1] = links[i]
   end
@@ -57,7 +62,7 @@ if redis.call('XACK', KEYS[1], 'operad', ARGV[2]) == 1 then
 end
 """
 
-# KEYS: links, load, stream. ARGV: link, lifetime of the stream in ms.
+# KEYS: links, load, stream. ARGV: link, lifetime of the stream in ms. Answers the server's clock, in ms.
 ENROLL = (
     _NOW
     + """
@@ -65,6 +70,7 @@ redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('HSETNX', KEYS[2], ARGV[1], 0)
 redis.pcall('XGROUP', 'CREATE', KEYS[3], 'operad', '0', 'MKSTREAM')
 redis.call('PEXPIRE', KEYS[3], ARGV[2])
+return now
 """
 )
 
@@ -83,11 +89,11 @@ redis.call('SREM', KEYS[2], ARGV[2] .. '\\n' .. KEYS[1])
 # Each looks after the links that gave no sign of life for longest, and after a few others by chance, so that the
 # work of all grows with their number and not with its square: with 8, a link that has gone is not looked at
 # within a beat about once in 3,000 times, and within two beats about once in 10 million.
-# Answers whether the link is still enrolled, and the links that are dead.
+# Answers whether the link is still enrolled, the links that are dead, and the server's clock, in ms.
 BEAT = (
     _NOW
     + """
-if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {0, {}} end
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {0, {}, now} end
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 local dead, seen = {}, {[ARGV[1]] = true}
@@ -102,7 +108,7 @@ for _, link in ipairs(redis.call('ZRANDMEMBER', KEYS[1], ARGV[5])) do
     dead[#dead + 1] = link
   end
 end
-return {1, dead}
+return {1, dead, now}
 """
 )
 

@@ -35,7 +35,7 @@ from operad_redis._channels import Channels
 from operad_redis._connecting import connect, connect_commands
 from operad_redis._connection import LOST, Pipeline, connections, pack, stop
 from operad_redis._keys import Keys
-from operad_redis._requests import Requests
+from operad_redis._requests import Requests, ServerClock, began
 from operad_redis._scripts import command, run
 from operad_redis.config import RedisConfig
 
@@ -76,6 +76,7 @@ class RedisLink:
         self._commands: Pipeline | None = None
         self._channels: Channels | None = None
         self._requests: Requests | None = None
+        self._clock = ServerClock()
         self._served: dict[_Registration, None] = {}
         self._unfinished: list[str] = []
         self._epoch = 0
@@ -230,7 +231,8 @@ class RedisLink:
 
     def _request(self, entry_id: str, fields: dict[bytes, bytes]) -> None:
         done = partial(self._done, entry_id)
-        delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done)
+        held = self._clock.since(began(entry_id, fields))
+        delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done, held=held)
         address = fields.get(b"o", b"").decode("utf-8", "surrogatepass")
         self._deliver(fields.get(b"e", b""), delivery, address.removeprefix("op:"))
 
@@ -282,7 +284,7 @@ class RedisLink:
                 raise
         return None
 
-    async def _dispatch(self, operation: str, data: bytes, redelivered: int) -> list[bytes]:
+    async def _dispatch(self, operation: str, data: bytes, redelivered: int, first: int | str = "") -> list[bytes]:
         """Give a request to one member of each group; answers who got it."""
         self._turn += 1
         keys = self._keys
@@ -295,6 +297,7 @@ class RedisLink:
             data,
             redelivered,
             operation.encode("utf-8", "surrogatepass"),
+            first,
         )
         return taken
 
@@ -335,7 +338,7 @@ class RedisLink:
             for entry_id in unfinished:
                 self._acknowledge(commands, entry_id)
             keys = [self._keys.links, self._keys.load, self._stream]
-            await self._command("enroll", keys, self._id, self._lifetime_ms)
+            self._clock.set(await self._command("enroll", keys, self._id, self._lifetime_ms))
             requests.start(await self._connection())
         except BaseException as error:
             self._requests = None
@@ -410,7 +413,8 @@ class RedisLink:
                     await asyncio.sleep(lease / 3)
                     continue
                 async with asyncio.timeout(lease):
-                    enrolled, dead = await self._command("beat", keys, *options)
+                    enrolled, dead, now = await self._command("beat", keys, *options)
+                self._clock.set(now)
                 if not enrolled:
                     raise ConnectionError("this link was taken for dead")
                 for link in dead:
