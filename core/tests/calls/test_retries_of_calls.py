@@ -142,8 +142,10 @@ async def test_unsent_does_not_repeat_what_may_have_run():
     transport = Flaky()
     async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
         await server.link.register("op:t.op")
+        await server.link.register("op:operad.describe")
         error = await error_of(await lost_once(calls, server, retry="unsent"))
         assert (error.code, error.ran) == (ErrorCode.UNAVAILABLE, None)
+        assert len(server.of("call.requested")) == 1, "not even whether it may run twice is asked"
 
 
 async def test_that_nobody_serves_an_operation_is_final_if_it_never_answered():

@@ -245,6 +245,35 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     assert server.events == []
 
 
+async def test_a_beat_looks_at_a_few_of_those_who_live(
+    join: Joiner, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the work of all would grow with the square of their number."""
+    monkeypatch.setattr("operad_redis.link.BEAT", 0.02)
+    keys = Keys(BUS)
+    others = [secrets.token_hex(16) for _ in range(60)]
+    async with redis.asyncio.Redis.from_url(redis_url) as raw, raw.pubsub() as listening:
+        await listening.subscribe(*(keys.inboxes + link for link in others))
+        await raw.zadd(keys.links, dict.fromkeys(others, 10**14))
+        server = await join()
+
+        async def counted() -> tuple[int, int]:
+            found = await raw.info("commandstats")
+            return found["cmdstat_pubsub"]["calls"], found["cmdstat_zrandmember"]["calls"]
+
+        try:
+            await server.link.register("op:test.op", "workers")
+            async with asyncio.timeout(10):
+                while "cmdstat_zrandmember" not in await raw.info("commandstats"):
+                    await asyncio.sleep(0.01)
+                looks, beats = await counted()
+                while (now := await counted())[1] < beats + 10:
+                    await asyncio.sleep(0.01)
+            assert now[0] - looks <= 8 * (now[1] - beats + 1)
+        finally:
+            await raw.zrem(keys.links, *others)
+
+
 async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: str) -> None:
     """By its clock alone, also where another worker had it before."""
     first, client = await join(), await join()

@@ -99,7 +99,7 @@ async def test_a_spoke_is_not_counted_and_stays() -> None:
 
 async def test_idle_connections_keep_no_spoke_out(caplog: pytest.LogCaptureFixture) -> None:
     """Those that wait longest make room, of one address and of all together."""
-    for limits in (Limits(handshakes_per_address=5), Limits(handshakes=5)):
+    for limits in (Limits(handshakes_per_address=5, handshake=600), Limits(handshakes=5, handshake=600)):
         caplog.clear()
         async with Hub(port=0, limits=limits) as hub:
             idle = []

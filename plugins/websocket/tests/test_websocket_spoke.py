@@ -318,6 +318,31 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link() -
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError("closing"),
+        aiohttp.ClientConnectionResetError("closing"),
+        RuntimeError("unable to perform"),
+    ],
+)
+async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error: Exception) -> None:
+    """Of a call and of a stream; and it says that nothing ran."""
+    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+
+        async def write(data: bytes) -> None:
+            raise error
+
+        link: Any = calls.link
+        link._writer.write = write
+        with pytest.raises(CallError) as caught:
+            await calls.call("a.echo")
+        assert (caught.value.code, caught.value.ran) == ("UNAVAILABLE", False)
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            [item async for item in calls.subscribe("a.echo")]
+        assert calls.pending == 0
+
+
 @pytest.mark.parametrize("error", [RuntimeError("of a library"), asyncio.CancelledError()])
 async def test_no_error_is_the_end_of_a_link(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes out of an attempt to connect again, another one follows."""
