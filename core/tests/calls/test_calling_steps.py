@@ -503,7 +503,7 @@ def test_two_requirements_are_both_met(one, other, expected):
 @pytest.fixture
 def clock(monkeypatch):
     made = SimpleNamespace(now=1_000.0)
-    by_hand = SimpleNamespace(monotonic=lambda: made.now)
+    by_hand = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now)
     monkeypatch.setattr(reports, "time", by_hand)
     monkeypatch.setattr(lateness, "time", by_hand)
     return made
