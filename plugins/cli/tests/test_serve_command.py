@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from operad import ConfigError, OperadError
+from operad import ConfigError, OperadError, OperationRegistry
 from operad.auth import HostRules
+from operad_cli import frontdoor
 from operad_cli.adhoc import _namespace
 from operad_cli.app import cli
 from operad_cli.composition import Composition, Mounted
@@ -51,9 +52,39 @@ def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (7, 5.0, 3.0, 2.0)),
+        (["--max-concurrent", "9", "--lease", "60", "--drain", "0"], (9, 60.0, 0.0, 0.0)),
+    ],
+)
+def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
+    arguments: list[str], expected: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LOCAL + (
+        "[calls]\nmax_concurrent = 7\nlease = 5\ndrain_timeout = 3\n"
+        '[serve]\ndrain_timeout = 2\n[transport]\nurl = "ws://127.0.0.1:1"\n'
+    )
+    plans: list[frontdoor.Plan] = []
+
+    async def serve(registry: OperationRegistry, plan: frontdoor.Plan, load: object = None) -> int:
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(frontdoor, "serve", serve)
+    assert operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config).exit_code == 0
+    (plan,) = plans
+    calls = plan.calls
+    assert (calls.max_concurrent, calls.lease, calls.drain_timeout, plan.options.drain_timeout) == expected
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--http", "8000"], "expected HOST:PORT"),
+        (["--max-concurrent", "0"], "--max-concurrent"),
+        (["--lease", "0"], "--lease"),
+        (["--drain", "-1"], "--drain"),
         (["--http", "127.0.0.1:99999"], "expected HOST:PORT"),
         (["--header", "secretvalue"], "expected NAME=VALUE"),
         (["--openapi", "http://x/", "--header", "X=${NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),

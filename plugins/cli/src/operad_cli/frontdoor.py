@@ -87,6 +87,8 @@ class Plan:
     mask_errors: bool = True
     servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """Options of servers that the command line decides, by their names."""
+    calls: CallSettings = attrs.field(factory=CallSettings)
+    """The bounds of what a transport serves."""
 
 
 def plan_of(
@@ -100,12 +102,18 @@ def plan_of(
     base_dir: Path,
     mask_errors: bool,
     servers: Mapping[str, Mapping[str, Any]],
+    drain: float | None = None,
+    max_concurrent: int | None = None,
+    lease: float | None = None,
 ) -> Plan:
     """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
     tables = _server_tables(registry)
     for name in tables:
         registry.plugins.server(name)  # or an error that names what to install
     options = registry.configured("serve", ServeOptions, but=tables.keys())
+    if drain is not None:
+        options = attrs.evolve(options, drain_timeout=drain)
+    calls = registry.configured("calls", CallSettings)
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
         http = None if options.http is None else parse_address(options.http, base_dir)
@@ -131,6 +139,7 @@ def plan_of(
         base_dir=base_dir,
         mask_errors=mask_errors,
         servers=servers,
+        calls=calls.but(drain_timeout=drain, max_concurrent=max_concurrent, lease=lease),
     )
 
 
@@ -241,7 +250,7 @@ class FrontDoor:
             transport,
             identity=plan.identity,
             mask_errors=plan.mask_errors,
-            settings=self._registry.configured("calls", CallSettings),
+            settings=plan.calls,
         )
         await _connected(handler, self._stopped)
         stack.push_async_exit(handler)

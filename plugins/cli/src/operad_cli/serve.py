@@ -40,6 +40,24 @@ from operad_cli.options import (
     type=click.Choice(["peer", "delegate"]),
     help="With --transport: whose word counts for who calls, the transport's or the caller's own.",
 )
+@click.option(
+    "--max-concurrent",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="With --transport: requests under way at once. Default: [calls], else 10,000.",
+)
+@click.option(
+    "--lease",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --transport: how long a silent consumer keeps its stream. Default: [calls], else 30.",
+)
+@click.option(
+    "--drain",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="For what is under way in the end. Default: [serve] and [calls], else 10.",
+)
 @adhoc_options
 @config_option
 @debug_option
@@ -49,6 +67,9 @@ def serve(
     url: str | None,
     health: Address | None,
     identity: str | None,
+    max_concurrent: int | None,
+    lease: float | None,
+    drain: float | None,
     openapi: tuple[str, ...],
     base_url: str | None,
     headers: tuple[tuple[str, str], ...],
@@ -77,6 +98,9 @@ def serve(
         base_dir=base_dir,
         mask_errors="--debug" not in sys.argv,
         servers={"mcp": {"names": "name"}} if alone else {},
+        drain=drain,
+        max_concurrent=max_concurrent,
+        lease=lease,
     )
     return frontdoor.run(frontdoor.serve(registry, plan, sources.load if sources else None))
 
