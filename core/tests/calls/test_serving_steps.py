@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -495,8 +496,6 @@ async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(mo
     monkeypatch.setattr(answers, "_AGAIN", 0.005)
     back, one = way(), served_of(creditBytes=10)
     back._remember("inbox:a")
-    import time
-
     one.deadline = time.time() * 1000 + 30
     with pytest.raises(CallError) as caught:
         await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 5.0)
@@ -796,3 +795,286 @@ async def test_a_handler_waits_for_what_is_under_way():
         go.set()
         assert (await task).data == "done"
         await closing
+
+
+# --- what becomes of a request --------------------------------------------------------------------
+
+
+class Asking(Ear):
+    """A caller that is played by hand."""
+
+    async def ask(self, operation_id, request_id="1", **payload):
+        given = {
+            "requestId": request_id,
+            "replyTo": self.link.inbox,
+            "operationId": operation_id,
+            "input": 5,
+            **payload,
+        }
+        await self.link.send(f"op:{operation_id}", event("call.requested", **given))
+
+    async def told(self, count=1):
+        """The next events: types and what they say."""
+        for _ in range(500):
+            if len(self.heard) >= count:
+                break
+            await asyncio.sleep(0.002)
+        return [(one["type"], one["payload"]) for one, _ in self.took()]
+
+
+async def asking(registry, **options):
+    bus = InProcessTransport()
+    handler = CallHandler(registry, bus, **options)
+    await handler.open()
+    return handler, await Asking().open(bus)
+
+
+def items_of(count):
+    async def items(input, context):
+        for number in range(count):
+            yield number
+
+    return ("subscription", items)
+
+
+def outputs(rows):
+    return [payload["output"].data for type_, payload in rows if type_ == "call.responded"]
+
+
+async def test_what_a_request_says_is_what_its_handler_sees():
+    seen = []
+
+    async def see(input, context):
+        seen.append(context)
+
+    handler, caller = await asking(registry_of(see=("query", see)))
+    await caller.ask("t.see", "7", parentRequestId="6", idempotencyKey="k", traceparent="00", tracestate="a",
+                     identity=ANN.to_wire(), timeoutMs=5_000)  # fmt: skip
+    await caller.told()
+    await caller.ask("t.see", "8", parentRequestId=6, idempotencyKey=6, traceparent=6, tracestate="a")
+    await caller.told()
+    first, second = seen
+    assert (first.request_id, first.parent_request_id, first.idempotency_key) == ("7", "6", "k")
+    assert dict(first.metadata) == {"traceparent": "00", "tracestate": "a"}
+    assert first.identity.id == "ann"
+    assert (second.parent_request_id, second.idempotency_key, second.identity) == (None, None, None)
+    assert dict(second.metadata) == {"tracestate": "a"}
+    now = time.time() * 1000
+    assert now < first.deadline < now + 5_100
+    assert now + 25_000 < second.deadline < now + 30_100, "a single call that says nothing ends, too"
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_the_items_of_a_stream_are_numbered_and_end_with_their_count():
+    handler, caller = await asking(registry_of(n=items_of(3)))
+    await caller.ask("t.n", credit=10)
+    rows = await caller.told(4)
+    assert [payload.get("seq") for _, payload in rows] == [0, 1, 2, None]
+    assert [payload.get("replyTo") for _, payload in rows] == [handler.link.inbox, None, None, None]
+    assert rows[-1] == ("call.completed", {"requestId": "1", "count": 3})
+    await caller.ask("t.n", "2")
+    rows = await caller.told(5)
+    assert (outputs(rows), [type_ for type_, _ in rows[3:]]) == ([0, 1, 2], ["call.completed", "call.aborted"])
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_stream_waits_for_credit():
+    handler, caller = await asking(registry_of(n=items_of(5)))
+    await caller.ask("t.n", credit=2)
+    assert outputs(await caller.told(2)) == [0, 1]
+    await settle()
+    assert caller.took() == []
+    await caller.link.send(
+        handler.link.inbox, event("call.credit", requestId="1", total=3, replyTo=caller.link.inbox)
+    )
+    assert outputs(await caller.told(1)) == [2]
+    await caller.link.send(handler.link.inbox, event("call.aborted", requestId="1", replyTo=caller.link.inbox))
+    await settle()
+    assert handler.active == 0
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_single_answer_to_who_gives_credit_is_a_stream_of_one():
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    await caller.ask("t.echo", credit=2)
+    rows = await caller.told(2)
+    assert (outputs(rows), rows[0][1]["seq"], rows[1]) == (
+        [5],
+        0,
+        ("call.completed", {"requestId": "1", "count": 1}),
+    )
+    await caller.ask("operad.list", "2", credit=2, input={})
+    rows = await caller.told(2)
+    assert (rows[0][1]["seq"], rows[1]) == (0, ("call.completed", {"requestId": "2", "count": 1}))
+    assert [row["id"] for row in rows[0][1]["output"].data["operations"]] == ["t.echo"]
+    await caller.ask("t.echo", "3")
+    ((type_, payload),) = await caller.told()
+    assert (type_, "seq" in payload) == ("call.responded", False)
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(("mask", "message"), [(True, False), (False, True)])
+async def test_what_a_handler_did_not_mean_to_tell_is_told_where_that_is_asked_for(mask, message):
+    async def fail(input, context):
+        raise ValueError("the secret")
+
+    handler, caller = await asking(registry_of(fail=("query", fail)), mask_errors=mask)
+    await caller.ask("t.fail")
+    ((type_, payload),) = await caller.told()
+    assert (type_, "the secret" in payload["message"]) == ("call.error", message)
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_who_a_caller_is_may_take_a_while_to_tell():
+    async def verify(payload, delivery):
+        await asyncio.sleep(0)
+        if payload.get("delegation") != "right":
+            raise CallError(ErrorCode.ACCESS_DENIED, "wrong")
+        return ANN
+
+    async def who(input, context):
+        return context.identity.id
+
+    handler, caller = await asking(registry_of(who=("query", who)), identity=verify)
+    await caller.ask("t.who", delegation="right")
+    assert outputs(await caller.told()) == ["ann"]
+    await caller.ask("t.who", "2", delegation="left")
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "ACCESS_DENIED")
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_an_operation_that_cancels_itself_is_told_to_its_caller():
+    async def cancel(input, context):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    handler, caller = await asking(registry_of(cancel=("query", cancel)))
+    await caller.ask("t.cancel")
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "ABORTED")
+    assert handler.active == 0
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.n" is too large: 9 of 5'),
+        (LinkDownError("gone"), "UNAVAILABLE", '"t.n": gone'),
+    ],
+)
+async def test_an_item_that_cannot_be_sent_ends_its_stream_with_the_reason(error, code, message):
+    handler, caller = await asking(registry_of(n=items_of(3)))
+    send, failed = handler.link.send, []
+
+    async def once(to, sent):
+        if sent["type"] == "call.responded" and not failed:
+            failed.append(1)
+            raise error
+        return await send(to, sent)
+
+    handler.link.send = once
+    await caller.ask("t.n", credit=9)
+    rows = await caller.told(1)
+    assert [(type_, payload["code"], payload["message"]) for type_, payload in rows] == [
+        ("call.error", code, message)
+    ]
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(("credit", "breath"), [(None, 8), (1_000, 256)])
+async def test_a_stream_that_never_waits_lets_others_run_now_and_then(credit, breath):
+    turns = []
+
+    async def numbers(input, context):
+        for number in range(3 * breath):
+            turns.append(number)
+            yield number
+
+    handler, caller = await asking(registry_of(n=("subscription", numbers)))
+    await caller.ask("t.n", **({} if credit is None else {"credit": credit}))
+    seen = []
+    for _ in range(20):
+        await asyncio.sleep(0)
+        if turns and len(turns) not in seen:
+            seen.append(len(turns))
+    assert seen[:3] == [breath, 2 * breath, 3 * breath]
+    await caller.told(3 * breath + 1)
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_closes_was_not_begun():
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    handler._registered.pop("t.echo")
+    await caller.ask("t.echo")
+    ((_, payload),) = await caller.told()
+    assert payload["code"] == "OPERATION_NOT_FOUND"
+    handler._drained = True
+    await caller.ask("t.echo", "2")
+    ((_, payload),) = await caller.told()
+    assert (payload["code"], payload["message"]) == ("UNAVAILABLE", '"t.echo": the handler is shutting down')
+    handler._drained = False
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_handler_tells_when_its_connection_is_lost_and_back(caplog):
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    begun = asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    handler._registry.register(OperationSpec(namespace="t", name="slow", type="query"), slow)
+    await settle()
+    await caller.ask("t.slow")
+    await begun.wait()
+    handler._on_link("down", 1)
+    assert "the connection was lost: 2 operations are served again when it is back" in caplog.text
+    assert handler.active == 0
+    handler._on_link("up", 2)
+    assert "the connection is back: 2 operations are served again" in caplog.text
+    caplog.clear()
+    await caller.link.close()
+    await handler.aclose()
+    handler._on_link("down", 2)
+    assert "the connection was lost" not in caplog.text
+
+
+async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_losses():
+    class Broker:
+        capabilities = Capabilities(detects_no_responders=True)
+
+        def __init__(self):
+            self.bus = InProcessTransport()
+
+        async def open(self, on_event, on_link):
+            return await self.bus.open(lambda one, delivery: on_event(one, Delivery(to=delivery.to)), on_link)
+
+    broker = Broker()
+    handler = CallHandler(registry_of(echo=("query", echo)), broker)
+    await handler.open()
+    caller = await Asking().open(broker.bus)
+    await caller.link.send(
+        handler.link.inbox, event("call.credit", requestId="9", total=3, replyTo=caller.link.inbox)
+    )
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "UNAVAILABLE")
+    assert payload["message"] == "no such stream: its handler was restarted"
+    for odd in ({"requestId": 9, "replyTo": caller.link.inbox}, {"requestId": "9"}):
+        await caller.link.send(handler.link.inbox, event("call.credit", total=3, **odd))
+    await settle()
+    assert caller.took() == []
+    await caller.link.close()
+    await handler.aclose()

@@ -80,7 +80,8 @@ class Serving:
                 if served.total is not None:
                     event["payload"]["seq"] = 0
                     await self._answers.send(served, event)
-                    served.sent, event = 1, completed(served)
+                    served.sent = 1
+                    event = completed(served)
             elif served.total is not None or (
                 (spec := self._registry.get_spec(operation_id)) is not None
                 and spec.type is OperationType.SUBSCRIPTION
