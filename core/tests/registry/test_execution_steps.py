@@ -328,6 +328,11 @@ def test_which_operations_an_interceptor_stands_around(match, matches):
     assert Interceptor(match=match).matches("t.op") is matches
 
 
+def test_an_interceptor_is_itself_alone():
+    assert Interceptor(echo) != Interceptor(echo)
+    assert repr(Interceptor(echo)).startswith("Interceptor(")
+
+
 def test_an_interceptor_is_a_function_of_its_kind():
     async def items(call, proceed):
         yield 1

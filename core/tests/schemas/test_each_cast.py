@@ -614,6 +614,370 @@ CASTS: list[tuple[Any, Any, Traced, Traced]] = [
         ({"a": 0}, False, False, True),
         ({}, False, False, False),
     ),
+    (
+        {"properties": {"p": {"enum": ["a"], "properties": {"x": INT}}}},
+        {"p": {"x": "1", "y": 2}},
+        ({"p": {"x": 1}}, False, True, False),
+        ({"p": {"x": 1, "y": 2}}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a"], "properties": {"x": INT}}}},
+        {"p": "a"},
+        ({"p": "a"}, True, False, False),
+        ({"p": "a"}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a"], "items": INT}}},
+        {"p": ["1"]},
+        ({"p": [1]}, False, False, False),
+        ({"p": [1]}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", 5], "unevaluatedItems": INT}}},
+        {"p": ["1"]},
+        ({"p": [1]}, False, False, False),
+        ({"p": [1]}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", 5], "unevaluatedItems": INT}}},
+        {"p": "5"},
+        ({"p": 5}, True, False, False),
+        ({"p": 5}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", [1]]}}},
+        {"p": ["1"]},
+        ({"p": ["1"]}, False, False, False),
+        ({"p": ["1"]}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", [1]]}}},
+        {"p": [1]},
+        ({"p": [1]}, True, False, False),
+        ({"p": [1]}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": ["string", "array"], "items": INT}}},
+        {"p": ["1"]},
+        ({"p": [1]}, True, False, False),
+        ({"p": [1]}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": ["string", "array"], "items": INT}}},
+        {"p": 5},
+        ({"p": "5"}, True, False, False),
+        ({"p": "5"}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": ["string", "object"], "properties": {"x": INT}}}},
+        {"p": {"x": "1", "z": 1}},
+        ({"p": {"x": 1}}, True, True, False),
+        ({"p": {"x": 1, "z": 1}}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": ["string", "object"], "properties": {"x": INT}}}},
+        {"p": 5},
+        ({"p": "5"}, True, False, False),
+        ({"p": "5"}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"anyOf": [INT, STR], "enum": [1, "1"]}}},
+        {"p": 1},
+        ({"p": 1}, True, False, False),
+        ({"p": 1}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"anyOf": [INT, STR], "enum": [1, "1"]}}},
+        {"p": True},
+        ({"p": 1}, True, False, False),
+        ({"p": 1}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {}}},
+        {"p": {"x": 1}},
+        ({"p": {"x": 1}}, True, False, False),
+        ({"p": {"x": 1}}, True, False, False),
+    ),
+    ({"properties": {"p": {}}}, {"p": [1]}, ({"p": [1]}, True, False, False), ({"p": [1]}, True, False, False)),
+    (
+        {"properties": {"p": True, "q": {"minimum": 1}}},
+        {"p": [1], "q": "5"},
+        ({"p": [1], "q": "5"}, True, False, False),
+        ({"p": [1], "q": "5"}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": "integer", "enum": [1, 2]}}},
+        {"p": "1"},
+        ({"p": 1}, True, False, False),
+        ({"p": 1}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": "integer", "enum": [1, 2]}}},
+        {"p": 1.0},
+        ({"p": 1}, True, False, False),
+        ({"p": 1}, True, False, False),
+    ),
+    (
+        {"properties": {"p": {"type": "integer", "enum": [1, 2]}}},
+        {"p": [1]},
+        ({"p": [1]}, False, False, False),
+        ({"p": [1]}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", "b"]}}},
+        {"p": "c"},
+        ({"p": "c"}, False, False, False),
+        ({"p": "c"}, False, False, False),
+    ),
+    (
+        {"properties": {"p": {"enum": ["a", "b"]}}},
+        {"p": 5},
+        ({"p": 5}, False, False, False),
+        ({"p": 5}, False, False, False),
+    ),
+    (
+        {"items": {"enum": ["1", "2"]}},
+        [1, "1", 2.0, 3],
+        (["1", "1", "2", 3], False, False, False),
+        (["1", "1", "2", 3], False, False, False),
+    ),
+    (
+        {"items": {"type": "object", "properties": {"x": INT}}},
+        [{"x": "1", "y": 1}, 5],
+        ([{"x": 1}, 5], False, True, False),
+        ([{"x": 1, "y": 1}, 5], False, False, False),
+    ),
+    ({"items": True}, [{"x": 1}], ([{"x": 1}], True, False, False), ([{"x": 1}], True, False, False)),
+    (
+        {"items": {}, "type": "array"},
+        [{"x": 1}],
+        ([{"x": 1}], True, False, False),
+        ([{"x": 1}], True, False, False),
+    ),
+    ({"items": {}, "type": "array"}, (1,), ([1], True, False, False), ([1], True, False, False)),
+    (
+        {"prefixItems": [INT], "items": {"properties": {"x": INT}}},
+        ["1", {"x": "1", "y": 2}],
+        ([1, {"x": 1}], True, True, False),
+        ([1, {"x": 1, "y": 2}], True, False, False),
+    ),
+    ({"allOf": [{"items": INT}, {"items": False}]}, ["1"], ([], True, True, False), ([1], False, False, False)),
+    ({"allOf": [{"items": INT}, {"items": False}]}, [], ([], True, False, False), ([], True, False, False)),
+    (
+        {"allOf": [{"items": INT}, {"items": NUM}]},
+        ["1", 2.0],
+        ([1, 2], True, False, False),
+        ([1, 2], True, False, False),
+    ),
+    (
+        {"allOf": [{"prefixItems": [INT]}, {"prefixItems": [NUM, STR]}]},
+        ["1", 5, "x"],
+        ([1, "5", "x"], True, False, False),
+        ([1, "5", "x"], True, False, False),
+    ),
+    (
+        {"allOf": [{"properties": {"a": INT}}, {"properties": {"a": {"minimum": 5}}}]},
+        {"a": "7"},
+        ({"a": 7}, True, False, False),
+        ({"a": 7}, True, False, False),
+    ),
+    (
+        {"allOf": [{"properties": {"a": INT}}, {"properties": {"a": {"minimum": 5}}}]},
+        {"a": "3"},
+        ({"a": 3}, False, False, False),
+        ({"a": 3}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": INT}, "required": ["a", "b"], "additionalProperties": STR},
+        {},
+        ({"a": 0}, False, False, True),
+        ({}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": INT}, "required": ["a", "b"], "additionalProperties": STR},
+        {"b": 5},
+        ({"a": 0, "b": "5"}, False, False, True),
+        ({"b": "5"}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "array"}}, "required": ["a", "b"]},
+        {},
+        ({"a": [], "b": []}, False, False, True),
+        ({}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "array"}}, "required": ["a", "b"]},
+        {"a": [1]},
+        ({"a": [1], "b": []}, False, False, True),
+        ({"a": [1]}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "array"}}, "required": ["a", "b"]},
+        {"a": [1], "z": 1},
+        ({"a": [1], "b": []}, False, True, True),
+        ({"a": [1], "z": 1}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": INT}, "patternProperties": {"^x": INT}, "required": ["a"]},
+        {"x": "1"},
+        ({"a": 0, "x": 1}, False, False, True),
+        ({"x": 1}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": INT}, "patternProperties": {"^x": INT}, "required": ["a"]},
+        {"x": "1", "z": 2},
+        ({"a": 0, "x": 1}, False, True, True),
+        ({"x": 1, "z": 2}, False, False, False),
+    ),
+    (
+        {"type": "object", "properties": {"a": False, "b": INT}, "patternProperties": {"^x": INT}},
+        {"a": 1, "b": "2", "x": "3"},
+        ({"b": 2, "x": 3}, True, True, False),
+        ({"b": 2, "a": 1, "x": 3}, False, False, False),
+    ),
+    (
+        {"minProperties": 2, "type": "object", "properties": {"a": INT}},
+        {"a": "1", "b": 2},
+        ({"a": 1}, False, True, False),
+        ({"a": 1, "b": 2}, True, False, False),
+    ),
+    (
+        {"minProperties": 2, "type": "object", "properties": {"a": INT}},
+        {"a": "1"},
+        ({"a": 1}, False, False, False),
+        ({"a": 1}, False, False, False),
+    ),
+    ({"contains": INT, "items": STR}, ["1"], (["1"], False, False, False), (["1"], False, False, False)),
+    ({"contains": INT, "items": STR}, [1], (["1"], False, False, False), (["1"], False, False, False)),
+    (
+        {"anyOf": [{"type": "object", "properties": {"a": INT}, "required": ["a"]}, STR]},
+        {"a": "1", "b": 2},
+        ({"a": 1}, True, True, False),
+        ({"a": 1, "b": 2}, True, False, False),
+    ),
+    (
+        {"anyOf": [{"type": "object", "properties": {"a": INT}, "required": ["a"]}, STR]},
+        {},
+        ({"a": 0}, False, False, True),
+        ({}, False, False, False),
+    ),
+    (
+        {"anyOf": [{"type": "object", "properties": {"a": INT}, "required": ["a"]}, STR]},
+        5,
+        ("5", True, False, False),
+        ("5", True, False, False),
+    ),
+    (
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"a": INT, "k": {"const": "x"}}},
+                {"type": "object", "properties": {"a": STR, "k": {"const": "y"}}},
+            ]
+        },
+        {"k": "y", "a": 5},
+        ({"a": "5", "k": "y"}, True, False, False),
+        ({"a": "5", "k": "y"}, True, False, False),
+    ),
+    (
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"a": INT, "k": {"const": "x"}}},
+                {"type": "object", "properties": {"a": STR, "k": {"const": "y"}}},
+            ]
+        },
+        {"k": "x", "a": "5"},
+        ({"a": 5, "k": "x"}, True, False, False),
+        ({"a": 5, "k": "x"}, True, False, False),
+    ),
+    (
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"a": INT, "k": {"const": "x"}}},
+                {"type": "object", "properties": {"a": STR, "k": {"const": "y"}}},
+            ]
+        },
+        {"a": "5"},
+        ({"a": "5"}, True, False, False),
+        ({"a": "5"}, True, False, False),
+    ),
+    (
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"a": INT, "k": {"const": "x"}}},
+                {"type": "object", "properties": {"a": STR, "k": {"const": "y"}}},
+            ]
+        },
+        {"k": "z"},
+        ({"k": "z"}, False, False, False),
+        ({"k": "z"}, False, False, False),
+    ),
+    (
+        {
+            "oneOf": [
+                {"type": "array", "items": INT, "minItems": 2},
+                {"type": "array", "items": INT, "maxItems": 1},
+            ]
+        },
+        ["1"],
+        ([1], True, False, False),
+        ([1], True, False, False),
+    ),
+    (
+        {
+            "oneOf": [
+                {"type": "array", "items": INT, "minItems": 2},
+                {"type": "array", "items": INT, "maxItems": 1},
+            ]
+        },
+        ["1", "2"],
+        ([1, 2], True, False, False),
+        ([1, 2], True, False, False),
+    ),
+    (
+        {
+            "oneOf": [
+                {"type": "array", "items": INT, "minItems": 2},
+                {"type": "array", "items": INT, "maxItems": 1},
+            ]
+        },
+        [],
+        ([], True, False, False),
+        ([], True, False, False),
+    ),
+    ({"anyOf": [False, INT]}, "5", (5, True, False, False), (5, True, False, False)),
+    ({"anyOf": [False]}, "5", ("5", False, False, False), ("5", False, False, False)),
+    (
+        {"oneOf": [{"type": "null"}, {"type": "object", "properties": {"a": INT}}]},
+        {"a": "1", "z": 1},
+        ({"a": 1}, True, True, False),
+        ({"a": 1, "z": 1}, True, False, False),
+    ),
+    (
+        {"oneOf": [{"type": "null"}, {"type": "object", "properties": {"a": INT}}]},
+        None,
+        (None, True, False, False),
+        (None, True, False, False),
+    ),
+    (
+        {"oneOf": [{"type": "null"}, {"type": "object", "properties": {"a": INT}}]},
+        "null",
+        ("null", False, False, False),
+        ("null", False, False, False),
+    ),
+    (
+        {"properties": {"a": {"oneOf": [INT, {"type": "null"}], "default": None}}},
+        {},
+        ({"a": None}, True, False, False),
+        ({"a": None}, True, False, False),
+    ),
+    (
+        {"properties": {"a": {"oneOf": [INT, {"type": "null"}], "default": None}}},
+        {"a": "5"},
+        ({"a": 5}, True, False, False),
+        ({"a": 5}, True, False, False),
+    ),
+    ({"anyOf": [STR, NUM]}, 5, (5, True, False, False), (5, True, False, False)),
+    ({"anyOf": [STR, NUM]}, 5.5, (5.5, True, False, False), (5.5, True, False, False)),
 ]
 
 

@@ -210,6 +210,7 @@ FULFILLED: list[tuple[Any, Any]] = [
     ({"required": ["a"]}, {"a": 1}),
     ({"required": ["a"]}, []),
     ({"dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 1}),
+    ({"dependentRequired": {"a": ["a", "b"]}}, {"a": 1, "b": 1}),
     ({"dependentRequired": {"a": ["b"]}}, {"c": 1}),
     ({"dependentRequired": {"a": ["b"]}}, [1]),
     ({"pattern": "^a"}, "ab"),

@@ -29,11 +29,11 @@ class Answers:
 
     def __init__(self) -> None:
         self.link: Link | None = None
-        self._alone = asyncio.Lock()
+        self._alone: asyncio.Lock
         """Held while an item goes to a peer that answers no question for room: they go one at a time."""
         self._answering: dict[str, None] = {}
         """Inboxes of peers that have answered one: if they are silent, they are busy, or not there."""
-        self._writing = asyncio.Lock()
+        self._writing: asyncio.Lock
         self._large: dict[str, None] = {}
         """Operations that gave a large answer."""
 

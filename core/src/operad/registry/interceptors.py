@@ -195,16 +195,16 @@ class Interceptors:
     def __init__(self, contributed: Iterable[Interceptor], changed: Callable[[], None]) -> None:
         self._number = itertools.count().__next__
         self._changed = changed
-        self._all: list[tuple[tuple[int, bool, int], Interceptor]] = []
+        self._all: list[tuple[tuple[int, int], Interceptor]] = []
         for interceptor in contributed:
-            self._put(interceptor, of_application=False)
+            self._put(interceptor)
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def add(self, interceptor: Interceptor) -> Callable[[], None]:
         """Add one of the application; what is answered removes it, and does so once."""
-        entry = self._put(interceptor, of_application=True)
+        entry = self._put(interceptor)
 
         def remove() -> None:
             if entry in self._all:
@@ -214,8 +214,8 @@ class Interceptors:
         self._changed()
         return remove
 
-    def _put(self, interceptor: Interceptor, *, of_application: bool) -> tuple[tuple[int, bool, int], Interceptor]:
-        entry = ((interceptor.order, of_application, self._number()), interceptor)
+    def _put(self, interceptor: Interceptor) -> tuple[tuple[int, int], Interceptor]:
+        entry = ((interceptor.order, self._number()), interceptor)
         self._all.append(entry)
         self._all.sort(key=lambda item: item[0])
         return entry

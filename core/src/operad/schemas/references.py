@@ -201,7 +201,6 @@ class References:
         return self._index
 
     def _read(self, root: Target, index: _Index, left: int) -> int:
-        index.resources.setdefault("", ())
         stack = [root]
         while stack and left:
             location, node, scope = stack.pop()
