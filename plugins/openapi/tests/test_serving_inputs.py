@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
+from operad import (
+    CallError,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PluginError,
+    load_plugins,
+)
 from operad_openapi import to_openapi
 from operad_openapi._serving.formats import CHECKED, UNCHECKED, Formats
 from operad_openapi._serving.problems import problem_of
@@ -17,8 +24,8 @@ from plugins.openapi.tests import front_door
 GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = {
     "date": (["2024-02-29", "2026-12-31"], ["2023-02-29", "1900-02-29", "2026-13-01", "2026-1-1", ""]),
     "date-time": (["2024-02-29T12:00:00Z", "2026-01-01t00:00:00.5+01:30"], ["2026-01-01T00:00:00", "2026-01-01"]),
-    "time": (["12:00:00Z", "23:59:60Z"], ["12:00:00", "24:00:00Z"]),
-    "duration": (["P1D", "PT1H3S", "PT0.5S", "P2W"], ["P", "PT", "P1DT", "1D", "P1Y2D"]),
+    "time": (["12:00:00Z", "23:59:60Z", "15:59:60-08:00"], ["12:00:00", "24:00:00Z", "12:59:60Z"]),
+    "duration": (["P1D", "PT1H3S", "PT0.5S", "P2W"], ["P1.5D", "PT.5S", "P", "PT", "P1DT", "1D", "P1Y2D"]),
     "email": (["a@b.example", '"a b"@c.example', "a@[127.0.0.1]"], ["a", "a@", "a b@c.example", ".a@b.example"]),
     "hostname": (["a.example", "localhost"], ["-a", "a_b", "a" * 64, "a..b"]),
     "ipv4": (["127.0.0.1"], ["256.1.1.1", "01.2.3.4", "1.2.3"]),
@@ -27,6 +34,12 @@ GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = {
     "uri-reference": (["", "/a", "//a", "#f", "a:b"], ["1:a", "a#b#c", "[", "\\"]),
     "uuid": (["2eb8aa08-aa98-11ea-b4aa-73b441d16380"], ["2eb8aa08aa9811eab4aa73b441d16380", ""]),
     "json-pointer": (["", "/a~0"], ["a", "/~2"]),
+    "idn-email": (["실례@실례.example"], ["실례", "@실례.example"]),
+    "idn-hostname": (["실례.example"], ["〮실례.example", "a b"]),
+    "iri": (["http://ƒøø.example/é"], ["é", "http://a b"]),
+    "iri-reference": (["/é", ""], ["\\é", "#é b"]),
+    "uri-template": (["/a/{b}{?c*}"], ["/a/{b", "/a}"]),
+    "relative-json-pointer": (["0", "1/a~0", "2#"], ["/a", "-1", "01"]),
     "byte": (["aGk=", "", "aGk"], ["a=b", "?"]),
     "int8": ([127, -128, 1.0], [128, -129]),
     "int32": ([2**31 - 1], [2**31]),
@@ -51,6 +64,8 @@ def test_a_format_lets_pass_what_its_standard_says(name: str) -> None:
     good, bad = GOOD_AND_BAD[name]
     assert [value for value in good if formats.errors(value)] == []
     assert [value for value in bad if not formats.errors(value)] == []
+    # What is no text is of no format of texts.
+    assert bool(formats.errors("\ud800")) == ("int" not in name or name.endswith("pointer"))
     assert formats.errors(None) == formats.errors([]) == formats.errors(True) == []
 
 
@@ -129,12 +144,19 @@ def test_a_schema_without_formats_that_are_checked_costs_nothing() -> None:
     assert Formats.of(True) is None
 
 
-@pytest.mark.parametrize("name", sorted(name for name in CHECKED if "int" not in name or name == "json-pointer"))
+@pytest.mark.parametrize("name", sorted(name for name in CHECKED if "int" not in name or name.endswith("pointer")))
 def test_the_check_of_a_long_hostile_text_takes_time_that_grows_with_its_length_alone(name: str) -> None:
     formats = Formats.of({"format": name})
     assert formats is not None
     for piece in ("a", "1", " ", "/", "a.", "a:", "%20", "=", "a@", "::", "P1", "~0", "-"):
         formats.errors(piece * 20_000 + "\0")  # quadratic work would take minutes
+
+
+def test_without_what_checks_formats_nothing_is_served_that_promises_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operad_openapi._serving.formats.find_spec", lambda name: None)
+    with pytest.raises(PluginError, match=r"operad-openapi\[serve\]'.*check_formats=False"):
+        to_openapi(OperationRegistry())
+    to_openapi(OperationRegistry(), check_formats=False)
 
 
 async def same(input: Any, context: OperationContext) -> Any:
@@ -143,7 +165,7 @@ async def same(input: Any, context: OperationContext) -> Any:
 
 WHEN = {
     "type": "object",
-    "properties": {"at": {"type": "string", "format": "date"}, "iri": {"type": "string", "format": "iri"}},
+    "properties": {"at": {"type": "string", "format": "date"}, "like": {"type": "string", "format": "regex"}},
 }
 
 

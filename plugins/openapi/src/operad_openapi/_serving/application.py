@@ -8,6 +8,7 @@ from typing import Any
 
 from operad import OperationRegistry
 from operad.plugin import to_json
+from operad_openapi._serving import formats
 from operad_openapi._serving.admission import Doorkeeper
 from operad_openapi._serving.calls import Calls
 from operad_openapi._serving.document import DocumentMaker
@@ -33,6 +34,8 @@ class OpenAPIApplication:
     """
 
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig) -> None:
+        if config.check_formats:
+            formats.require()
         self._registry = registry
         self._config = config
         self._door = Doorkeeper(config)

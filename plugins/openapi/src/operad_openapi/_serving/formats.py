@@ -2,86 +2,66 @@
 
 For JSON Schema a ``format`` is an annotation (2020-12, validation, 7.2.1), so a registry lets every text pass. Who
 reads an OpenAPI document takes it for a promise, and generates clients and tests from it.
+
+Texts are judged by jsonschema-rs, one at a time: it has all of the official suite right, in 0.1 us for usual texts
+and 0.13 s for the most hostile one of 4 MB (jsonschema's own checks: 14 wrong, 0.2 to 6 us, 1.5 s to import).
+Where in a value they stand is found out here, for nothing stops jsonschema-rs in a schema whose work has no bound.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 
-from operad import Schema, from_schema
+from operad import PluginError, Schema, from_schema
 
 Json = dict[str, Any]
 _Check = Callable[[Any, str], Iterator[Json]]
 """What is wrong with a value that stands at a path."""
 
-_DATE = (
-    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
-    r"|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-    r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
-)
-_TIME = (
-    r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-    r"|23:59:60(?:\.[0-9]+)?[Zz])"
-)
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_CLOCK = r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?"
-_HOST = rf"{_LABEL}(?:\.{_LABEL})*"
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\-]+"
-_LOCAL = rf'(?:{_ATOM}(?:\.{_ATOM})*|"(?:[ !#-\[\]-~]|\\[ -~])*")'
-_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
-_H16 = r"[0-9A-Fa-f]{1,4}"
-_LS32 = rf"(?:{_H16}:{_H16}|{_IPV4})"
-_IPV6 = (
-    rf"(?:(?:{_H16}:){{6}}{_LS32}|::(?:{_H16}:){{5}}{_LS32}|(?:{_H16})?::(?:{_H16}:){{4}}{_LS32}"
-    rf"|(?:(?:{_H16}:){{0,1}}{_H16})?::(?:{_H16}:){{3}}{_LS32}|(?:(?:{_H16}:){{0,2}}{_H16})?::(?:{_H16}:){{2}}{_LS32}"
-    rf"|(?:(?:{_H16}:){{0,3}}{_H16})?::{_H16}:{_LS32}|(?:(?:{_H16}:){{0,4}}{_H16})?::{_LS32}"
-    rf"|(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}|(?:(?:{_H16}:){{0,6}}{_H16})?::)"
-)
-_PCHAR = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})"
-_USERINFO = r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2})*@)?"
-_NAME = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
-_AUTHORITY = rf"//{_USERINFO}(?:\[{_IPV6}\]|{_NAME})(?::[0-9]*)?(?:/{_PCHAR}*)*"
-_TAIL = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_HIERARCHY = rf"(?:{_AUTHORITY}|(?!//)(?:{_PCHAR}|/)*)"
-_URI = rf"[A-Za-z][A-Za-z0-9+.\-]*:{_HIERARCHY}{_TAIL}"
-_POINTER = r"(?:/(?:[^~/]|~[01])*)*"
-
-_TEXTS: Mapping[str, tuple[str, str]] = {
-    "date": (_DATE, "a date (RFC 3339) such as 2026-01-31"),
-    "date-time": (rf"{_DATE}[Tt]{_TIME}", "a date-time (RFC 3339) such as 2026-01-31T12:00:00Z"),
-    "time": (_TIME, "a time with its offset (RFC 3339) such as 12:00:00Z"),
-    "duration": (
-        rf"P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y(?![0-9]+D))?(?:[0-9]+M)?(?:[0-9]+D)?{_CLOCK})",
-        "a duration (ISO 8601) such as PT1H30M",
-    ),
-    "email": (rf"{_LOCAL}@(?:{_HOST}|\[(?:{_IPV4}|[Ii][Pp][Vv]6:{_IPV6})\])", "an e-mail address (RFC 5321)"),
-    "hostname": (rf"(?=.{{1,253}}$){_HOST}", "a hostname (RFC 1123)"),
-    "ipv4": (_IPV4, "an IPv4 address"),
-    "ipv6": (_IPV6, "an IPv6 address (RFC 4291)"),
-    "uri": (_URI, "a URI (RFC 3986) with its scheme"),
-    "uri-reference": (
-        rf"(?:{_URI}|(?:{_AUTHORITY}|(?!//)(?![^/?#]*:)(?:{_PCHAR}|/)*){_TAIL})",
-        "a URI or a relative reference (RFC 3986)",
-    ),
-    "uuid": (r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "a UUID (RFC 9562)"),
-    "json-pointer": (_POINTER, "a JSON Pointer (RFC 6901)"),
-    "byte": (r"[A-Za-z0-9+/_\-\s]*(?:={1,2}\s*)?", "base64 text (RFC 4648)"),
+_TEXTS: Mapping[str, str] = {
+    "date": "a date (RFC 3339) such as 2026-01-31",
+    "date-time": "a date-time (RFC 3339) such as 2026-01-31T12:00:00Z",
+    "time": "a time with its offset (RFC 3339) such as 12:00:00Z",
+    "duration": "a duration (ISO 8601) such as PT1H30M",
+    "email": "an e-mail address (RFC 5321)",
+    "idn-email": "an e-mail address (RFC 6531)",
+    "hostname": "a hostname (RFC 1123)",
+    "idn-hostname": "a hostname (RFC 5890)",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address (RFC 4291)",
+    "uri": "a URI (RFC 3986) with its scheme",
+    "uri-reference": "a URI or a relative reference (RFC 3986)",
+    "iri": "an IRI (RFC 3987) with its scheme",
+    "iri-reference": "an IRI or a relative reference (RFC 3987)",
+    "uri-template": "a URI template (RFC 6570)",
+    "uuid": "a UUID (RFC 9562)",
+    "json-pointer": "a JSON Pointer (RFC 6901)",
+    "relative-json-pointer": "a relative JSON Pointer",
+    "byte": "base64 text (RFC 4648)",
 }
-_PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in _TEXTS.items()}
+_CLOCK = r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?"
+_OWN: Mapping[str, re.Pattern[str]] = {
+    "byte": re.compile(r"[A-Za-z0-9+/_\-\s]*(?:={1,2}\s*)?"),
+    "duration": re.compile(
+        rf"P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y(?![0-9]+D))?(?:[0-9]+M)?(?:[0-9]+D)?{_CLOCK})", re.ASCII
+    ),
+}
+"""``byte`` is OpenAPI's own; in a ``duration`` RFC 3339 allows neither PT0.5S nor PT1H3S, which Python's libraries
+write, and ISO 8601 allows."""
 _NUMBERS: Mapping[str, tuple[int, int]] = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
 CHECKED = frozenset(_TEXTS) | frozenset(_NUMBERS)
 """Formats that are checked, and published; all others are hints (``password``, ``float``)."""
-UNCHECKED = frozenset(
-    {"idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "relative-json-pointer", "regex"}
-)
-"""Formats of JSON Schema that nothing here checks: they are not published."""
+UNCHECKED = frozenset({"regex"})
+"""Formats of JSON Schema that nothing here checks, for compiling a stranger's pattern has no bound: they are not
+published."""
 _MOST = 10_000
 """References that are followed for one value; alternatives that refer to themselves could double them for ever."""
 
@@ -205,14 +185,40 @@ class Formats:
         return from_schema({"$defs": self._definitions, **part} if isinstance(part, dict) else part)
 
 
+def require() -> None:
+    """Raise `PluginError` where formats cannot be checked."""
+    if find_spec("jsonschema_rs") is None:
+        raise PluginError(
+            "checking formats needs jsonschema-rs; install it: pip install 'operad-openapi[serve]', or serve with "
+            "check_formats=False"
+        )
+
+
+@cache
+def _matcher(name: str) -> Callable[[str], object]:
+    """What is true of the texts of a format."""
+    if name in _OWN:
+        return _OWN[name].fullmatch
+    from jsonschema_rs import Draft202012Validator  # 25 ms, for the first operation that has a format
+
+    return Draft202012Validator({"format": name}, validate_formats=True).is_valid
+
+
 def _text_check(name: str) -> _Check:
-    matches, expected = _PATTERNS[name].fullmatch, _TEXTS[name][1]
+    matches = _matcher(name)
 
     def check(value: Any, path: str) -> Iterator[Json]:
-        if isinstance(value, str) and not matches(value):
-            yield _error(path, f"expected {expected}", value)
+        if isinstance(value, str) and not (matches(value) if value.isascii() else _matches_any(matches, value)):
+            yield _error(path, f"expected {_TEXTS[name]}", value)
 
     return check
+
+
+def _matches_any(matches: Callable[[str], object], value: str) -> object:
+    try:
+        return matches(value)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 def _number_check(name: str) -> _Check:
