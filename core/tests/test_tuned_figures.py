@@ -2,7 +2,9 @@
 too, and says why."""
 
 import importlib
+from pathlib import Path
 
+import attrs
 import pytest
 
 FIGURES = {
@@ -92,3 +94,25 @@ FIGURES = {
 def test_the_figures_of_a_module_are_those_that_were_measured(module: str) -> None:
     found = importlib.import_module(f"operad.{module}")
     assert {name: getattr(found, name) for name in FIGURES[module]} == FIGURES[module]
+
+
+ROOMS = ("schemas", "registry", "calls")
+BOTH, TEXT = {"__eq__", "__repr__"}, {"__repr__"}
+COMPILED = {
+    "IncomingRequest": BOTH, "Passed": BOTH, "Selection": BOTH, "_Shown": BOTH,
+    "Offer": TEXT, "_Postings": TEXT, "_Word": TEXT,
+}  # fmt: skip
+"""Records of which there is one at a time, or that are made where a process serves: their text is compiled for each."""
+
+
+def test_no_equality_or_text_is_compiled_for_a_record_that_a_short_command_makes() -> None:
+    """`Record` and `Shown` have them once: compiling them is half of what making a class takes."""
+    found = {}
+    for room in ROOMS:
+        for path in Path(importlib.import_module(f"operad.{room}").__file__ or "").parent.glob("*.py"):
+            module = importlib.import_module(f"operad.{room}.{path.stem}")
+            made = [
+                one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__
+            ]
+            found.update({one.__name__: BOTH & set(vars(one)) for one in made if attrs.has(one)})
+    assert {name: own for name, own in found.items() if own} == COMPILED

@@ -1028,6 +1028,33 @@ async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_clos
     await handler.aclose()
 
 
+async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
+    bus, begun = InProcessTransport(), asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    handler = CallHandler(registry_of(slow=("query", slow)), bus, drain_timeout=0.05)
+    await handler.open()
+    caller = await Asking().open(bus)
+    await caller.ask("t.slow")
+    await begun.wait()
+    closing = asyncio.ensure_future(handler.aclose())
+    await settle()
+    given = {"requestId": "2", "replyTo": caller.link.inbox, "operationId": "t.slow", "input": 5}
+    handler._on_event(event("call.requested", **given), Delivery(caller.link.inbox))
+    await closing
+    await settle()
+    told = {
+        payload["requestId"]: payload["message"]
+        for type_, payload in await caller.told(2)
+        if type_ == "call.error"
+    }
+    assert told == {"1": '"t.slow": the handler was shut down', "2": '"t.slow": the handler is shutting down'}
+    await caller.link.close()
+
+
 async def test_a_handler_tells_when_its_connection_is_lost_and_back(caplog):
     handler, caller = await asking(registry_of(echo=("query", echo)))
     begun = asyncio.Event()

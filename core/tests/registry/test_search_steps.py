@@ -253,3 +253,12 @@ def test_ranks_fall_with_the_share_of_the_query_that_is_said():
     assert ranked[1] == "t.pull_create"
     scores = [found._named(int(number), list(found._words("create pull request"))) for number in range(4)]
     assert all(high > low for high, low in pairwise([scores[0], scores[1], min(scores[2:])]))
+
+
+def test_what_a_name_says_counts_twice_the_best_score(monkeypatch):
+    found = index_of("alpha", spec("x", description="alpha"))
+    assert found.search("alpha", 2) == ["t.alpha", "t.x"]
+    monkeypatch.setattr(found.__class__, "_named", lambda self, document, query: 0.3 * document)
+    assert found.search("alpha", 2) == ["t.x", "t.alpha"]
+    monkeypatch.setattr(found.__class__, "_named", lambda self, document, query: 0.1 * document)
+    assert found.search("alpha", 2) == ["t.alpha", "t.x"]

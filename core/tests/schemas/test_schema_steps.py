@@ -708,6 +708,27 @@ def test_two_references_in_one_schema_both_count() -> None:
     ]
 
 
+def test_a_reference_that_leads_nowhere_does_not_stop_dynamic_ones() -> None:
+    node = {"$dynamicAnchor": "node", "properties": {"next": {"$dynamicRef": "#node"}}}
+    schema = from_schema(
+        {
+            "$id": "http://x.example/s", "$dynamicAnchor": "node", "$ref": "tree", "unevaluatedProperties": False,
+            "properties": {"a": {"$ref": "http://nowhere.example/x"}, "next": True},
+            "$defs": {"tree": {"$id": "tree", **node}},
+        }
+    )  # fmt: skip
+    assert schema.is_valid({"a": 1, "next": {"a": 5}})
+    assert not schema.is_valid({"next": {"other": 1}})
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(64, 0), (65, 65)])
+def test_choosing_among_more_than_sixty_four_branches_is_counted(count: int, drawn: int) -> None:
+    union, call = union_of({"anyOf": [{"minimum": number} for number in range(count)]})
+    with WORK.call(math.inf, 1_000):
+        assert union.choose(1_000, call)[0] == 0
+        assert 1_000 - WORK.steps == drawn
+
+
 OPEN_TREE: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2019-09/schema",
     "$id": "http://x.example/tree",

@@ -17,7 +17,7 @@ from operad.errors import CallError, ErrorCode
 Retry = bool | Literal["unsent", "safe"]
 """Whether a call is made again: never; whatever may have become of it; what did not run; that, and what may."""
 
-MODES = (False, True, "unsent", "safe")
+MODES = (True, "unsent", "safe")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _ABSENT = 5.0
 """Seconds for which an operation that nobody serves may be about to come back."""
