@@ -426,6 +426,18 @@ def test_observers_learn_of_what_is_new_or_other_and_of_nothing_else(caplog):
         catalogue.remove("t.op")
 
 
+def test_one_kind_of_observer_is_enough():
+    told = []
+    adds, removes = (
+        Catalogue((lambda spec: told.append("added"),)),
+        Catalogue((), (lambda spec: told.append("removed"),)),
+    )
+    for catalogue in (adds, removes):
+        catalogue.add(entry_of())
+        catalogue.remove("t.op")
+    assert told == ["added", "removed"]
+
+
 def test_each_change_counts_and_is_told_to_who_lives():
     catalogue = Catalogue()
     told = []

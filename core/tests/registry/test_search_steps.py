@@ -72,6 +72,10 @@ def test_of_many_longer_words_the_shortest_count(monkeypatch):
     monkeypatch.setattr(search, "_MAX_PREFIXED", 2)
     found = index_of("abcde", "abcd", "abc")
     assert [word for word, _ in found._matches("ab")] == ["abc", "abcd"]
+    by_alphabet = index_of("abaaa", "abz")
+    assert [word for word, _ in by_alphabet._matches("ab")] == ["abaaa", "abz"], (
+        "as many as may be stay as they are"
+    )
     two = index_of("abcde", "abcd")
     assert [word for word, _ in two._matches("ab")] == ["abcd", "abcde"]
 
@@ -88,6 +92,8 @@ def test_words_written_together_are_taken_apart_at_the_last_place():
     found = index_of("pull", "request", "re", "quest", "pullre")
     assert found._split("pullrequests") == ("pullre", "quest")
     assert found._split("requests") == ("re", "quest")
+    assert index_of("ab", "cd", "c")._split("abcd") == ("ab", "cd")
+    assert index_of("a", "bcd", "abc", "d")._split("abcd") == (), "a letter is no word"
     assert found._split("xrequest") == ()
     assert found._split("requestx") == ()
     assert index_of("pull_request").search("pullrequests", 5) == ["t.pull_request"]
@@ -185,6 +191,8 @@ def test_a_query_without_a_known_word_finds_nothing():
 def test_the_best_are_in_order_and_equals_as_they_came():
     assert search._best({}, 3) == []
     assert search._best({3: 1.0, 1: 1.0, 2: 5.0}, 2) == [2, 1]
+    assert search._best({1: 1.0, 2: 5.0, 3: 9.0}, 3) == [3, 2, 1]
+    assert search._best({4: 9.0, 2: 9.0, 1: 1.0}, 3) == [2, 4, 1]
     assert search._best({3: 1.0, 1: 1.0, 2: 5.0}, 9) == [2, 1, 3]
     assert search._best({5: 7.0, 1: 1.0, 2: 7.0}, 2) == [2, 5]
 
