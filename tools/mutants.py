@@ -299,8 +299,10 @@ class Reach:
         """Those that reach the line of a mutant; first quick ones of little else, which know most about it."""
         module = self._of(mutant)
         found = set(module.get(str(mutant.line), ()))
-        if self.imported(mutant):  # whatever uses the module reaches it
+        if self.imported(mutant):  # whatever uses the module reaches it, or names it: `test_figures[calls.flow]`
+            name = f"[{'.'.join(mutant.path.relative_to(SOURCE / 'operad').with_suffix('').parts)}]"
             found = {test for tests in module.values() for test in tests}
+            found |= {test for test in self._seconds if test.endswith(name)}
         return sorted(
             filter(None, found), key=lambda test: (self.seconds([test]) > SLOW, self._weights[test], test)
         )

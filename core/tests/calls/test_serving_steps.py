@@ -1023,6 +1023,8 @@ async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_clos
     await caller.ask("t.echo", "2")
     ((_, payload),) = await caller.told()
     assert (payload["code"], payload["message"]) == ("UNAVAILABLE", '"t.echo": the handler is shutting down')
+    await settle()
+    assert handler._tasks == set(), "what was told is done"
     handler._drained = False
     await caller.link.close()
     await handler.aclose()

@@ -1,5 +1,6 @@
 """What observers of a call map see, what a call carries for a trace, and how old a request is that was held."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,7 @@ async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
         assert (record.type, record.is_stream, record.is_outgoing, outcome.items, outcome.error) == (
             None, False, True, 1, None,
         )  # fmt: skip
+        assert abs(record.started - time.time() * 1000) < 60_000
         rows.clear()
         stream = calls.subscribe("t.n")
         assert rows == [], "it begins when it is first read"

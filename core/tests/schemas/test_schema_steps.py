@@ -423,6 +423,12 @@ def test_the_branch_of_other_values_is_the_first_that_fits() -> None:
     assert narrow.choose(True, call)[:2] == (0, 1)
 
 
+def test_only_objects_are_compared_with_what_branches_declare() -> None:
+    union, call = union_of({"anyOf": [{"minLength": 1, "minItems": 1}, {"properties": {"k": INT}}]})
+    for value in ("k", ["k"]):
+        assert union.choose(value, call)[0] == 0
+
+
 def test_a_value_that_goes_round_between_branches_stays_as_it_came() -> None:
     """Each branch fills in what makes it the other one's."""
     branches = [
