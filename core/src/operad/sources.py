@@ -131,10 +131,24 @@ class SourceSession:
         await self.aclose()
 
 
-def _attrs_class(owner: Source | Server, _: attrs.Attribute[Any], value: object) -> None:
-    if not (isinstance(value, type) and attrs.has(value)):
-        kind = type(owner).__name__.lower()
-        raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
+ConfigType = type[Any] | Callable[[], type[Any]]
+"""An attrs class, or what answers it, which is asked when it is needed: making a large one takes milliseconds."""
+
+
+def _config_type(owner: Source | Server, _: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, type) or not callable(value):
+        _attrs_class(owner, value)
+
+
+def _attrs_class(owner: Source | Server, value: object) -> type[Any]:
+    if isinstance(value, type) and attrs.has(value):
+        return value
+    kind = type(owner).__name__.lower()
+    raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
+
+
+def _config_class(owner: Source | Server, value: ConfigType) -> type[Any]:
+    return value if isinstance(value, type) else _attrs_class(owner, value())
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -145,7 +159,8 @@ class Source(Record):
         name: what ``registry.load(name, …)`` and ``type = "name"`` in a configuration call it.
         load: ``await load(config, context)`` opens the source; ``config`` is an instance of ``config_type``.
             Raises `SourceError` with what is wrong and what to do.
-        config_type: an attrs class; its fields are the options, unknown ones are refused for it.
+        config_type: an attrs class, or a function that answers one; its fields are the options, unknown ones are
+            refused for it.
         description: one line.
         login: ``await login(config, context, account)`` answers how ``operad login NAME --account ACCOUNT`` logs a
             person in (``account`` is ``None`` without the option); `ConfigError` where this configuration needs no
@@ -154,9 +169,14 @@ class Source(Record):
 
     name: str
     load: Callable[[Any, SourceContext], Awaitable[SourceSession]]
-    config_type: type[Any] = attrs.field(validator=_attrs_class)
+    _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
     login: Callable[[Any, SourceContext, str | None], Awaitable[Login]] | None = None
+
+    @property
+    def config_type(self) -> type[Any]:
+        """The attrs class of the options."""
+        return _config_class(self, self._config)
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
         """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.
@@ -185,9 +205,9 @@ class Server(Record):
     Args:
         name: what the command line and configuration call it.
         serve: ``await serve(registry, config)`` serves until it is cancelled.
-        config_type: an attrs class; its fields are the options, ``[serve.<name>]`` of a configuration. Fields with
-            the names of `[serve]`'s own keys (``timeout``, ``max_body``, ``allowed_hosts``, …) get those values
-            where the table of the server does not say another.
+        config_type: an attrs class, or a function that answers one; its fields are the options,
+            ``[serve.<name>]`` of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``,
+            ``max_body``, ``allowed_hosts``, …) get those values where the server's table does not say another.
         app: ``app(registry, config)`` answers an ASGI 3 application, to be composed with others on one address.
             It may have ``async drain(timeout)``: take no new call, end streams in words, let calls finish. What
             the composition found out about the caller is an `Admission` in ``scope["operad"]``.
@@ -196,9 +216,14 @@ class Server(Record):
 
     name: str
     serve: Callable[..., Awaitable[None]]
-    config_type: type[Any] = attrs.field(validator=_attrs_class)
+    _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     app: Callable[[Any, Any], ASGIApplication] | None = None
     mount: str = "/"
+
+    @property
+    def config_type(self) -> type[Any]:
+        """The attrs class of the options."""
+        return _config_class(self, self._config)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -478,6 +478,20 @@ def test_a_transport_factory_that_fails_is_named_with_its_plugin() -> None:
 # --- sources ------------------------------------------------------------------------------------
 
 
+def test_a_config_type_may_be_a_function_that_is_asked_when_it_is_needed() -> None:
+    asked = []
+
+    def config_type() -> type[Any]:
+        asked.append(1)
+        return Config
+
+    source, server = Source("pigeon", load, config_type), Server("pigeon", serve, config_type)
+    assert not asked
+    assert source.config_type is server.config_type is Config
+    with pytest.raises(TypeError, match='"pigeon": config_type has to be an attrs class, got 5'):
+        assert Source("pigeon", load, lambda: 5).config_type  # type: ignore[arg-type,return-value]  # as without types
+
+
 @pytest.mark.parametrize("config_type", [dict, int, None, Config()])
 def test_a_config_type_has_to_be_an_attrs_class(config_type: Any) -> None:
     with pytest.raises(TypeError, match='"pigeon": config_type has to be an attrs class'):

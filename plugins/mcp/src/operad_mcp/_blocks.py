@@ -7,7 +7,6 @@ protocol (revisions 2024-11-05 to 2026-07-28) becomes a text block with its JSON
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -247,6 +246,8 @@ async def map_many_content_blocks(blocks: Any) -> list[ContentBlock]:
 
 async def in_turns(make: Callable[[Any], _Made], items: Iterable[Any]) -> list[_Made]:
     """What is made of each item, with turns for others in between."""
+    import asyncio  # here: who finds plugins has no event loop yet
+
     rest, made = iter(items), list[_Made]()
     while part := list(map(make, islice(rest, _AT_ONCE))):
         made += part

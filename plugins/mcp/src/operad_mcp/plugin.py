@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from operad.plugin import EnvelopeKind, Server, Source, hookimpl
+
+if TYPE_CHECKING:
+    from operad.plugin import ASGIApplication, Login, SourceContext, SourceSession
 
 
 @hookimpl
@@ -16,14 +21,49 @@ def operad_envelope_kinds() -> list[EnvelopeKind]:
 @hookimpl
 def operad_sources() -> list[Source]:
     """The source ``mcp``."""
-    from operad_mcp.source import MCPSourceConfig, load, login
-
-    return [Source("mcp", load, MCPSourceConfig, "An MCP server, or a file of them.", login)]
+    return [Source("mcp", _load, _source_config, "An MCP server, or a file of them.", _login)]
 
 
 @hookimpl
 def operad_servers() -> list[Server]:
     """The server ``mcp``."""
-    from operad_mcp.serving import MCPServeConfig, app, serve
+    return [Server("mcp", _serve, _server_config, _app, "/mcp")]
 
-    return [Server("mcp", serve, MCPServeConfig, app, "/mcp")]
+
+# Each imports what it needs when it is called: who finds plugins uses none of it.
+
+
+def _source_config() -> type[Any]:
+    from operad_mcp.source import MCPSourceConfig
+
+    return MCPSourceConfig
+
+
+async def _load(config: Any, context: SourceContext) -> SourceSession:
+    from operad_mcp.source import load
+
+    return await load(config, context)
+
+
+async def _login(config: Any, context: SourceContext, account: str | None) -> Login:
+    from operad_mcp.source import login
+
+    return await login(config, context, account)
+
+
+def _server_config() -> type[Any]:
+    from operad_mcp.serving import MCPServeConfig
+
+    return MCPServeConfig
+
+
+async def _serve(registry: Any, config: Any) -> None:
+    from operad_mcp.serving import serve
+
+    await serve(registry, config)
+
+
+def _app(registry: Any, config: Any) -> ASGIApplication:
+    from operad_mcp.serving import app
+
+    return app(registry, config)

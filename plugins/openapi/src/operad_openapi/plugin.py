@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from operad.plugin import EnvelopeKind, Server, Source, hookimpl
-from operad_openapi._serving.options import OpenAPIServerConfig
-from operad_openapi.envelopes import HTTP_KIND
-from operad_openapi.source import OpenAPISourceConfig, load, login
 
 if TYPE_CHECKING:
-    from operad.plugin import ASGIApplication
+    from operad.plugin import ASGIApplication, Login, SourceContext, SourceSession
 
 
 @hookimpl
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:
     """The kind ``http``."""
+    from operad_openapi.envelopes import HTTP_KIND
+
     return (HTTP_KIND,)
 
 
@@ -26,9 +25,9 @@ def operad_sources() -> Iterable[Source]:
     return (
         Source(
             name="openapi",
-            load=load,
-            config_type=OpenAPISourceConfig,
-            login=login,
+            load=_load,
+            config_type=_source_config,
+            login=_login,
             description="A REST API described by an OpenAPI document (2.0, 3.0, 3.1, 3.2; JSON or YAML).",
         ),
     )
@@ -37,7 +36,31 @@ def operad_sources() -> Iterable[Source]:
 @hookimpl
 def operad_servers() -> Iterable[Server]:
     """The server ``openapi``."""
-    return (Server("openapi", _serve, OpenAPIServerConfig, _application, "/"),)
+    return (Server("openapi", _serve, _server_config, _application, "/"),)
+
+
+def _source_config() -> type[Any]:
+    from operad_openapi.source import OpenAPISourceConfig
+
+    return OpenAPISourceConfig
+
+
+async def _load(config: Any, context: SourceContext) -> SourceSession:
+    from operad_openapi.source import load
+
+    return await load(config, context)
+
+
+async def _login(config: Any, context: SourceContext, account: str | None) -> Login:
+    from operad_openapi.source import login
+
+    return await login(config, context, account)
+
+
+def _server_config() -> type[Any]:
+    from operad_openapi._serving.options import OpenAPIServerConfig
+
+    return OpenAPIServerConfig
 
 
 def _application(registry: Any, config: Any) -> ASGIApplication:
