@@ -317,3 +317,40 @@ def test_what_stands_beside_a_loop_still_counts() -> None:
         {"dependentSchemas": {"a": {"$ref": "#"}, "b": {"required": ["c"]}}, "oneOf": [{"$ref": "#"}]}
     )
     assert not kept.is_valid({"b": 1})
+
+
+def family(**cat: Any) -> dict[str, Any]:
+    """A base that lists its kinds, each of which is all of the base: in place that has no end."""
+    base = {
+        "type": "object",
+        "properties": {"kind": {"type": "string"}, "id": {"type": "integer"}},
+        "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
+    }
+    kinds = {"Cat": {"lives": {"type": "integer"}}, "Dog": {"bark": {"type": "boolean"}}}
+    own = {name: {"type": "object", "properties": properties} for name, properties in kinds.items()}
+    return {"Base": base} | {
+        name: {"allOf": [{"$ref": "#/$defs/Base"}, part], **cat} for name, part in own.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["Base", "Cat", "Dog"])
+@pytest.mark.parametrize("dialect", ["2020-12", "openapi-3.0"])
+def test_a_cast_drops_nothing_of_which_a_reference_in_a_circle_may_know(name: str, dialect: Any) -> None:
+    document = {"$defs": family()}
+    schema = from_schema(document["$defs"][name], document=document, pointer=f"/$defs/{name}", dialect=dialect)
+    value = {"kind": "cat", "id": 7, "lives": 9, "bark": True}
+    assert schema.cast(value) == value
+    assert "refers to itself in place" in schema.warnings[0]
+    own, made = {"Base": ("id", 7), "Cat": ("lives", 9), "Dog": ("bark", True)}[name]
+    assert schema.cast(value | {own: str(made)}) == value, "what is known is converted"
+
+
+@pytest.mark.parametrize("union", ["allOf", "anyOf", "oneOf"])
+def test_a_cast_drops_nothing_of_which_a_part_that_is_unknown_may_know(union: str) -> None:
+    known = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    for part in ({"$ref": "#/$defs/nowhere"}, {"$ref": "https://example.com/other.json"}, 5):
+        for schema in ({union: [part], **known}, {union: [part, known]}):
+            assert from_schema(schema).cast({"a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert from_schema({"allOf": [True, known]}).cast({"a": 1, "b": 2}) == {"a": 1}, "true says nothing"
+    closed = {"allOf": [known, {"properties": {"b": False}}]}
+    assert from_schema(closed).cast({"a": 1, "b": 2}) == {"a": 1}

@@ -93,6 +93,7 @@ class Catalogue:
             self.handlers[operation_id] = handler, blocking
         else:
             self.entries[operation_id] = Entry(old.spec, handler, blocking, old.owner, old.pipeline)
+            self.version += 1
             self._tell()
 
     def remove(self, operation_id: str) -> None:
@@ -106,7 +107,9 @@ class Catalogue:
         self._sorted = None
         if self._index is not None and (changed := new or old) is not None:
             self._unindexed[changed.id] = new
-        self._tell()
+        self.version += 1
+        if self._listeners:
+            self._tell()
         if not (self._added or self._removed) or _same(old, new):
             return
         if old is not None:
@@ -138,7 +141,6 @@ class Catalogue:
         self._listeners = [held for held in self._listeners if held() not in (None, listener)]
 
     def _tell(self) -> None:
-        self.version += 1
         for held in self._listeners:
             listener = held()
             if listener is not None:

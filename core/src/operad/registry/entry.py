@@ -43,6 +43,7 @@ class Entry:
         "operation",
         "owner",
         "pipeline",
+        "scopes",
         "spec",
         "stream",
         "stream_chain",
@@ -74,6 +75,8 @@ class Entry:
         self.finish: Callable[[Any], ResponseEnvelope[Any]]
         self.guarded: bool
         self.is_open: bool
+        self.scopes: tuple[str, ...] | None
+        """The scopes that are all that is required; ``None`` where there is more."""
         self.streams: bool
         self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None
         self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None
@@ -94,7 +97,10 @@ class Entry:
         self.adapt = None if operation is None else operation.adapt
         self.chunks = None if operation is None else operation.chunks
         self.stream = None if operation is None else operation.stream
-        self.is_open = spec.access_control.is_open
+        access = spec.access_control
+        self.is_open = access.is_open
+        alone = not (access.required_scopes_any or access.resource_type is not None)
+        self.scopes = access.required_scopes if alone else None
         self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
         self.guarded = self.validator is not None or not self.is_open
         self.finish = self.pipeline.finisher(spec)
@@ -106,7 +112,9 @@ class Entry:
     def admit(self, input: Any, call: OperationContext) -> None:
         """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
         if not (self.is_open or call.trusted):
-            check_access(self.spec.access_control, call.identity, input)
+            identity, scopes = call.identity, self.scopes
+            if scopes is None or identity is None or not identity.scopes.issuperset(scopes):
+                check_access(self.spec.access_control, identity, input)
         if self.validator is not None and not self.validator(input):
             raise _invalid_input(self.spec, input)
 

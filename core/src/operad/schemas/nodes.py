@@ -395,7 +395,7 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
     for key, value in body.items():
         if key == "$siblings" or (key in WORDS and WORDS[key].applies == "itself"):
             if isinstance(value, list):
-                out[key] = [without(node, group) for node in value]
+                out[key] = [unless_unknown(without(node, group), node) for node in value]
             elif key == "dependentSchemas":
                 out[key] = {name: without(node, group) for name, node in value.items()}
             else:
@@ -403,10 +403,18 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
     # What is unknown refuses nothing: neither by being excluded, nor by being the second to match.
     if out.get("not") is True and body["not"] is not True:
         del out["not"]
-    if "anyOf" not in out and out.get("oneOf", []).count(True) > body.get("oneOf", []).count(True):
+    if "anyOf" not in out and any(node.ref in group for node in body.get("oneOf", ()) if isinstance(node, Node)):
         out["anyOf"] = out.pop("oneOf")
         out.pop("discriminator", None)
     return out
+
+
+def unless_unknown(made: Body, given: Any) -> Body:
+    """A schema as it was read; in the place of one that is unknown, one that may declare whatever there is.
+
+    What stands beside it in an `allOf` or a union does not know all properties, so no cast may drop the others.
+    """
+    return Node({"additionalProperties": True}) if made is True and given is not True else made
 
 
 def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from operad.schemas.nodes import Body, Definition, Node, SchemaLimitError, Store, TrackDynamicError
+from operad.schemas.nodes import (
+    Body,
+    Definition,
+    Node,
+    SchemaLimitError,
+    Store,
+    TrackDynamicError,
+    unless_unknown,
+)
 from operad.schemas.patterns import Pattern, UnsafePatternError, translate
 from operad.schemas.references import Location, Scope
 from operad.schemas.values import is_number, shown
@@ -309,15 +317,13 @@ class _Keyword:
         if not isinstance(self.value, list | tuple) or not self.value:
             self.refuse("an array of schemas")
             return
-        schemas = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
-        if self.key == "allOf":
-            schemas = self.out.get("allOf", []) + schemas
+        read = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
+        schemas = [unless_unknown(body, node) for body, node in zip(read, self.value, strict=True)]
         if self.key == "oneOf" and "anyOf" not in self.node:
             # Of a branch that is unknown nobody can say that it is the second to match.
-            unknown = any(
-                body is True and node is not True for body, node in zip(schemas, self.value, strict=True)
-            )
-            self.key = "anyOf" if unknown else "oneOf"
+            self.key = "oneOf" if schemas == read else "anyOf"
+        if self.key == "allOf":
+            schemas = self.out.get("allOf", []) + schemas
         self.out[self.key] = schemas
         if self.key in ("anyOf", "oneOf"):
             self.discriminator(schemas)
