@@ -13,11 +13,9 @@ JSON's own types (RFC 8259, RFC 7493).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
-
-import msgspec
 
 from operad.context import LONGEST_KEY
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
@@ -184,8 +182,21 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
 
 # --- the codec -------------------------------------------------------------------------------------
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder()
+
+class _Codec:
+    """msgspec's encoder and decoder, imported with the first JSON: calls within a process need none."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes | bytearray | memoryview], Any]
+
+    def __getattr__(self, name: str) -> Any:
+        import msgspec
+
+        self.encode, self.decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+        return vars(self)[name]
+
+
+_codec = _Codec()
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
@@ -238,12 +249,12 @@ def to_json(value: Any) -> bytes:
         CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
     """
     try:
-        data = _encoder.encode(value)
+        data = _codec.encode(value)
         if len(data) > _LARGE and _members_of(value, len(data) // _EACH) is not None:
             return data
         # Where the encoder bent a value (NaN to null, a set to a list), it comes back as another one. Comparing
         # costs a fifth of looking at each value; a tuple comes back as a list, and is looked at.
-        if _decoder.decode(data) != value:
+        if _codec.decode(data) != value:
             _check(value)
         return data
     except CallError:
@@ -256,7 +267,7 @@ def to_json(value: Any) -> bytes:
 
 def encode_checked(event: Event) -> bytes:
     """As `encode`, for an event that came out of `decode`: nothing in it needs a check."""
-    return _encoder.encode(event)
+    return _codec.encode(event)
 
 
 def envelope_to_wire(envelope: ResponseEnvelope[Any]) -> dict[str, Any]:
@@ -298,12 +309,12 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> Any:
         except UnicodeEncodeError as error:
             raise ProtocolError(f"not valid Unicode: {error}") from None
     try:
-        value = _decoder.decode(data)
+        value = _codec.decode(data)
         members = _members_of(value, len(data) // _EACH) if len(data) > _LARGE else None
         if members is not None and not _has_more_colons(bytes(data), members):
             return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
-        compact = _encoder.encode(value)
+        compact = _codec.encode(value)
         if compact != data and _members(data) != _members(compact):
             if len(data) > _NAMED:
                 raise ProtocolError("a key is there twice in one object")

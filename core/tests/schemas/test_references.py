@@ -349,8 +349,8 @@ def test_a_cast_drops_nothing_of_which_a_reference_in_a_circle_may_know(name: st
 def test_a_cast_drops_nothing_of_which_a_part_that_is_unknown_may_know(union: str) -> None:
     known = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     for part in ({"$ref": "#/$defs/nowhere"}, {"$ref": "https://example.com/other.json"}, 5):
-        for schema in ({union: [part], **known}, {union: [part, known]}):
-            assert from_schema(schema).cast({"a": 1, "b": 2}) == {"a": 1, "b": 2}
+        assert from_schema({union: [part], **known}).cast({"a": 1, "b": 2}) == {"a": 1, "b": 2}
     assert from_schema({"allOf": [True, known]}).cast({"a": 1, "b": 2}) == {"a": 1}, "true says nothing"
-    closed = {"allOf": [known, {"properties": {"b": False}}]}
-    assert from_schema(closed).cast({"a": 1, "b": 2}) == {"a": 1}
+    beside = from_schema({"anyOf": [{"$ref": "#/$defs/nowhere"}, known]})
+    assert beside.cast({"b": 2}) == {"b": 2}, "of the one that is unknown"
+    assert beside.cast({"a": 1, "b": 2}) == {"a": 1}, "more like the one that is known"

@@ -39,7 +39,6 @@ from operad.schemas.conjunctions import (
 from operad.schemas.nodes import Body
 from operad.schemas.objects import OBJECT_KEYWORDS, ObjectShape
 from operad.schemas.scalars import EXACT, scalar_cast
-from operad.schemas.unions import Union
 from operad.schemas.values import ARRAY, CONTAINER
 from operad.schemas.zeros import Fill, Zeros
 
@@ -126,6 +125,8 @@ class Casting:
         for member in members:
             for key in ("anyOf", "oneOf"):
                 if key in member:
+                    from operad.schemas.unions import Union  # with the first one
+
                     union = Union(self, members, member, key)
                     # What its `oneOf` refuses, the union sees itself.
                     return self._faithful(members, union.cast) if is_fragile(union.siblings) else union.cast
