@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from operad.schemas import from_schema
 from operad.schemas.characters import CLASSES
 from operad.schemas.compiling import compiled
+from operad.schemas.groups import components
 from operad.schemas.limits import DEFAULT, Limits
-from operad.schemas.nodes import FEW, MANY, components
+from operad.schemas.nodes import FEW, MANY
 from operad.schemas.references import dialect_of, follow, join, parse_pointer
 from operad.schemas.unions import branch_types
 

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from operad.schemas.compiling import closure_of, dialect, new_store
-from operad.schemas.nodes import Closure, Definition, Node, Store, components, refs_of
+from operad.schemas.groups import components
+from operad.schemas.nodes import Closure, Definition, Node, Store, refs_of
 from operad.schemas.records import Origin
 from operad.schemas.references import Location, follow, parse_pointer
 from operad.schemas.vocabulary import SIBLINGS, WORDS

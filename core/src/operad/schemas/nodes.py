@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from operad.schemas.groups import components
 from operad.schemas.limits import Limits
 from operad.schemas.patterns import Pattern
 from operad.schemas.references import Location, References, Target
@@ -415,40 +416,3 @@ def unless_unknown(made: Body, given: Any) -> Body:
     What stands beside it in an `allOf` or a union does not know all properties, so no cast may drop the others.
     """
     return Node({"additionalProperties": True}) if made is True and given is not True else made
-
-
-def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
-    """The strongly connected groups of a graph, what is referred to first (Tarjan, without recursion)."""
-    order: dict[Any, int] = {}
-    low: dict[Any, int] = {}
-    stack: list[Any] = []
-    on_stack: set[Any] = set()
-    work: list[tuple[Any, Iterator[Any]]] = []
-
-    def enter(name: Any) -> None:
-        order[name] = low[name] = len(order)
-        stack.append(name)
-        on_stack.add(name)
-        work.append((name, iter(edges[name])))
-
-    for start in edges:
-        if start not in order:
-            enter(start)
-        while work:
-            name, rest = work[-1]
-            for ref in rest:
-                if ref in edges and ref not in order:
-                    enter(ref)
-                    break
-                if ref in on_stack:
-                    low[name] = min(low[name], order[ref])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
-                if low[name] == order[name]:
-                    group = set()
-                    while name not in group:
-                        group.add(stack.pop())
-                    on_stack -= group
-                    yield frozenset(group)
