@@ -1,0 +1,97 @@
+"""Downloads end as calls do: what their source raises is a `CallError`, what leaves them closes them."""
+
+import asyncio
+import time
+
+import attrs
+import pytest
+
+from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, local_envelope
+from operad.operations import Operation
+
+
+class Bytes:
+    """A source's bytes that end as they are told to."""
+
+    def __init__(self, *ends):
+        self.ends, self.closed = ends, 0
+
+    async def __call__(self, input, context):
+        try:
+            for end in self.ends:
+                if isinstance(end, BaseException):
+                    raise end
+                if end is None:
+                    await asyncio.sleep(60)
+                yield local_envelope(end, "t.get")
+        finally:
+            self.closed += 1
+
+
+async def whole(input, context):
+    return "whole"
+
+
+def registry_of(chunks):
+    registry = OperationRegistry()
+    spec = OperationSpec(namespace="t", name="get", type="query")
+    registry.register(attrs.evolve(Operation(spec, whole), chunks=chunks))
+    return registry
+
+
+async def test_the_bytes_come_piece_by_piece_and_observers_count_them():
+    source, rows = Bytes(b"a", b"b"), []
+    registry = registry_of(source)
+    assert [piece async for piece in registry.download("t.get")] == [b"a", b"b"]
+    registry.observe(finished=lambda call, outcome: rows.append((call.is_stream, outcome.items)))
+    assert [piece async for piece in registry.download("t.get")] == [b"a", b"b"]
+    assert (rows, source.closed) == ([(True, 2)], 2)
+
+
+async def test_an_error_of_its_own_comes_as_it_is():
+    error = CallError("BROKEN", "it is")
+    source = Bytes(b"a", error)
+    pieces = registry_of(source).download("t.get")
+    assert await anext(pieces) == b"a"
+    with pytest.raises(CallError) as caught:
+        await anext(pieces)
+    assert caught.value is error
+    assert caught.value.__cause__ is None
+    assert source.closed == 1
+
+
+async def test_any_other_error_becomes_a_call_error_with_its_cause():
+    error = ValueError("odd")
+    pieces = registry_of(Bytes(error)).download("t.get")
+    with pytest.raises(CallError) as caught:
+        await anext(pieces)
+    assert caught.value.__cause__ is error
+
+
+async def test_a_download_ends_at_its_deadline():
+    source = Bytes(b"a", None)
+    context = OperationContext(deadline=(time.time() + 0.05) * 1000)
+    pieces = registry_of(source).download("t.get", None, context)
+    assert await anext(pieces) == b"a"
+    with pytest.raises(CallError) as caught:
+        await anext(pieces)
+    assert (caught.value.code, source.closed) == (ErrorCode.TIMEOUT, 1)
+
+
+async def test_who_leaves_a_download_closes_its_source():
+    source = Bytes(b"a", b"b")
+    pieces = registry_of(source).download("t.get")
+    assert await anext(pieces) == b"a"
+    await pieces.aclose()
+    assert source.closed == 1
+
+
+async def test_what_gives_no_bytes_says_so():
+    message = '"t.get" cannot be downloaded: its source gives no bytes'
+    with pytest.raises(CallError) as caught:
+        await anext(registry_of(None).download("t.get"))
+    assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)
+    assert caught.value.details == {"message": message}
+    with pytest.raises(CallError) as caught:
+        await anext(registry_of(None).download("t.none"))
+    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
