@@ -26,7 +26,7 @@ PROMISED = {
         authenticator authenticator_from default_fetch discover is_loopback
     """,
     "operad.plugin": """
-        ASGIApplication Admission CallClient CallError CallSettings Capabilities ConfigError Configuration DEFAULT_NAMESPACE
+        ASGIApplication Admission Allowance CallClient CallError CallSettings Capabilities ConfigError Configuration DEFAULT_NAMESPACE
         Delivery EnvelopeKind ErrorCode Event InterceptedCall Interceptor Link LinkDownError Login
         NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError
         RateLimits Record Registration Reports ResultStore RetryPolicy Server SharedDefinitions Source SourceContext SourceFailure SourceSession

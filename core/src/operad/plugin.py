@@ -7,7 +7,7 @@ from operad.lazy import lazily
 # tools/references.py writes from this.
 _HOMES = {
     "operad.access": "may_list",
-    "operad.calls.reports": "Reports printable",
+    "operad.calls.reports": "Allowance Reports printable",
     "operad.calls.settings": "CallSettings",
     "operad.calls.unusable": "unreadable",
     "operad.config.file": "Configuration",

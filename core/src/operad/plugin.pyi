@@ -3,6 +3,7 @@
 from operad import protocol as protocol
 from operad.access import may_list as may_list
 from operad.calls.memory import keep_memory as keep_memory
+from operad.calls.reports import Allowance as Allowance
 from operad.calls.reports import Reports as Reports
 from operad.calls.reports import printable as printable
 from operad.calls.settings import CallSettings as CallSettings
@@ -77,6 +78,7 @@ __all__ = [
     "OPERATION_SPEC_SCHEMA",
     "ASGIApplication",
     "Admission",
+    "Allowance",
     "CallClient",
     "CallError",
     "CallSettings",

@@ -156,6 +156,21 @@ async def test_progress_is_reported_in_order(mode: str) -> None:
 
 
 @MODES
+async def test_progress_and_logs_of_the_server_reach_observers_of_the_call(mode: str) -> None:
+    seen: list[tuple[Any, ...]] = []
+    async with features(mode=mode, log_level="info") as registry:
+        registry.observe(
+            reported=lambda call, report: seen.append(
+                (call.operation_id, report.kind, report.progress, report.message)
+            )
+        )
+        await registry.execute("f.steps", {"count": 2})
+        assert seen == [("f.steps", "progress", 1, "step 1"), ("f.steps", "progress", 2, "step 2")]
+        await registry.execute("f.talk")
+    assert seen[2:] == [("f.talk", "log", None, "a word from the server")]
+
+
+@MODES
 async def test_logs_of_the_server_reach_the_callback_or_the_logger(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -218,11 +218,12 @@ async def test_each_call_has_its_own_meta_and_trace() -> None:
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="m", server=server, mode="legacy", on_call=on_call)
         context = OperationContext(
-            identity=Identity(id="ada", scopes=[]), metadata={"traceparent": trace, "mcp": {"meta": {"a": 1}}}
+            identity=Identity(id="ada", scopes=[]),
+            metadata={"traceparent": trace, "baggage": "k=v", "tracestate": "a=\n", "mcp": {"meta": {"a": 1}}},
         )
         envelope = await registry.execute("m.told", {}, context)
         told_meta = envelope.data.get("result", envelope.data)
-        assert told_meta == {"a": 1, "tenant": "ada", "traceparent": trace}
+        assert told_meta == {"a": 1, "tenant": "ada", "traceparent": trace, "baggage": "k=v"}
         assert (calls[0].server, calls[0].operation_id) == ("m", "m.told")
         wrong = OperationContext(metadata={"mcp": {"header": {}}})
         with pytest.raises((ConfigError, CallError), match="headers"):

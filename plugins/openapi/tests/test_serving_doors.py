@@ -161,6 +161,7 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
     registry: OperationRegistry,
 ) -> None:
     async def outer(input: Any, context: OperationContext) -> Any:
+        await context.progress(1, 2, "half\x00")
         return (await context.env["admin.secret"]()).data
 
     registry.register(OperationSpec(namespace="shop", name="outer"), outer)
@@ -173,6 +174,12 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
             "shop.outer",
             [None],
         )
+        (report,) = tree["reports"]
+        assert report["atMs"] >= 0
+        assert {**report, "atMs": 0} == {
+            "atMs": 0, "kind": "progress", "level": "info", "message": "half\\x00", "progress": 1, "total": 2,
+            "unit": None,
+        }  # fmt: skip
         answer = await client("POST", "/operations/shop.outer", headers=JOE)
         assert (
             await client("GET", f"/explorer/trace/{answer.headers['Operad-Request-Id']}", headers=JOE)

@@ -20,8 +20,13 @@ def printable(text: str, longest: int = _LONGEST) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-class _Allowance:
-    """A bucket of log lines."""
+class Allowance:
+    """A bucket of log lines.
+
+    Args:
+        burst: how many may be written at once.
+        a_second: how many more each second.
+    """
 
     __slots__ = ("_a_second", "_at", "_burst", "_left", "kept")
 
@@ -33,6 +38,7 @@ class _Allowance:
         """Lines that were not written since the last one."""
 
     def take(self) -> bool:
+        """Whether one more may be written now; counts it in ``kept`` if not."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
         self._at = now
@@ -54,8 +60,8 @@ class Reports:
         self._logger = logger
         self.count = 0
         """How many frames and connections were refused, logged or not."""
-        self._all = _Allowance(_ALL_BURST, _ALL_A_SECOND)
-        self._each: dict[str, _Allowance] = {}
+        self._all = Allowance(_ALL_BURST, _ALL_A_SECOND)
+        self._each: dict[str, Allowance] = {}
 
     def refuse(self, account: str, line: str) -> None:
         """Count something that was refused, and warn."""
@@ -69,7 +75,7 @@ class Reports:
             account: on whose account the line goes.
             line: may quote what the peer sent.
         """
-        allowance = self._each.pop(account, None) or _Allowance(_BURST, _A_SECOND)
+        allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
         self._each[account] = allowance  # the last one to be forgotten
         if len(self._each) > _REMEMBERED:
             del self._each[next(iter(self._each))]

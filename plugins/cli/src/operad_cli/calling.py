@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from operad import OperationContext
 from operad_cli import plain, tree
 from operad_cli.completion import complete_field, complete_id
-from operad_cli.one_call import OneCall, read_input, show
+from operad_cli.one_call import OneCall, own_context, read_input, show
 from operad_cli.opening import open_registry
 from operad_cli.options import Command, chosen_profile, config_option, output_options
+from operad_cli.progress import shown
 
 
 def input_options(command: Command) -> Command:
@@ -117,7 +117,7 @@ def subscribe(
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
-            context = OperationContext(trusted=True)
+            context = own_context()
             count = 0
             async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
                 async for envelope in envelopes:
@@ -144,8 +144,8 @@ def trace(
 ) -> int:
     """Call an operation and draw the calls that it made.
 
-    Each with its duration and how it ended. Takes its input as `call` does. The calls of this process are seen:
-    what a server or another process calls further is a matter of its own tracing.
+    Each with its duration, what it told meanwhile, and how it ended. Takes its input as `call` does. The calls of
+    this process are seen: what a server or another process calls further is a matter of its own tracing.
 
     \b
     operad trace shop.checkout cartId=7
@@ -156,11 +156,11 @@ def trace(
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
             watched = tree.Calls()
-            stop = registry.observe(watched.started, watched.finished)
+            stop = registry.observe(watched.started, watched.finished, watched.reported)
             failed = False
-            with suppress(CallError):
+            with suppress(CallError), shown(registry):
                 failed = True
-                await registry.execute(operation_id, value, OperationContext(trusted=True), timeout=timeout)
+                await registry.execute(operation_id, value, own_context(), timeout=timeout)
                 failed = False
             stop()
             if as_json:

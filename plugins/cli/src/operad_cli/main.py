@@ -206,7 +206,9 @@ def _set_up_logging(debug: bool, *, serves: bool, as_json: bool) -> None:
 
     class Warnings(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return f"{record.levelname.lower()}: {printable(record.getMessage())}"
+            more = getattr(record, "leftOut", 0)
+            left_out = f" (and {more} more like it)" if more else ""
+            return f"{record.levelname.lower()}: {printable(record.getMessage())}{left_out}"
 
     handler = logging.StreamHandler()
     if as_json:
@@ -217,6 +219,10 @@ def _set_up_logging(debug: bool, *, serves: bool, as_json: bool) -> None:
         handler.setFormatter(Warnings())
     # Failures of sources, plugins and one's own calls are printed as errors by the commands themselves.
     own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
+    if serves or as_json:
+        from operad_cli.logs import Sparing
+
+        handler.addFilter(Sparing())
     handler.addFilter(lambda record: not str(record.msg).startswith(own))
     root = logging.getLogger()
     root.addHandler(handler)

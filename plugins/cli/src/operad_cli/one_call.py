@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, ResponseEnvelope
+from operad.plugin import trace_context
 from operad_cli.inputs import ask, input_of, usage
 from operad_cli.opening import open_registry
 from operad_cli.plain import print_data, print_envelope
+from operad_cli.progress import shown
 
 
 class OneCall:
@@ -46,9 +49,8 @@ class OneCall:
         """Call, and print. The answer is the exit code."""
         async with open_registry(self._config, self._id, profile=self._profile) as registry:
             value = await read_input(registry, self._id, self._fields, self._text)
-            # Whoever runs the command owns the configuration: the access check would protect nobody.
-            context = OperationContext(trusted=True)
-            envelope = await registry.execute(self._id, value, context, timeout=self._timeout)
+            with shown(registry):
+                envelope = await registry.execute(self._id, value, own_context(), timeout=self._timeout)
             show(envelope, as_json=self._as_json, bare=self._bare, select=self._select, compact=False)
             if self._explain:
                 from operad_cli.render import print_changes
@@ -57,6 +59,19 @@ class OneCall:
                 assert spec is not None
                 print_changes(spec.output_schema.cast_report(envelope.received)[1])
             return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
+
+
+_TRACE = ("traceparent", "tracestate", "baggage")
+
+
+def own_context() -> OperationContext:
+    """The context of the command's call: part of the trace of whoever runs it, where the environment names one.
+
+    Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
+    """
+    given = {name: os.environ[name.upper()] for name in _TRACE if name.upper() in os.environ}
+    # Whoever runs the command owns the configuration: the access check would protect nobody.
+    return OperationContext(trusted=True, metadata=trace_context(given) if given else {})
 
 
 def from_words(words: Sequence[str]) -> OneCall | None:

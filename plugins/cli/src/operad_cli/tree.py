@@ -8,7 +8,11 @@ import attrs
 from rich.markup import escape
 from rich.tree import Tree
 
+from operad_cli.plain import printable
+from operad_cli.progress import in_words
 from operad_cli.render import console
+
+_MOST_TOLD, _MOST_DRAWN = 100, 5
 
 
 @attrs.define
@@ -17,6 +21,8 @@ class Calls:
 
     seen: dict[str, Any] = attrs.field(factory=dict)
     ended: dict[str, Any] = attrs.field(factory=dict)
+    told: dict[str, list[Any]] = attrs.field(factory=dict)
+    """What calls reported; the last `_MOST_TOLD` of each."""
 
     def started(self, call: Any) -> None:
         """A call begins."""
@@ -25,6 +31,12 @@ class Calls:
     def finished(self, call: Any, outcome: Any) -> None:
         """A call has ended."""
         self.ended[call.request_id] = outcome
+
+    def reported(self, call: Any, report: Any) -> None:
+        """A call tells of itself."""
+        told = self.told.setdefault(call.request_id, [])
+        told.append(report)
+        del told[:-_MOST_TOLD]
 
     def children(self, parent: str | None) -> list[Any]:
         """The calls that one made; of ``None``, those whose maker is not among them."""
@@ -45,6 +57,8 @@ class Calls:
                 node["items"] = outcome.items
                 if outcome.error is not None:
                     node["error"] = outcome.error.to_wire()
+            if call.request_id in self.told:
+                node["reports"] = [_to_json(report) for report in self.told[call.request_id]]
             node["calls"] = self.to_json(call.request_id)
             made.append(node)
         return made
@@ -57,6 +71,8 @@ class Calls:
             console().print(drawn)
 
     def _add(self, branch: Tree, call: Any) -> None:
+        for report in self.told.get(call.request_id, ())[-_MOST_DRAWN:]:
+            branch.add(f"[dim]{escape(printable(in_words(report)))}[/]")
         for child in self.children(call.request_id):
             self._add(branch.add(self._label(child)), child)
 
@@ -69,3 +85,9 @@ class Calls:
         if outcome.items != 1 and outcome.error is None:
             text += f"  [dim]{outcome.items} items[/]"
         return text if outcome.error is None else f"{text}  [red]{escape(str(outcome.error))}[/]"
+
+
+def _to_json(report: Any) -> dict[str, Any]:
+    names = ("kind", "level", "message", "progress", "total", "unit")
+    told = {name: getattr(report, name) for name in names if getattr(report, name) is not None}
+    return told | dict(report.attributes)

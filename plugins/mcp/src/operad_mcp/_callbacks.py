@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ class Callbacks:
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Pass on what the server logs, at once: it may log faster than anybody awaits."""
+        self._tell_observers(params)
         report = self._config.on_log
         if report is None:
             level = _LEVELS.get(str(params.get("level")), logging.INFO)
@@ -83,6 +85,15 @@ class Callbacks:
             return
         if inspect.isawaitable(answer):
             self._await(answer)
+
+    def _tell_observers(self, params: Mapping[str, Any]) -> None:
+        """Tell those of the call for which the server logs, if it says for which, or there is but one."""
+        report = self._calls.asking().report
+        if report is not None:
+            data, level, named = params.get("data"), str(params.get("level")), params.get("logger")
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+            more = {"logger": named} if isinstance(named, str) else {}
+            report("log", text, level=level if level in _LEVELS else "info", **more)
 
     def _await(self, answer: Awaitable[Any]) -> None:
         if len(self._reporting) >= KEPT:

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from operad import ConfigError
+from operad.plugin import trace_context
 from operad_mcp._waiting import maybe_await
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
 
 Json = dict[str, Any]
 current_call: ContextVar[MCPCall | None] = ContextVar("operad_mcp_call", default=None)
 """The call for which something is sent. What comes back by the same HTTP exchange is read within it."""
-_TRACE = ("traceparent", "tracestate", "baggage")
 _PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connection", "transfer-encoding")
 
 
@@ -107,12 +107,13 @@ async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[st
     Args:
         config: with ``on_call``.
         call: the call.
-        metadata: of its context: ``mcp = {"headers": {…}, "meta": {…}}``, ``traceparent``, ``tracestate``.
+        metadata: of its context: ``mcp = {"headers": {…}, "meta": {…}}``, ``traceparent``, ``tracestate``,
+            ``baggage``.
 
     Raises:
         ConfigError: they are not what they should be; no value is quoted.
     """
-    trace = {name: metadata[name] for name in _TRACE if isinstance(metadata.get(name), str)}
+    trace = trace_context(metadata) if metadata else {}
     given = _checked(metadata.get("mcp"), 'the context\'s metadata["mcp"]')
     told = MCPExtras()
     if config.on_call is not None:

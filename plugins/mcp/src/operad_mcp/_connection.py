@@ -293,8 +293,11 @@ class Connection:
                 if wait is None:
                     raise
                 self.logger.debug("%s; sent again in %.1f s", refused, wait)
-                await asyncio.sleep(wait)
                 attempt += 1
+                call = current_call.get()
+                if call is not None and call.report is not None:
+                    call.report("retry", str(refused), level="warning", attempt=attempt, delay=wait)
+                await asyncio.sleep(wait)
 
     async def _request(
         self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None

@@ -72,11 +72,12 @@ class Maker:
             operation_id=f"{self.namespace}.{self.prefix}{name}",
             request_id=context.request_id,
             identity=context.identity,
+            report=context.report if context.is_observed else None,
         )
 
     def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:
         report = self.config.on_progress
-        if report is None and context.client is None and not self.config.renew_timeout:
+        if report is None and context.client is None and not context.is_observed and not self.config.renew_timeout:
             return None
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:

@@ -44,6 +44,8 @@ class MCPCall(Record):
     """The id of operad's call."""
     identity: Identity | None = None
     """Who calls."""
+    report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
+    """Tells observers of the call, as `operad.OperationContext.report`; ``None``: there are none."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -157,7 +157,9 @@ class DocumentOperation:
                 raise await failure_of(response, config.limits.error_bytes, request)
             if self.may_stream and is_stream(response, EVENT_STREAM):
                 return await self._first(request, response)
-            body = await read_body(response, config.limits.response_bytes, timeout=config.timeout)
+            body = await read_body(
+                response, config.limits.response_bytes, timeout=config.timeout, report=request.report
+            )
         finally:
             if not response.closed:
                 response.release()
@@ -197,7 +199,7 @@ class DocumentOperation:
         response = await self._open(request)
         meta = HTTPResponseMeta(*shared_meta(request, response))
         try:
-            async with aclosing(chunks_of(response)) as pieces:
+            async with aclosing(chunks_of(response, request.report)) as pieces:
                 async for chunk in pieces:
                     yield ResponseEnvelope(chunk, meta)
         finally:
@@ -319,6 +321,8 @@ class DocumentOperation:
         """Give a request the deadline of its call, its idempotency key where it changes something, and its trace
         where it goes to the API's own origins."""
         request.expires = context.deadline
+        if context.is_observed:
+            request.report = context.report
         if context.idempotency_key is not None and request.method not in ("GET", "HEAD", "OPTIONS"):
             request.headers.setdefault("Idempotency-Key", context.idempotency_key)
         if context.metadata and self._is_home:

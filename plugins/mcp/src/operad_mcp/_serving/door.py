@@ -200,7 +200,7 @@ def _trace(ctx: Any) -> dict[str, str]:
     if found or ctx.request is None:
         return found
     for name, _ in ctx.request.scope["headers"]:  # those of starlette are looked through once for each name
-        if name == b"traceparent":
+        if name in (b"traceparent", b"baggage"):
             return trace_context(ctx.request.headers)
     return found
 

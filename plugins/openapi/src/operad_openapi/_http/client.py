@@ -12,9 +12,10 @@ from operad import ErrorCode
 from operad.plugin import RateLimits
 from operad_openapi._document.origins import origin_of
 from operad_openapi._http.failures import network_failure
+from operad_openapi._http.progress import LARGE, Progress, Report, in_chunks, told
 from operad_openapi._http.redirects import STATUSES, Gate, redirected
 from operad_openapi._http.tls import tls_of
-from operad_openapi._request.request import Credentials, Request
+from operad_openapi._request.request import Credentials, EncodedBody, Request
 from operad_openapi.config import HTTPOptions
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class HTTPClient:
                     if failure is error:
                         raise
                     raise failure from error
+                why = failure.message
             else:
                 if response.status < 300:
                     return response
@@ -134,7 +136,10 @@ class HTTPClient:
                 if delay is None or delay > policy.max_delay or not _fits(delay, request.deadline):
                     return response
                 response.close()
+                why = f"{request}: HTTP {response.status}"
             attempt += 1
+            if request.report is not None:
+                request.report("retry", why, level="warning", attempt=attempt, delay=delay)
             await asyncio.sleep(delay)
 
     def _delay(self, request: Request, attempt: int, response: ClientResponse | None = None) -> float | None:
@@ -226,7 +231,7 @@ class HTTPClient:
         if credentials.middlewares:
             options["middlewares"] = (*credentials.middlewares, *self._middlewares)
         if body is not None:
-            options["data"] = body.data if body.stream is None else body.stream()
+            options["data"] = _sent(body, headers, request.report)
         if request.is_stream or request.deadline is not None or self._options.session is not None:
             options["timeout"] = self._timeout(request)
         return session.request(
@@ -242,6 +247,17 @@ class HTTPClient:
             total = max(0.001, request.deadline - asyncio.get_running_loop().time())
         connect = self._options.connect_timeout
         return ClientTimeout(total=total, sock_connect=connect, sock_read=request.idle_timeout)
+
+
+def _sent(body: EncodedBody, headers: Any, report: Report | None) -> Any:
+    """The body as aiohttp takes it; where it is large and somebody looks on, in pieces that are told of."""
+    total = body.length if body.data is None else len(body.data)
+    if report is None or (total is not None and total < LARGE):
+        return body.data if body.stream is None else body.stream()
+    if total is not None:
+        headers["Content-Length"] = str(total)
+    chunks = in_chunks(body.data) if body.data is not None else body.stream() if body.stream is not None else None
+    return None if chunks is None else told(chunks, Progress(report, "upload", total))
 
 
 def _counted(request: Request, credentials: Credentials) -> tuple[str, int]:

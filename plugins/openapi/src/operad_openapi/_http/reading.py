@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 from operad import CallError, ErrorCode
 from operad_openapi._http.decoding import Decoder, TruncatedError, decoder_of
 from operad_openapi._http.failures import host_of, network_error, network_failure
+from operad_openapi._http.progress import LARGE, Progress, Report
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 
-async def chunks_of(response: ClientResponse) -> AsyncGenerator[bytes, None]:
-    """The chunks of a body as they come, unpacked. Raises `CallError`."""
+async def chunks_of(response: ClientResponse, report: Report | None = None) -> AsyncGenerator[bytes, None]:
+    """The chunks of a body as they come, unpacked; ``report`` is told how much came. Raises `CallError`."""
     import aiohttp
 
     decoder = _decoder(response)
+    progress = None if report is None else Progress(report, "download", response.content_length)
     try:
         async for chunk in response.content.iter_any():
+            if progress is not None:
+                progress.passed(len(chunk))
             if decoder is None:
                 yield chunk
             else:
@@ -59,7 +63,11 @@ def _unpacked(decoder: Decoder, chunk: bytes, response: ClientResponse) -> Itera
 
 
 async def read_body(
-    response: ClientResponse, limit: int, name: str = "response_bytes", timeout: float | None = None
+    response: ClientResponse,
+    limit: int,
+    name: str = "response_bytes",
+    timeout: float | None = None,
+    report: Report | None = None,
 ) -> bytes:
     """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, compressed or not."""
     length = response.content_length
@@ -67,13 +75,14 @@ async def read_body(
         response.close()
         raise _too_large(response, limit, name)
     try:
-        if length is not None and "Content-Encoding" not in response.headers:
+        is_told = report is not None and (length is None or length >= LARGE)
+        if length is not None and not is_told and "Content-Encoding" not in response.headers:
             content = response.content
             # A small body is there with the head already: three coroutines less than reading it.
             return content.read_nowait() if content.is_eof() else await response.read()
         pieces: list[bytes] = []
         size = 0
-        async with aclosing(chunks_of(response)) as chunks:
+        async with aclosing(chunks_of(response, report)) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > limit:

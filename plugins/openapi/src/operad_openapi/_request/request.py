@@ -33,6 +33,8 @@ class Request:
     """Whether redirects are followed."""
     is_redirected: bool = False
     """Whether the URL is that of a redirect: it may hold what a credential adds already."""
+    report: Callable[..., None] | None = None
+    """Tells observers of the call, where there are any: `operad.OperationContext.report`."""
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 

@@ -27,6 +27,7 @@ from operad_openapi._serving.streams import EventStream, last_event_id
 from operad_openapi._serving.traces import Traces
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_TRACE = ("traceparent", "tracestate", "baggage")
 _NOTHING: dict[str, Any] = {}
 _UNTRACED = nullcontext()
 
@@ -194,8 +195,8 @@ class Calls:
 
     def _metadata(self, exchange: Exchange, spec: OperationSpec | None) -> dict[str, Any]:
         trace = _NOTHING
-        if b"traceparent" in exchange.headers:
-            trace = trace_context({name: exchange.header(name) for name in ("traceparent", "tracestate")})
+        if b"traceparent" in exchange.headers or b"baggage" in exchange.headers:
+            trace = trace_context({name: exchange.header(name) for name in _TRACE})
         if spec is None or spec.type is not OperationType.SUBSCRIPTION:
             return trace
         event_id = last_event_id(exchange)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +11,16 @@ from typing import Any
 import attrs
 
 from operad import Identity, OperationRegistry
-from operad.plugin import may_list
+from operad.plugin import may_list, printable
 
 MAX_KEPT = 64
 """Trees that are kept for the one who made the call."""
 MAX_CALLS = 1_000
 """Calls of one tree; further ones are counted and left out."""
+
+
+MAX_REPORTS = 100
+"""Reports of one call that are kept."""
 
 
 @attrs.define
@@ -27,6 +32,8 @@ class _Call:
     duration: float | None = None
     items: int = 0
     error: str | None = None
+    reports: list[tuple[float, Any]] = attrs.field(factory=list)
+    """What it told while it ran, and when (epoch ms); the last `MAX_REPORTS`."""
 
 
 @attrs.define
@@ -55,7 +62,7 @@ class Traces:
         while len(self._trees) > MAX_KEPT:
             self._trees.popitem(last=False)
         if self._stop is None:
-            self._stop = self._registry.observe(self._started, self._finished)
+            self._stop = self._registry.observe(self._started, self._finished, self._reported)
         self._running += 1
         try:
             yield
@@ -83,6 +90,13 @@ class Traces:
         elif tree.root is None:
             tree.root = made
 
+    def _reported(self, call: Any, report: Any) -> None:
+        tree = self._of.get(call.request_id)
+        made = None if tree is None else tree.calls.get(call.request_id)
+        if made is not None:
+            made.reports.append((time.time() * 1000, report))
+            del made.reports[:-MAX_REPORTS]
+
     def _finished(self, call: Any, outcome: Any) -> None:
         tree = self._of.get(call.request_id)
         made = None if tree is None else tree.calls.get(call.request_id)
@@ -109,5 +123,19 @@ class Traces:
             "durationMs": None if call.duration is None else round(call.duration, 3),
             "items": call.items,
             "error": call.error,
+            "reports": [_told(at - zero, report) for at, report in call.reports] if is_seen else [],
             "children": [self._json(child, zero, identity) for child in call.children],
         }
+
+
+def _told(at: float, report: Any) -> dict[str, Any]:
+    """A report, as JSON."""
+    return {
+        "atMs": max(0.0, round(at, 3)),
+        "kind": report.kind,
+        "level": report.level,
+        "message": None if report.message is None else printable(report.message),
+        "progress": report.progress,
+        "total": report.total,
+        "unit": report.unit,
+    }

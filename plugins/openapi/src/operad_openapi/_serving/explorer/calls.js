@@ -121,9 +121,16 @@ async function* chunks(body) {
   }
 }
 
+// What a call told of itself while it ran.
+function inWords(report) {
+  const amount = (number) => (report.unit === "By" ? `${(number / 1048576).toFixed(1)} MiB` : `${number}`);
+  const far = report.progress === null ? "" : amount(report.progress) + (report.total === null ? "" : ` of ${amount(report.total)}`);
+  return `${Math.round(report.atMs)} ms: ${[report.kind, far, report.message].filter(Boolean).join(" ")}`;
+}
+
 async function drawTrace(requestId, holder) {
   const tree = await trace(requestId).catch(() => null);
-  if (!tree || !tree.call.children.length) return;
+  if (!tree || !(tree.call.children.length || tree.call.reports.length)) return;
   const total = Math.max(tree.call.durationMs || 0, 0.001);
   const branch = (node) => {
     const failed = node.error !== null;
@@ -134,6 +141,7 @@ async function drawTrace(requestId, holder) {
     return element("li", { class: failed ? "failed" : "" },
       element("div", { class: "row" }, element("span", { class: "name" }, node.operationId || "(not yours to see)"),
         element("span", { class: "time" }, failed ? node.error : time), element("span", { class: "lane", "aria-hidden": "true" }, bar)),
+      node.reports.length ? element("ul", { class: "told" }, ...node.reports.map((one) => element("li", {}, inWords(one)))) : null,
       node.children.length ? element("ul", {}, ...node.children.map(branch)) : null);
   };
   holder.append(element("h2", {}, "Calls"), element("ul", { class: "tree", "aria-label": "Tree of calls" }, branch(tree.call)));
