@@ -163,7 +163,7 @@ class Evaluation:
 
 
 def _union(body: Node, keyword: str, branches: list[Evaluate]) -> Evaluate:
-    given = body.get("discriminator")
+    given: Any = body.get("discriminator")
 
     def evaluate(value: Any) -> Seen | None:
         if decides(given, keyword, value):

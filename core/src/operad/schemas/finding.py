@@ -143,7 +143,8 @@ def _in_place(search: _Search, key: str, value: Any, body: Node, path: tuple[Any
 
 
 def _union(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
-    given, branches = body.get("discriminator"), body[key]
+    given: Any = body.get("discriminator")
+    branches = body[key]
     if decides(given, key, value):
         name, tags = given["propertyName"], given["tags"]
         tag = value[name]
