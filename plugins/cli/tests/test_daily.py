@@ -8,7 +8,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
@@ -243,6 +246,65 @@ def test_a_list_names_what_it_waits_for_and_ctrl_c_leaves_that_out(run: Run) -> 
         terminal.read_until("text.head")
         terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
         assert terminal.ended() == 1
+
+
+@pytest.fixture
+def late_document() -> Iterator[tuple[str, threading.Event]]:
+    """The URL of an OpenAPI document, which is there once the event is set."""
+    may_answer = threading.Event()
+
+    class Late(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            may_answer.wait(30)
+            operation = {"get": {"operationId": "late", "responses": {}}}
+            text = json.dumps(
+                {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": {"/": operation}}
+            )
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Late) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/openapi.json", may_answer
+        may_answer.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
+    run: Run, late_document: tuple[str, threading.Event]
+) -> None:
+    url, may_answer = late_document
+    with Path("operad.toml").open("a") as file:
+        file.write(f'[sources.api]\ntype = "openapi"\nspec = "{url}"\n{SLOW}')
+    with Terminal("list") as terminal:
+        terminal.read_until("text.head")
+        terminal.read_until("so far; still starting: api, dead")
+        may_answer.set()
+        terminal.read_until("waiting for dead")
+        terminal.type("\x03")
+        terminal.read_until("api.late")
+        terminal.read_until("1 operation more, ")
+        terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
+        assert terminal.ended() == 1
+
+
+def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write(SLOW)
+    for command in (["list"], ["search", "head"]):
+        code, out, err = run(*command, "--wait", "0.3")
+        assert (code, "text.head" in out) == (1, True)
+        assert "[sources.dead] is not loaded: it still starts after 0.3 s; --wait SECONDS waits longer" in err
+    code, out, _ = run("list", "--wait", "0.3", "--json")
+    assert (code, "text.head" in {spec["id"] for spec in json.loads(out)}) == (1, True)
 
 
 def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

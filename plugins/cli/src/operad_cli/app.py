@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import sys
 from collections.abc import Coroutine, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from operad import OperationRegistry
+from operad import OperationRegistry, OperationSpec
 from operad_cli import plain, render
 from operad_cli.completion import complete_id
 from operad_cli.lazygroup import LazyGroup
@@ -27,6 +28,7 @@ from operad_cli.options import (
     output_options,
     profile_option,
     quiet_plugins,
+    wait_option,
 )
 
 T = TypeVar("T")
@@ -121,18 +123,31 @@ def plugins(config: Path | None, as_json: bool) -> int:
 
 @cli.command(name="list")
 @click.argument("pattern", default="*")
+@wait_option
 @config_option
 @output_options
-def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
+def list_operations(pattern: str, wait: float | None, config: Path | None, as_json: bool) -> int:
     """List the operations of all sources.
 
-    With a PATTERN, such as "shop.*", those whose id fits it.
+    With a PATTERN, such as "shop.*", those whose id fits it. Where sources take long to start, a terminal shows
+    what the others have, and theirs when they come.
     """
+    shown: set[str] = set()
+
+    def fitting(registry: OperationRegistry) -> list[OperationSpec]:
+        return [spec for spec in registry.specs() if fnmatchcase(spec.id, pattern) and spec.id not in shown]
+
+    def show_first(registry: OperationRegistry, slow: list[str]) -> None:
+        if found := fitting(registry):
+            render.print_specs(found, so_far=slow)
+            shown.update(spec.id for spec in found)
 
     async def command() -> int:
-        async with open_registry(config, profile=chosen_profile()) as registry:
-            found = [spec for spec in registry.specs() if fnmatchcase(spec.id, pattern)]
-            render.print_specs(found, as_json=as_json, nothing=_nothing(registry, pattern))
+        first = None if as_json or not sys.stdout.isatty() else show_first
+        async with open_registry(config, profile=chosen_profile(), wait=wait, meanwhile=first) as registry:
+            found = fitting(registry)
+            if found or not shown:
+                render.print_specs(found, as_json=as_json, nothing=_nothing(registry, pattern), before=len(shown))
             return render.report_failures(registry)
 
     return run(command())
@@ -149,16 +164,17 @@ def list_operations(pattern: str, config: Path | None, as_json: bool) -> int:
     show_default=True,
     help="Show so many.",
 )
+@wait_option
 @config_option
 @output_options
-def search(words: tuple[str, ...], limit: int, config: Path | None, as_json: bool) -> int:
+def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path | None, as_json: bool) -> int:
     """Find operations by words.
 
     Those of their id, title, description and tags.
     """
 
     async def command() -> int:
-        async with open_registry(config, profile=chosen_profile()) as registry:
+        async with open_registry(config, profile=chosen_profile(), wait=wait) as registry:
             found = registry.search(" ".join(words), limit=max(limit, 1_000))
             render.print_specs(
                 found[:limit], as_json=as_json, of=len(found), nothing="Nothing fits; try fewer words."

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,6 +20,10 @@ _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
 _SILENCE = 5.0
 """Seconds more after which a log is told so, too."""
+_ENOUGH = 2.5
+"""Seconds after which a terminal is shown what there is already."""
+
+Meanwhile = Callable[[OperationRegistry, list[str]], None]
 
 
 @contextmanager
@@ -51,12 +56,25 @@ def require_configuration(config: Path | None) -> Path:
 
 @asynccontextmanager
 async def open_registry(
-    config: Path | None, operation_id: str | None = None, *, profile: str | None = None
+    config: Path | None,
+    operation_id: str | None = None,
+    *,
+    profile: str | None = None,
+    wait: float | None = None,
+    meanwhile: Meanwhile | None = None,
 ) -> AsyncIterator[OperationRegistry]:
     """The registry of the configuration; sources that failed are in ``registry.failures``.
 
     With an operation's id only those sources are opened that may have it, one group after the other: a call of a
     function of one's own starts no server. Else all of them, at once.
+
+    Args:
+        config: the configuration; default: the one that `find` finds.
+        operation_id: the operation that will be used.
+        profile: the profile to lay over the configuration.
+        wait: seconds after which sources that still start are left out, and are among the failures; ``None``: as
+            long as each may take.
+        meanwhile: called once at a terminal, where some sources take long, with the registry and their names.
     """
     path = require_configuration(config)
     with quiet_plugins():
@@ -66,61 +84,87 @@ async def open_registry(
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
     async with registry:
         for group in groups:
-            await _load(registry, group, operation_id)
+            if group:
+                await _Loading(registry, group, operation_id).finish(wait, meanwhile)
             if operation_id in registry:
                 break
         cache.remember(str(path), registry.specs(), operation_id)
         yield registry
 
 
-async def _load(registry: OperationRegistry, names: tuple[str, ...], operation_id: str | None) -> None:
-    """Load sources; where a person looks on and it takes long, say which are waited for.
+class _Loading:
+    """Sources that load at once; where a person looks on and it takes long, which are waited for is said.
 
     Where all are loaded, Ctrl-C then leaves these out, and they are among the registry's failures.
     """
-    if not names:
-        return
-    loading = {
-        asyncio.ensure_future(registry.load_configured([name], operation=operation_id)): name for name in names
-    }
-    try:
-        if (await asyncio.wait(loading, timeout=_PATIENCE))[1]:
-            await _watched(registry, loading, may_leave_out=operation_id is None)
-        for task in loading:
-            if not task.cancelled():
-                await task
-    finally:
-        for task in loading:
-            task.cancel()
-        await asyncio.wait(loading)
 
+    def __init__(self, registry: OperationRegistry, names: tuple[str, ...], operation_id: str | None) -> None:
+        self._registry = registry
+        self._is_list = operation_id is None
+        self._tasks = {
+            asyncio.ensure_future(registry.load_configured([name], operation=operation_id)): name for name in names
+        }
 
-async def _watched(
-    registry: OperationRegistry, loading: dict[asyncio.Task[None], str], *, may_leave_out: bool
-) -> None:
-    """Wait for what still loads, and show its names."""
-    from rich.console import Console
-    from rich.text import Text
+    async def finish(self, wait: float | None, meanwhile: Meanwhile | None) -> None:
+        """Wait for all of them. Raises what loading one raises, other than that it failed."""
+        loop = asyncio.get_running_loop()
+        timer = wait is not None and loop.call_later(
+            wait, self._leave_out, f"it still starts after {wait:g} s; --wait SECONDS waits longer"
+        )
+        try:
+            if await self._wait(_PATIENCE):
+                await self._watched(meanwhile)
+            for task in self._tasks:
+                if not task.cancelled():
+                    await task
+        finally:
+            if timer:
+                timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
 
-    from operad.plugin import SourceFailure
+    async def _wait(self, timeout: float | None = None) -> list[str]:
+        """Wait so long, in seconds; the names of those that still load."""
+        return [self._tasks[task] for task in (await asyncio.wait(self._tasks, timeout=timeout))[1]]
 
-    def leave_out() -> None:
-        for task, name in loading.items():
+    def _leave_out(self, reason: str) -> None:
+        from operad.plugin import SourceFailure
+
+        for task, name in self._tasks.items():
             if task.cancel():
-                kind = str(registry.configuration.sources[name].get("type")) if registry.configuration else ""
-                registry.failures.append(SourceFailure(name, SourceError("left out by Ctrl-C"), kind))
+                configuration = self._registry.configuration
+                kind = str(configuration.sources[name].get("type")) if configuration else ""
+                self._registry.failures.append(SourceFailure(name, SourceError(reason), kind))
 
-    if not sys.stderr.isatty():
-        if slow := (await asyncio.wait(loading, timeout=_SILENCE))[1]:
-            sys.stderr.write(f"waiting for {', '.join(loading[task] for task in slow)}\n")
-            await asyncio.wait(loading)
-        return
-    hint = " (Ctrl-C leaves it out)" if may_leave_out else ""
-    with Console(stderr=True).status("") as status, _at_ctrl_c(leave_out if may_leave_out else None):
-        while waited := [task for task in loading if not task.done()]:
-            names = ", ".join(loading[task] for task in waited)
-            status.update(Text(f"waiting for {names} …{hint}", overflow="ellipsis", no_wrap=True))
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    async def _watched(self, meanwhile: Meanwhile | None) -> None:
+        """Wait for what still loads, and show its names."""
+        if not sys.stderr.isatty():
+            if slow := await self._wait(_SILENCE):
+                sys.stderr.write(f"waiting for {', '.join(slow)}\n")
+                await self._wait()
+            return
+        with _at_ctrl_c((lambda: self._leave_out("left out by Ctrl-C")) if self._is_list else None):
+            if meanwhile is not None and (slow := await self._shown(_ENOUGH - _PATIENCE)):
+                meanwhile(self._registry, slow)
+            await self._shown()
+
+    async def _shown(self, timeout: float | None = None) -> list[str]:
+        """Wait so long, in seconds, with a line that names what is waited for; the names of the rest."""
+        from rich.console import Console
+        from rich.text import Text
+
+        hint = " (Ctrl-C leaves it out)" if self._is_list else ""
+        end = None if timeout is None else time.monotonic() + timeout
+        with Console(stderr=True).status("") as status:
+            while waited := [task for task in self._tasks if not task.done()]:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                names = ", ".join(self._tasks[task] for task in waited)
+                status.update(Text(f"waiting for {names} …{hint}", overflow="ellipsis", no_wrap=True))
+                await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return [self._tasks[task] for task in waited]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ __all__ = [
     "profile_option",
     "quiet_plugins",
     "require_configuration",
+    "wait_option",
 ]
 
 Command = Callable[..., Any]
@@ -49,6 +50,16 @@ def debug_option(command: Command) -> Command:
 def output_options(command: Command) -> Command:
     """``--json`` and ``--debug``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
+
+
+def wait_option(command: Command) -> Command:
+    """``--wait``, of what opens all sources."""
+    return click.option(
+        "--wait",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Leave out sources that take longer to start. Default: as long as each may.",
+    )(command)
 
 
 def _config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:

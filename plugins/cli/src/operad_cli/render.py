@@ -91,8 +91,19 @@ def print_specs(
     as_json: bool = False,
     of: int | None = None,
     nothing: str = "No operations.",
+    so_far: Sequence[str] = (),
+    before: int = 0,
 ) -> None:
-    """Print operations as a table; ``of`` how many they were chosen, and ``nothing`` where there are none."""
+    """Print operations as a table.
+
+    Args:
+        specs: the operations.
+        as_json: print JSON instead.
+        of: how many they were chosen from.
+        nothing: what is said where there are none.
+        so_far: the sources whose operations come later.
+        before: how many have been printed before.
+    """
     if as_json:
         print_json([spec.to_wire(schemas=False) for spec in specs])
         return
@@ -111,7 +122,12 @@ def print_specs(
         table.add_row(name, Text(str(spec.type), style=_TYPE[str(spec.type)]), summary)
     out.print(table)
     more = f" of {of}; --limit shows more" if of is not None and of > len(specs) else ""
-    out.print(f"[dim]{len(specs)} operation{'s' if len(specs) != 1 and not more else ''}{more}[/]")
+    if so_far:
+        more = f" so far; still starting: {', '.join(so_far)}"
+    if before:
+        more = f" more, {before + len(specs)} in all"
+    plural = "" if len(specs) == 1 else "s"
+    out.print(Text(f"{len(specs)} operation{plural}{more}", style="dim"))
 
 
 def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
