@@ -23,6 +23,7 @@ ORDER = (
     "loading",
     "hints",
     "calls",
+    "calls_peers",
     "brokers",
     "openapi",
     "mcp_clients",

@@ -1,29 +1,24 @@
 """The call protocol: in process, and through a WebSocket hub beside its floor, in the same run.
 
-``python benchmarks/calls.py [--quick] [--no-peers]``
+``python benchmarks/calls.py [--quick]``
 
 The floor of the hub is an echo of the same bytes over the same two hops (client, forwarding server, echo) on
-aiohttp alone: no codec, no correlation. Each side of it, as of the hub, is a process of its own. gRPC and WAMP run
-in environments of their own, made by uv; one that cannot be installed is left out and said so.
+aiohttp alone: no codec, no correlation. Each side of it, as of the hub, is a process of its own. Larger texts,
+other transports, gRPC, WAMP and FastStream: `calls_peers.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -363,140 +358,6 @@ def median(rows: list[dict[str, float]]) -> dict[str, float]:
     return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
-# --- peers -----------------------------------------------------------------------------------------
-
-GRPC = """
-import asyncio, json, sys, time, grpc
-import multiprocessing
-OUT = json.dumps(json.loads(sys.argv[2])).encode(); IN = json.loads(sys.argv[1])
-async def read(request, context):
-    json.loads(request)
-    return OUT
-def serve(queue):
-    async def main():
-        server = grpc.aio.server()
-        handlers = {"read": grpc.unary_unary_rpc_method_handler(read)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", handlers),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start(); queue.put(port); await server.wait_for_termination()
-    asyncio.run(main())
-async def client(port):
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = channel.unary_unary("/bench/read")
-        async def call(): json.loads(await stub(json.dumps(IN).encode(), timeout=30))
-        for _ in range(200): await call()
-        times = []
-        for _ in range(2000):
-            s = time.perf_counter(); await call(); times.append(time.perf_counter() - s)
-        times.sort()
-        async def lane():
-            for _ in range(100): await call()
-        s = time.perf_counter(); await asyncio.gather(*(lane() for _ in range(64)))
-        print(json.dumps({"p50": times[1000] * 1e6, "rate": 6400 / (time.perf_counter() - s)}))
-if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn"); queue = context.Queue()
-    process = context.Process(target=serve, args=(queue,), daemon=True); process.start()
-    asyncio.run(client(queue.get(timeout=30))); process.kill()
-"""
-
-WAMP = """
-import asyncio, json, sys, time, subprocess, os, shutil, socket, tempfile
-from autobahn.asyncio.component import Component
-def component(port):
-    return Component(realm="bench", transports=[{"type": "websocket", "url": f"ws://127.0.0.1:{port}",
-        "serializers": ["json"], "max_retries": 60, "initial_retry_delay": 0.2, "max_retry_delay": 0.5}])
-async def serve(port, answer):
-    server = component(port)
-    @server.on_join
-    async def register(session, details):
-        async def read(value): return answer
-        await session.register(read, "bench.read"); print("ready", flush=True)
-    await server.start(loop=asyncio.get_running_loop())
-async def measure(port, value):
-    caller, done = component(port), asyncio.get_running_loop().create_future()
-    @caller.on_join
-    async def call_all(session, details):
-        try:
-            for _ in range(100): await session.call("bench.read", value)
-            times = []
-            for _ in range(1000):
-                s = time.perf_counter(); await session.call("bench.read", value)
-                times.append(time.perf_counter() - s)
-            times.sort()
-            async def lane():
-                for _ in range(50): await session.call("bench.read", value)
-            s = time.perf_counter(); await asyncio.gather(*(lane() for _ in range(64)))
-            done.set_result({"p50": times[500] * 1e6, "rate": 3200 / (time.perf_counter() - s)})
-        except Exception as error: done.set_exception(error)
-    caller.start(loop=asyncio.get_running_loop())
-    return await asyncio.wait_for(done, 90)
-def listening(port):
-    try: socket.create_connection(("127.0.0.1", port), 1).close(); return True
-    except OSError: return False
-if sys.argv[1] == "serve":
-    asyncio.run(serve(int(sys.argv[2]), json.loads(sys.argv[3])))
-with socket.socket() as s: s.bind(("127.0.0.1", 0)); PORT = s.getsockname()[1]
-folder, server, failure = tempfile.mkdtemp(), None, None
-# crossbar refuses a realm whose name is shorter than three characters, and ends.
-with open(os.path.join(folder, "config.json"), "w") as file:
-    json.dump({"version": 2, "workers": [{"type": "router",
-      "realms": [{"name": "bench", "roles": [{"name": "anonymous", "permissions": [{"uri": "", "match": "prefix",
-      "allow": {"call": True, "register": True}}]}]}],
-      "transports": [{"type": "websocket",
-                      "endpoint": {"type": "tcp", "interface": "127.0.0.1", "port": PORT}}]}]}, file)
-log = open(os.path.join(folder, "log"), "w+")
-crossbar = os.path.join(os.path.dirname(sys.executable), "crossbar")
-router = subprocess.Popen([crossbar, "start", "--cbdir", folder], stdout=log, stderr=log)
-try:
-    limit = time.monotonic() + 60
-    while not listening(PORT):
-        if router.poll() is not None or time.monotonic() > limit:
-            raise RuntimeError("crossbar does not listen")
-        time.sleep(0.1)
-    server = subprocess.Popen([sys.executable, __file__, "serve", str(PORT), sys.argv[2]], stdout=subprocess.PIPE)
-    server.stdout.readline()
-    print(json.dumps(asyncio.run(measure(PORT, json.loads(sys.argv[1])))), flush=True)
-except Exception as error:
-    log.seek(0)
-    said = [line.strip() for line in log if "Error(" in line or "Error:" in line]
-    why = said[-1].partition("args=[")[2].partition("], kwargs")[0] or said[-1] if said else type(error).__name__
-    failure = f"{error}: {why}"
-finally:
-    for process in (server, router):
-        if process is not None: process.terminate(); process.wait(20)
-    shutil.rmtree(folder, ignore_errors=True)
-sys.exit(failure)
-"""
-
-
-def peer(name: str, packages: list[str], script: str) -> dict[str, float] | str:
-    """Figures of a peer in an environment of its own, or why there are none."""
-    folder = Path(tempfile.mkdtemp(prefix=f"operad-bench-{name}-"))
-    try:
-        uv = [sys.executable, "-m", "uv"] if shutil.which("uv") is None else ["uv"]
-        python = str(folder / "env" / "bin" / "python")
-        # In the repository, uv would apply its pins, and find a crossbar of years ago that fits them.
-        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 240, "cwd": folder}
-        for command in (
-            [*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")],
-            [*uv, "pip", "install", "-q", "--python", python, *packages],
-        ):
-            done = subprocess.run(command, **options)
-            if done.returncode:
-                return f"cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
-        (folder / "bench.py").write_text(script)
-        arguments = [python, str(folder / "bench.py"), json.dumps(INPUT), json.dumps(OUTPUT)]
-        done = subprocess.run(arguments, **options)
-        if done.returncode or not done.stdout.strip():
-            return f"failed: {(done.stderr.strip().splitlines() or ['no output'])[-1][:120]}"
-        figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-        return figures
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"failed: {error}"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 # --- the report ------------------------------------------------------------------------------------
 
 
@@ -507,7 +368,6 @@ def line(name: str, value: str, ratio: str = "", target: str = "") -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="The call protocol: in process and through a WebSocket hub.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the calls")
-    parser.add_argument("--no-peers", action="store_true", help="leave out gRPC and WAMP")
     options = parser.parse_args(arguments)
     scale, rounds = (10, 2) if options.quick else (1, ROUNDS)
 
@@ -536,15 +396,6 @@ def main(arguments: list[str] | None = None) -> None:
     share = f"{100 * ratios['rate']:.0f} % of the echo"
     line("hub, calls/s at 64", f"{hub['rate']:,.0f}", share, "at least 45 %")
     line("hub, stream items/s", f"{hub['items']:,.0f}", "", "at least 40,000")
-    if options.no_peers:
-        return
-    for name, packages, script in (("grpc.aio", ["grpcio"], GRPC), ("WAMP (crossbar)", ["crossbar"], WAMP)):
-        figures = peer(name.split()[0], packages, script)
-        if isinstance(figures, str):
-            line(name, "-", figures)
-            continue
-        line(f"{name}, p50", f"{figures['p50']:.0f} us", f"hub {hub['p50'] / figures['p50']:.2f} x")
-        line(f"{name}, calls/s at 64", f"{figures['rate']:,.0f}", f"hub {hub['rate'] / figures['rate']:.1f} x")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,18 @@ async def test_a_large_frame_is_written_by_itself_after_what_waits():
     assert wire.writes == [b"ab", large, b"c"]
 
 
+async def test_no_more_travels_together_than_a_socket_takes_at_once():
+    """The rest would be copied, and wait for the socket, with nothing for the other side to do meanwhile."""
+    wire = Wire()
+    corked = Corked(wire, lambda: 64)
+    corked._is_burst = True
+    for _ in range(10):
+        corked.write(b"x" * 10_000)
+    assert [len(data) for data in wire.writes] == [70_000]
+    await asyncio.sleep(0)
+    assert [len(data) for data in wire.writes] == [70_000, 30_000]
+
+
 async def test_connections_are_read_into_one_memory_and_keep_nothing_of_it():
     """What one connection has received does not change when the next one reads."""
     ends = []

@@ -77,7 +77,7 @@ class Corked:
 
     A single call loses no time, and many at once cost one system call instead of one each, and one waking of the
     other side: at 64 in flight that is most of what a frame costs. No more than half of the calls under way
-    travel together, though, so that both sides have work at the same time.
+    travel together, though, so that both sides have work at the same time, and no more bytes than a socket takes.
 
     Args:
         transport: what writes.
@@ -96,6 +96,8 @@ class Corked:
         self._is_due = False
         """Whether `flush` is going to be called."""
         self._later: list[bytes | bytearray] = []
+        self._kept = 0
+        """Bytes of these."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
@@ -115,7 +117,8 @@ class Corked:
             self._is_due = True
             self._call_soon(self.flush)
         later.append(data)
-        if 1 < under_way <= 2 * len(later):
+        self._kept += len(data)
+        if 1 < under_way <= 2 * len(later) or self._kept >= _LARGE:
             self._write_later()
             self._is_burst = True
 
@@ -131,6 +134,7 @@ class Corked:
             if not self._transport.is_closing():
                 self._write(b"".join(later))
             later.clear()
+            self._kept = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
