@@ -249,7 +249,7 @@ def faststream_broker(url: str) -> Any:
         return NatsBroker(url, logger=None)
     from faststream.redis import RedisBroker
 
-    return RedisBroker(url, logger=None, max_connections=1_000)  # one for each call; 100 do not do for 64 at once
+    return RedisBroker(url, logger=None)
 
 
 async def serve_faststream(url: str) -> None:
