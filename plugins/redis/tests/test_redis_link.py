@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis.asyncio
@@ -158,6 +158,27 @@ async def test_a_request_stays_on_its_stream_until_its_work_has_ended(join: Join
         assert await raw.hget(keys.load, own) == b"0"
 
 
+async def test_an_end_that_the_server_did_not_hear_is_told_again(join: Joiner, redis_url: str) -> None:
+    """A connection that breaks meanwhile, or a server that only reads: else the request would count for ever."""
+    server, client = await join(reconnect_wait=0.02), await join()
+    await server.link.register("op:test.op", "workers")
+    own = server.link.inbox.removeprefix("inbox:")
+    keys, link = Keys(BUS), cast(Any, server.link)
+    async with redis.asyncio.Redis.from_url(redis_url) as raw:
+        for number in (1, 2):
+            await client.link.send("op:test.op", request(number))
+        await server.until(lambda: len(server.deliveries) == 2)
+        first, second = server.deliveries
+        first.done()  # type: ignore[misc]  # requests on a stream have it
+        for task in link._commands._tasks:
+            task.cancel()  # before it is written
+        second.done()  # type: ignore[misc]
+        link._commands._lost(ConnectionError("cut"))
+        async with asyncio.timeout(10):
+            while await raw.xlen(keys.stream(own)) or await raw.hget(keys.load, own) != b"0":
+                await asyncio.sleep(0.01)
+
+
 async def test_the_member_with_the_fewest_unfinished_requests_gets_the_next(join: Joiner) -> None:
     quick, slow, client = await join(), await join(), await join()
     for server in (quick, slow):
@@ -291,7 +312,7 @@ async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: s
     assert second.deliveries[0].redelivered
     again = second.deliveries[0].held
     assert again is not None
-    assert again >= held + 250
+    assert held + 250 <= again < 60_000
 
 
 async def test_what_is_no_request_is_taken_off_the_stream(join: Joiner, redis_url: str) -> None:

@@ -19,8 +19,15 @@ WRITE_AHEAD = 256 * 1024
 NO_RESPONDERS = b"NATS/1.0 503"
 """The status of a request that nobody listens to."""
 
+_GOES_ON = "permissions violation"
+"""The error after which a server keeps the connection."""
+
 Receive = Callable[[bytes, bytes | None, bytes, bytes | None], None]
 """Called with subject, reply, data and headers of each message, in the order of the connection."""
+
+
+class ServerError(errors.Error):
+    """An error for which the server ended the connection."""
 
 
 class StrictClient(Client):
@@ -109,6 +116,17 @@ class StrictClient(Client):
             await asyncio.wait(left)
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+
+    async def _process_err(self, err_msg: str) -> None:
+        # nats-py takes nearly every error for the end of the client: credentials that have expired, a payload that
+        # is too large since the server was configured anew, a connection too many. It is the end of a connection.
+        words = err_msg.strip("'").lower()
+        if self.is_connecting or _GOES_ON in words:
+            await super()._process_err(err_msg)
+            return
+        error = ServerError(f"the server ended the connection: {words}")
+        await self._error_cb(error)
+        await self._process_op_err(error)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if self._require_tls and initial_connection and not info.get("tls_required"):

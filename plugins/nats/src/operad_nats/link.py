@@ -31,7 +31,7 @@ from operad.plugin import (
     protocol,
     unreadable,
 )
-from operad_nats._client import NO_RESPONDERS, StrictClient
+from operad_nats._client import NO_RESPONDERS, ServerError, StrictClient
 from operad_nats._permissions import Permissions
 from operad_nats._queues import Queues
 from operad_nats._subjects import asked_in, subject_of, token
@@ -115,7 +115,10 @@ class NATSLink:
         """An error that the server reports; what it means for the connection `on_link` tells."""
         ended = self._permissions.violation(_reason(error))
         if ended is None:
-            logger.debug("%s", _reason(error))
+            if isinstance(error, ServerError):
+                self._reports.warn("server", _reason(error))
+            else:
+                logger.debug("%s", _reason(error))
             return
         self._reports.warn("server", _reason(error))
         for event in ended:

