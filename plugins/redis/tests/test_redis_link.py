@@ -172,7 +172,7 @@ async def test_an_end_that_the_server_did_not_hear_is_told_again(join: Joiner, r
         first.done()  # type: ignore[misc]  # requests on a stream have it
         for task in link._commands._tasks:
             task.cancel()  # before it is written
-        second.done()  # type: ignore[misc]
+        second.done()  # type: ignore[misc]  # requests on a stream have it
         link._commands._lost(ConnectionError("cut"))
         async with asyncio.timeout(10):
             while await raw.xlen(keys.stream(own)) or await raw.hget(keys.load, own) != b"0":

@@ -11,6 +11,8 @@ from operad import protocol
 from operad.errors import ErrorCode
 from operad.transports import Event
 
+_ID_TEXT = '"requestId"'
+_ID = _ID_TEXT.encode()
 _LARGEST = 64 * 1024
 """Bytes of a text up to which it is worth reading once more."""
 
@@ -39,6 +41,8 @@ class Unreadable(NamedTuple):
 
 def unreadable(data: bytes | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR) -> Unreadable | None:
     """What to do about a message that cannot be used, if the id of its request can be read."""
+    if (_ID_TEXT if isinstance(data, str) else _ID) not in data:  # type: ignore[operator]  # one of its own kind
+        return None  # a flood of rubbish is not looked at any further
     found = _glimpse(data)
     if found is None:
         return None
