@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from operad.errors import OperadError
@@ -32,8 +32,7 @@ def until_stopped() -> Iterator[asyncio.Event]:
             task.cancel()
         stopped.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    undo = [_on_signal(loop, number, stop) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         yield stopped
     except asyncio.CancelledError:
@@ -41,8 +40,18 @@ def until_stopped() -> Iterator[asyncio.Event]:
             raise
         raise OperadError("a second signal ended it before what was under way was finished") from None
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        for handled in undo:
+            handled()
+
+
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], None]) -> Callable[[], object]:
+    """Call ``stop`` in the event loop when a signal comes; what is answered ends that."""
+    try:
+        loop.add_signal_handler(number, stop)
+    except NotImplementedError:  # loops on Windows have none, Python itself has
+        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+        return lambda: signal.signal(number, before)
+    return lambda: loop.remove_signal_handler(number)
 
 
 def tell_manager(state: str) -> None:
