@@ -135,8 +135,21 @@ class Observers:
     finished: tuple[Observer, ...] = ()
     reported: tuple[Observer, ...] = ()
 
+    _idle: tuple[Callable[[], bool], ...] | None = attrs.field(init=False)
+    """What says whether they have nothing to do now; ``None`` where one of them does not say."""
+
+    def __attrs_post_init__(self) -> None:
+        said = {getattr(each, "is_idle", None) for each in (*self.started, *self.finished, *self.reported)}
+        object.__setattr__(self, "_idle", None if None in said else tuple(said))
+
     def __bool__(self) -> bool:
         return bool(self.started or self.finished or self.reported)
+
+    @property
+    def looks(self) -> bool:
+        """Whether somebody looks at calls: there is an observer, and not all have an ``is_idle`` that is true."""
+        idle = self._idle
+        return idle is None or any(not is_idle() for is_idle in idle)
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:

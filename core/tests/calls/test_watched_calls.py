@@ -10,6 +10,7 @@ from core.tests.calls.test_served_table import BROKER, INSIDE, STORE, Table
 from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTransport, PendingRequestMap
 from operad.calls import lateness, served
 from operad.calls.served import _both
+from operad.testing import plugins_of
 from operad.transports import Delivery
 
 ANN = Identity(id="ann", scopes=frozenset())
@@ -139,3 +140,25 @@ def test_an_instance_has_an_id_that_nobody_guesses():
     first, second = CallHandler(registry_of(), bus), CallHandler(registry_of(), bus)
     assert len(first.instance) == len(second.instance) == 16
     assert first.instance != second.instance
+
+
+@pytest.mark.parametrize("awake", [False, True])
+async def test_observers_that_say_that_they_are_idle_are_told_of_no_call_until_they_are_not(awake):
+    bus, rows, idle = InProcessTransport(), [], [True]
+
+    def told(call):
+        rows.append(call.operation_id)
+
+    vars(told)["is_idle"] = lambda: idle[0]
+    async with (
+        CallHandler(registry_of(echo=("query", echo)), bus),
+        PendingRequestMap(bus, plugins=plugins_of()) as calls,
+    ):
+        calls.observe(told)
+        if awake:
+            calls.observe(lambda call: None)  # which does not say
+        await calls.call("t.echo")
+        assert rows == ["t.echo"] * awake
+        idle[0] = False
+        await calls.call("t.echo")
+        assert rows == ["t.echo"] * (1 + awake)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -419,3 +421,18 @@ async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what
 class TestPlugin(PluginConformance):
     distribution = "operad-opentelemetry"
     contributes = {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]}
+
+
+def test_where_nobody_set_opentelemetry_up_call_maps_do_not_even_ask_for_a_span() -> None:
+    """What an installed plugin has no use for costs calls nothing; and who sets it up later is seen."""
+    program = (
+        "from operad import load_plugins\n"
+        "observers = load_plugins(only=['opentelemetry']).observers()\n"
+        "assert observers and not observers.looks\n"
+        "from opentelemetry import trace\n"
+        "assert not observers.looks\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "trace.set_tracer_provider(TracerProvider())\n"
+        "assert observers.looks\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

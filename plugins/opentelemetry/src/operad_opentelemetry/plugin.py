@@ -25,9 +25,19 @@ def _telemetry() -> Telemetry:
     return Telemetry()
 
 
+@cache
+def _is_named() -> bool:
+    return any(name in os.environ for name in _NAMED)
+
+
 def _is_set_up() -> bool:
     """Whether somebody may have set a provider: for that OpenTelemetry has to be imported, or named outside."""
-    return "opentelemetry" in sys.modules or bool(_NAMED & os.environ.keys())
+    return "opentelemetry" in sys.modules or _is_named()
+
+
+def _is_idle() -> bool:
+    """Asked before each call of a call map: nothing would be recorded."""
+    return not _is_set_up() or _telemetry().is_idle()
 
 
 @hookimpl
@@ -49,3 +59,8 @@ def operad_call_finished(call: Any, outcome: Any) -> None:
     """End it, and measure the call."""
     if _is_set_up():
         _telemetry().operad_call_finished(call, outcome)
+
+
+for _each in (operad_call_started, operad_call_reported, operad_call_finished):
+    vars(_each)["is_idle"] = _is_idle
+del _each  # which would look like a hook of that name

@@ -70,6 +70,10 @@ class Telemetry:
         """Trace context of the calls that run here: what inherits it has its parent in this process."""
         self._attributes: dict[str, dict[str, str]] = {}
 
+    def is_idle(self) -> bool:
+        """Whether nobody has set OpenTelemetry up, so that nothing would be recorded."""
+        return not self._is_set_up and _nobody_asked()
+
     @hookimpl
     def operad_call_started(self, call: Any) -> None:
         """Start a span; its parent is the call in which this one is nested, here or in another process."""
