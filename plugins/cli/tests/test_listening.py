@@ -77,6 +77,14 @@ def test_a_connection_whose_client_takes_nothing_ends_by_itself() -> None:
                 assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
 
 
+async def test_what_is_no_request_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for sent in (b"\0\xff\r\n\r\n", WHOLE[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"):
+        async with connected(5) as (reader, writer):
+            writer.write(sent)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+    assert caplog.records == []
+
+
 # --- Unix sockets --------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,8 @@ async def test_what_is_not_there_is_404(call: Any, path: str) -> None:
         (b"[" * 100_000, {"Content-Type": "application/json"}, 400),
         (b'{"a": NaN}', {"Content-Type": "application/json"}, 400),
         (b'{"a": 1}', {"Content-Type": "text/plain"}, 415),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Content-Encoding": "br"}, 415),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Content-Encoding": "identity"}, 200),
         (b"[]", {"Content-Type": "application/json"}, 422),
         (b"null", {"Content-Type": "application/json"}, 422),
         (b'{"a": 99999999999999999999999}', {"Content-Type": "application/json; charset=utf-8"}, 200),

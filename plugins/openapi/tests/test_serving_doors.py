@@ -14,6 +14,7 @@ from operad import CallError, Identity, OperationContext, OperationRegistry, Ope
 from operad.auth import Credentials, StaticTokens
 from operad.testing import hostile_schemas
 from operad_openapi import to_openapi
+from operad_openapi._serving.places import place_of
 from plugins.openapi.tests import front_door
 
 PLUGINS = load_plugins(only=["openapi"])
@@ -198,6 +199,42 @@ async def test_below_a_mount_everything_is_where_the_document_says(registry: Ope
         assert (await client("GET", "/gate/operations/shop.add?a=1")).json() == 3
         assert (await client("GET", "/gate/health")).status == 200
         assert (await client("GET", "/gate/", allow_redirects=False)).status == 200
+
+
+async def test_a_host_that_takes_its_mount_off_without_a_word_is_understood(registry: OperationRegistry) -> None:
+    app: Any = to_openapi(registry)
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        """As Litestar 2 does it."""
+        path = scope["path"].removeprefix("/gate") or "/"
+        await app({**scope, "path": path if path.endswith("/") else f"{path}/"}, receive, send)
+
+    async with front_door.client_of(host) as client:
+        document = (await client("GET", "/gate/openapi.json")).json()
+        assert document["servers"] == [{"url": "/gate"}]
+        assert (await client("GET", "/gate/operations/shop.add?a=1")).json() == 3
+        assert (await client("GET", "/gate/%6Fperations/shop%2Eadd?a=1")).json() == 3
+        assert (await client("GET", "/gate/operations/shop.add/?a=1")).status == 404
+        assert (await client("GET", "/gate/")).status == 200
+        twice = (await client("GET", "/gate//openapi.json")).json()
+        assert twice.get("status") == 404 or twice["servers"] == [{"url": "/"}]
+
+
+@pytest.mark.parametrize(
+    ("scope", "place"),
+    [
+        ({"path": "/gate/x", "root_path": "/gate"}, ("/gate", "/x")),
+        ({"path": "/gate", "root_path": "/gate/"}, ("/gate", "/")),
+        ({"path": "/x", "root_path": "/gate", "raw_path": b"/x"}, ("/gate", "/x")),  # hypercorn's
+        ({"path": "/x/", "raw_path": b"/a/b/x"}, ("/a/b", "/x")),
+        ({"path": "/x/", "root_path": "/p", "raw_path": b"/p/a/x"}, ("/p/a", "/x")),
+        ({"path": "/x", "raw_path": b"//evil.example/x"}, ("", "/x")),
+        ({"path": "/\u00e9", "raw_path": b"/%C3%A9"}, ("", "/\u00e9")),
+        ({"path": "/\ufffd", "raw_path": b"/%FF"}, ("", "/\ufffd")),
+    ],
+)
+def test_a_place_is_a_root_and_a_path_whatever_the_host_makes_of_them(scope: Any, place: tuple[str, str]) -> None:
+    assert place_of(scope) == place
 
 
 async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: OperationRegistry) -> None:

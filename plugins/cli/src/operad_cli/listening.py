@@ -38,7 +38,7 @@ def parse_address(text: str, base_dir: Path | None = None) -> Address:
         ConfigError: it is neither.
     """
     if text.startswith(_UNIX) and len(text) > len(_UNIX):
-        return (base_dir or Path.cwd()) / text.removeprefix(_UNIX)
+        return ((base_dir or Path()) / text.removeprefix(_UNIX)).absolute()
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
         raise ConfigError(f'expected HOST:PORT, such as 127.0.0.1:8000, or unix:PATH, got "{text}"')
@@ -137,7 +137,9 @@ async def serving(
         "interface": "asgi3",
         "lifespan": "off",
         "log_config": None,
+        "log_level": "error",  # what strangers send wrong is answered: the log is not theirs to fill
         "access_log": False,
+        "ws": "none",
         "server_header": False,
     }
     is_unix = not isinstance(bound.getsockname(), tuple)

@@ -17,6 +17,7 @@ from operad_openapi._serving.forms import PREFIX, Forms, id_of
 from operad_openapi._serving.options import OpenAPIServerConfig
 from operad_openapi._serving.pages import PREFIX as PAGES
 from operad_openapi._serving.pages import Explorer
+from operad_openapi._serving.places import place_of
 from operad_openapi._serving.problems import PROBLEM_TYPE, Problem
 from operad_openapi._serving.traces import Traces
 
@@ -53,7 +54,8 @@ class OpenAPIApplication:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
-            await self._serve(Exchange(scope, receive, send, _path(scope), self._config.write_timeout))
+            root, path = place_of(scope)
+            await self._serve(Exchange(scope, receive, send, path, self._config.write_timeout), root)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:  # a WebSocket: nothing here speaks it
@@ -74,12 +76,12 @@ class OpenAPIApplication:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, exchange: Exchange, root: str) -> None:
         exchange.request_id = self._calls.request_id()
         exchange.add_header(b"operad-request-id", exchange.request_id)
         try:
             self._door.check_place(exchange)
-            await self._route(exchange)
+            await self._route(exchange, root)
         except ClientGoneError:
             return
         except Problem as problem:
@@ -91,7 +93,7 @@ class OpenAPIApplication:
             message = f"the server failed; its log has the reason under request {exchange.request_id}"
             await self._answer(exchange, Problem(500, message))
 
-    async def _route(self, exchange: Exchange) -> None:
+    async def _route(self, exchange: Exchange, root: str) -> None:
         path = exchange.path
         if path.startswith(PREFIX):
             # A preflight has no credentials (WHATWG Fetch, 4.8): what it may tell is what anybody may know.
@@ -103,7 +105,7 @@ class OpenAPIApplication:
         elif path == "/openapi.json":
             _only_get(exchange)
             await self._door.identify(exchange)
-            text = await self._documents.text(exchange.identity, exchange.scope.get("root_path", ""))
+            text = await self._documents.text(exchange.identity, root)
             await exchange.respond(200, text, "application/json")
             return
         elif path == "/health":
@@ -125,15 +127,6 @@ class OpenAPIApplication:
         await exchange.respond(
             problem.status, problem.to_json(exchange.request_id), PROBLEM_TYPE, headers=problem.headers
         )
-
-
-def _path(scope: MutableMapping[str, Any]) -> str:
-    """The path below the application's own root (ASGI 3: ``path`` holds ``root_path``; some hosts take it off)."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    if root and (path == root or path.startswith(root.rstrip("/") + "/")):
-        return path[len(root.rstrip("/")) :] or "/"
-    return path
 
 
 def _only_get(exchange: Exchange) -> None:

@@ -175,6 +175,10 @@ class Calls:
         # JSON under another name needs no preflight in a browser: any page could send it.
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Problem(415, f'the body has to be application/json, got "{kind[:100]}"')
+        coding = (exchange.header("content-encoding") or "identity").strip().lower()
+        if coding != "identity":
+            headers = [(b"accept-encoding", b"identity")]  # RFC 9110, 15.5.16
+            raise Problem(415, f'the body has to be without content coding, got "{coding[:100]}"', headers=headers)
         try:
             return from_json(body)
         except ProtocolError as error:
