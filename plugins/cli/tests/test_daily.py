@@ -487,6 +487,29 @@ def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Ru
         assert "Traceback" not in out + err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[calls]\ntimeout = 'soon'", "expected float, got str @ operad.toml:1: calls.timeout"),
+        (
+            "[calls]\nmax_pendin = 3",
+            'unknown key "max_pendin"; did you mean "max_pending"? @ operad.toml:1: calls',
+        ),
+        ("\n[serve]\nhttp = 8000", "expected str, got int @ operad.toml:2: serve.http"),
+        ("[serve]\nmcp = 'http'", "@ operad.toml:1: serve.mcp"),
+    ],
+)
+def test_what_only_serving_reads_is_named_by_doctor_and_by_serve(run: Run, text: str, said: str) -> None:
+    Path("operad.toml").write_text(f"{text}\n")
+    code, out, _ = run("doctor", "--json")
+    errors = [check["says"] for check in json.loads(out) if check["status"] == "error"]
+    assert code == 1
+    assert any(said in error for error in errors), errors
+    code, _, err = run("serve", "--http", "127.0.0.1:0")
+    assert code == 1
+    assert said in err
+
+
 def test_doctor_without_a_configuration_says_how_to_get_one(run: Run) -> None:
     Path("operad.toml").unlink()
     assert "operad init writes one" in run("doctor")[1]

@@ -54,6 +54,7 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     has = _count(len(configuration.sources), "source")
     mend = "" if configuration.sources else "write [sources.NAME] tables; operad init shows how"
     checks.append(Check("warning" if mend else "ok", "configuration", f"{path}, {has}", mend))
+    checks += _tables(registry)
     async with registry:
         for check in await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources)):
             checks.append(check)
@@ -82,6 +83,18 @@ def _plugins(plugins: Any) -> Iterator[Check]:
             yield Check("ok", f"plugin {record.name}", record.status)
         else:
             yield Check("error", f"plugin {record.name}", record.status, record.error or "")
+
+
+def _tables(registry: OperationRegistry) -> Iterator[Check]:
+    """The tables that nobody reads before something is served."""
+    from operad.plugin import CallSettings
+    from operad_cli.frontdoor import ServeOptions, server_tables
+
+    for name, options, others in (("calls", CallSettings, ()), ("serve", ServeOptions, server_tables(registry))):
+        try:
+            registry.configured(name, options, but=others)
+        except ConfigError as error:
+            yield Check("error", name, str(error), f"mend [{name}]")
 
 
 async def _source(registry: OperationRegistry, name: str, timeout: float) -> Check:

@@ -107,7 +107,7 @@ def plan_of(
     lease: float | None = None,
 ) -> Plan:
     """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
-    tables = _server_tables(registry)
+    tables = server_tables(registry)
     for name in tables:
         registry.plugins.server(name)  # or an error that names what to install
     options = registry.configured("serve", ServeOptions, but=tables.keys())
@@ -143,7 +143,7 @@ def plan_of(
     )
 
 
-def _server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
+def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
     """The tables ``[serve.<server>]``, by server."""
     values = {} if registry.configuration is None else registry.configuration.values("serve")
     return {name: value for name, value in values.items() if isinstance(value, Mapping) and name != "jwt"}
@@ -236,7 +236,7 @@ class FrontDoor:
         values = {
             **{name: value for name, value in shared.items() if name in known},
             **plan.servers.get(server.name, {}),
-            **_server_tables(self._registry).get(server.name, {}),
+            **server_tables(self._registry).get(server.name, {}),
         }
         if server.name == "mcp":
             values.pop("stdio", None)  # the command's own key, see `plan_of`
