@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -326,15 +326,21 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link() -
         RuntimeError("unable to perform"),
     ],
 )
-async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error: Exception) -> None:
-    """Of a call and of a stream; and it says that nothing ran."""
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error: Exception, waits: bool) -> None:
+    """Of a call and of a stream, at once or where too much is unwritten; and it says that nothing ran."""
     async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
 
-        async def write(data: bytes) -> None:
+        async def unwritten() -> None:
+            raise error
+
+        def put(data: bytes) -> Awaitable[None]:
+            if waits:
+                return unwritten()
             raise error
 
         link: Any = calls.link
-        link._writer.write = write
+        link._writer.put = put
         with pytest.raises(CallError) as caught:
             await calls.call("a.echo")
         assert (caught.value.code, caught.value.ran) == ("UNAVAILABLE", False)

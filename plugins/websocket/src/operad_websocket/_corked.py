@@ -187,11 +187,6 @@ class Writer:
             if hasattr(_helpers, "websocket_mask") and hasattr(self._protocol, "_paused"):
                 self._transport = writer.transport
 
-    async def write(self, data: bytes) -> None:
-        """As `put`, and wait."""
-        if (unwritten := self.put(data)) is not None:
-            await unwritten
-
     def put(self, data: bytes) -> Awaitable[None] | None:
         """Write JSON as a binary frame, which need not be decoded to text first.
 
