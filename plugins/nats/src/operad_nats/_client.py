@@ -128,6 +128,12 @@ class StrictClient(Client):
         await self._error_cb(error)
         await self._process_op_err(error)
 
+    async def _select_next_server(self) -> None:
+        with contextlib.suppress(AttributeError):  # of an attempt that found nobody
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py leaves that of a refused attempt open
+        await super()._select_next_server()
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if self._require_tls and initial_connection and not info.get("tls_required"):
             raise errors.Error("nats: the URL demands TLS, which the server does not offer")
