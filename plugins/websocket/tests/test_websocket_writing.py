@@ -252,10 +252,11 @@ async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
         async with ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/") as socket:
             writer = Writer(socket, lambda: 1)
             for _ in range(3):
-                await writer.write(data)
+                if (unwritten := writer.put(data)) is not None:
+                    await unwritten
                 assert (await come.get()) == WSMessage(WSMsgType.BINARY, data, "")
             await socket.close()
             with pytest.raises(ConnectionError):
-                await writer.write(data)
+                writer.put(data)
     finally:
         await runner.cleanup()
