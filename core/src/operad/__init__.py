@@ -4,6 +4,9 @@ Local functions, REST APIs, MCP servers and functions in other processes become 
 called the same way, answering the same envelope, guarded by the same access control.
 """
 
+from logging import NullHandler as _NullHandler
+from logging import getLogger as _getLogger
+
 # What finding plugins needs comes with operad, so that `load_plugins` pays for the plugins alone.
 import operad.plugins.manager  # noqa: F401  # for what it brings along, not for its name
 from operad.lazy import lazily
@@ -35,3 +38,6 @@ _HOMES = {
 }
 
 __all__, __getattr__, __dir__ = lazily(__name__, _HOMES)
+
+# A library is silent until the application sets logging up: without a handler, Python itself would print warnings.
+_getLogger("operad").addHandler(_NullHandler())
