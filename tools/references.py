@@ -1,4 +1,4 @@
-"""Write the pages and files that say what the code says: commands, configuration, its schema, public names.
+"""Write the pages and files that say what the code says: commands, configuration, its schema, names, the API.
 
     uv run python tools/references.py            # with every distribution of the workspace installed
 
@@ -97,7 +97,7 @@ def documentation(cls: type[Any]) -> dict[str, str]:
     """The text below each field, of the class and of those it inherits from."""
     words: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if not attrs.has(base):
+        if not (attrs.has(base) or base.__module__.startswith("operad")):
             continue
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
@@ -107,12 +107,14 @@ def documentation(cls: type[Any]) -> dict[str, str]:
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
         for field, text in pairwise(body):
             if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
+                isinstance(field, (ast.AnnAssign, ast.Assign))
+                and isinstance(
+                    target := field.targets[0] if isinstance(field, ast.Assign) else field.target, ast.Name
+                )
                 and isinstance(text, ast.Expr)
                 and isinstance(text.value, ast.Constant)
             ):
-                words[field.target.id] = " ".join(str(text.value.value).split())
+                words[target.id] = " ".join(str(text.value.value).split())
     return words
 
 
@@ -219,6 +221,153 @@ def _schema(hint: Any) -> dict[str, Any]:  # a table of kinds
     return {"type": plain[hint]} if hint in plain else {}
 
 
+# --- the API -----------------------------------------------------------------------------------------
+
+FACES = ["operad", "operad.sync", "operad.auth", "operad.plugin", "operad.testing", "operad_openapi", "operad_mcp"]
+FACES += [
+    "operad_scanner",
+    "operad_llm",
+    "operad_websocket",
+    "operad_nats",
+    "operad_redis",
+    "operad_opentelemetry",
+]
+"""What may be imported; a name that several give is described with the first."""
+
+
+def api_pages() -> dict[str, str]:
+    """A page for each module that may be imported: its public names with their signatures and docstrings."""
+    homes: dict[tuple[str, int], str] = {}
+    index = ["# API reference\n", "Written by `tools/references.py` from signatures and docstrings.\n"]
+    pages = {}
+    for face in FACES:
+        module = importlib.import_module(face)
+        about = prose(inspect.cleandoc(module.__doc__ or ""))
+        index.append(f"- [`{face}`]({face}.md): {about.partition(chr(10))[0].removeprefix('operad: ')}")
+        parts = [f"# {face}\n\n{about}\n"]
+        for name in module.__all__:
+            value = getattr(module, name)
+            home = homes.setdefault((name, id(value)), face)
+            see = f"See [`{home}.{name}`]({home}.md#{name.lower()}).\n"
+            parts.append(f"## {name}\n\n{_described(face, name, value) if home == face else see}")
+        pages[f"docs/api/{face}.md"] = "\n".join(parts).rstrip() + "\n"
+    return {"docs/api/README.md": "\n".join(index) + "\n", **pages}
+
+
+def _described(face: str, name: str, value: Any) -> str:
+    if inspect.isclass(value):
+        return _class(name, value)
+    if inspect.isfunction(value):
+        return f"{signature(name, value)}{prose(inspect.getdoc(value) or '')}\n"
+    if inspect.ismodule(value):
+        return f"The module `{value.__name__}`. {prose(inspect.cleandoc(value.__doc__ or ''))}\n"
+    source, words = _assigned(face.partition(".")[0], name)
+    return (f"```python\n{source}\n```\n\n" if 0 < len(source) < 400 else "") + (f"{words}\n" if words else "")
+
+
+def _class(name: str, cls: type[Any]) -> str:
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("operad")]
+    own = prose(inspect.cleandoc(vars(cls).get("__doc__") or ""))
+    bare = issubclass(cls, Exception) and not inspect.isfunction(cls.__init__)
+    made = bare or issubclass(cls, Enum) or getattr(cls, "_is_protocol", False)
+    parts = [("" if made else signature(name, cls)) + own + "\n"]
+    told = _arguments(inspect.cleandoc(vars(cls).get("__doc__") or ""))
+    fields = {key: text for key, text in documentation(cls).items() if key not in told and key[0] != "_"}
+    if issubclass(cls, Enum):
+        fields = {member.name: f"`{json.dumps(member.value)}` {fields.get(member.name, '')}" for member in cls}
+    parts += ["\n".join(f"- `{key}`: {text.rstrip()}" for key, text in fields.items()) + "\n"] if fields else []
+    members: dict[str, Any] = {}
+    for base in bases:
+        for key, member in vars(base).items():
+            if not key.startswith(("_", "test_")) and key not in fields:
+                members.setdefault(key, member)
+    for key, member in members.items():
+        function = (
+            getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+        )
+        if inspect.isfunction(function):
+            docs = [inspect.getdoc(vars(base)[key]) for base in bases if key in vars(base)]
+            text = prose(next(filter(None, docs), ""))
+            is_method = member is function or hasattr(member, "__func__")
+            parts.append(f"### {name}.{key}\n\n{signature(key, function) if is_method else ''}{text}\n")
+    return "\n".join(parts)
+
+
+def signature(name: str, value: Any) -> str:
+    """How ``value`` is called, the same with each version of Python; nothing where Python cannot tell."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    words = []
+    kinds = [parameter.kind for parameter in found.parameters.values()]
+    for position, (key, parameter) in enumerate(found.parameters.items()):
+        if parameter.kind is parameter.KEYWORD_ONLY and not {parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY} & {
+            *kinds[:position]
+        }:
+            words.append("*")
+        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+        hint = "" if parameter.annotation is parameter.empty else f": {_hint(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {_literal(parameter.default)}"
+        if key not in ("self", "cls"):
+            words.append(f"{stars}{key}{hint}{default}")
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.POSITIONAL_ONLY not in kinds[position + 1 :]:
+            words.append("/")
+    is_async = inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+    result = "" if inspect.isclass(value) or found.return_annotation is found.empty else found.return_annotation
+    ends = f") -> {_hint(result)}" if result else ")"
+    line = f"{'async ' if is_async else ''}{name}({', '.join(words)}{ends}"
+    if len(line) > 100:
+        line = f"{line.partition('(')[0]}(\n    " + ",\n    ".join(words) + f",\n{ends}"
+    return f"```python\n{line}\n```\n\n"
+
+
+def _hint(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _literal(value: Any) -> str:
+    """A default as it may be written; ``...`` for what is made anew or has no short form."""
+    if isinstance(value, Enum) and value is not attrs.NOTHING:
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, frozenset) and not value:
+        return "frozenset()"
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return value.__qualname__
+    is_plain = isinstance(value, (str, bytes, int, float, tuple, NoneType)) and len(repr(value)) < 60
+    return repr(value) if is_plain and "<" not in repr(value) else "..."
+
+
+def prose(docstring: str) -> str:
+    """A docstring as Markdown: the entries of its sections become lists, what follows ``::`` becomes code."""
+
+    def shown(code: re.Match[str]) -> str:
+        before = f"{code[1]}:\n\n" if code[1] else ""
+        return f"{before}```python\n{textwrap.dedent(code[2]).strip()}\n```\n\n"
+
+    def listed(section: re.Match[str]) -> str:
+        entries = re.findall(r"^ {4}(\S.*(?:\n {5,}.*)*)", section[2], re.MULTILINE)
+        made = [re.sub(r"^([*\w, ]+): ", r"`\1`: ", " ".join(entry.split())) for entry in entries]
+        return f"{section[1]}:\n\n" + "".join(f"- {entry}\n" for entry in made) + "\n"
+
+    code = r"^(.*)::\n\n((?: {4}.*\n|\n(?= {4}))+)\n*"
+    docstring = re.sub(code, shown, docstring + "\n", flags=re.MULTILINE)
+    pattern = r"^(Args|Raises|Returns|Yields|Attributes):\n((?: {4}.*\n|\n(?= {4}))+)\n*"
+    return re.sub(pattern, listed, docstring, flags=re.MULTILINE).strip()
+
+
+def _assigned(package: str, name: str) -> tuple[str, str]:
+    """The assignment that makes a public name in a package, and the text below it."""
+    for module in sorted(key for key in sys.modules if key.partition(".")[0] == package):
+        source = Path(str(sys.modules[module].__file__)).read_text(encoding="utf-8")
+        for line, text in pairwise([*ast.parse(source).body, ast.Pass()]):
+            targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                below = getattr(getattr(text, "value", None), "value", "") if isinstance(text, ast.Expr) else ""
+                return ast.get_source_segment(source, line) or "", prose(inspect.cleandoc(str(below)))
+    return "", ""
+
+
 # --- for type checkers -------------------------------------------------------------------------------
 
 
@@ -243,6 +392,7 @@ def files() -> dict[str, str]:
         "core/src/operad/plugin.pyi": stub("operad.plugin"),
         "docs/cli.md": cli_page(),
         "docs/configuration-reference.md": reference_page(),
+        **api_pages(),
         "docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 

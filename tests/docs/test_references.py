@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -19,6 +20,17 @@ def test_the_written_pages_are_up_to_date(tmp_path: Path) -> None:
         name = fresh.relative_to(tmp_path)
         written = (ROOT / name).read_text(encoding="utf-8")
         assert written == fresh.read_text(encoding="utf-8"), f"{name}: run tools/references.py"
+
+
+def test_the_api_reference_tells_of_every_public_name_how_it_is_called_and_what_it_means() -> None:
+    for page in sorted((ROOT / "docs" / "api").glob("operad*.md")):
+        told = page.read_text(encoding="utf-8").partition("\n## ")[2]
+        entries = [entry.partition("\n") for entry in told.split("\n## ")]
+        assert [name for name, _, _ in entries] == importlib.import_module(page.stem).__all__
+        assert [name for name, _, text in entries if not text.strip()] == []
+    text = (ROOT / "docs" / "api" / "operad.md").read_text(encoding="utf-8")
+    assert "\nasync execute(\n" in text
+    assert "\n- `retry`: call again until the deadline" in text
 
 
 def test_the_schema_for_editors_takes_what_the_readme_writes_and_refuses_misspelt_keys() -> None:
