@@ -9,7 +9,7 @@ from aiohttp import ClientSession, WSMessage, WSMsgType, web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
+from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad_websocket import Hub, WebSocketTransport, _direct
 from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked, Reading, Writer
@@ -109,6 +109,34 @@ async def test_connections_are_read_into_one_memory_and_keep_nothing_of_it():
         reading.buffer_updated(2)
     assert [come for come, _ in ends] == [[b"0!"], [b"1!"]]
     assert ends[0][1].get_buffer(-1) is ends[1][1].get_buffer(-1)
+
+
+async def test_of_a_peer_that_sends_no_large_message_little_is_read_at_once():
+    """All frames of a read are taken in one turn of the loop: a mebibyte of them would hold everybody else up."""
+    large = []
+    reading = Reading(SimpleNamespace(data_received=lambda data: None), lambda: bool(large))
+    assert len(reading.get_buffer(-1)) == 32 * 2**10
+    large.append(True)
+    assert len(reading.get_buffer(-1)) == 256 * 2**10
+    large.clear()
+    assert len(reading.get_buffer(-1)) == 32 * 2**10
+
+
+async def test_a_hub_reads_more_at_once_only_within_a_large_message():
+    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+        (connection,) = hub._connections
+        reading = connection._transport._transport.get_protocol()
+        seen = []
+        receive = reading._receive
+        reading._receive = lambda data: (seen.append(len(data)), receive(data))
+        with pytest.raises(CallError, match="nobody on this hub"):
+            await calls.call("t.nobody", {"text": "x" * 1_000_000})
+        assert seen[0] <= 32 * 2**10 < max(seen) <= 256 * 2**10
+        seen.clear()
+        for _ in range(5):
+            with pytest.raises(CallError, match="nobody on this hub"):
+                await calls.call("t.nobody", {"text": "x" * 10_000})
+        assert max(seen) <= 32 * 2**10
 
 
 @given(

@@ -22,6 +22,8 @@ _SLOW = 1 * 2**20
 _GOODBYE_WITHIN = 2.0
 _PING = b"\x89\x00"
 """RFC 6455, 5.5.2: a ping without data; a server does not mask."""
+_LARGE = 32 * 2**10
+"""Bytes of a message that is not whole, from which on it is a large one."""
 _COUNTED = 64 * 2**10
 """Bytes of an unfinished message up to which nobody counts."""
 
@@ -78,7 +80,7 @@ class Connection:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, address=request.remote or "")
         self._switch = switch
         self._socket = socket
-        Reading.begin(request.transport)
+        Reading.begin(request.transport, self._is_within_large)
         self._transport = Corked(request.transport, self._under_way)
         self._max_payload = max_payload
         self._max_buffer = max_buffer
@@ -124,6 +126,9 @@ class Connection:
                     self.peer.account, f"{self.peer.name} finishes no message: disconnected"
                 )
                 self._transport.abort()
+
+    def _is_within_large(self) -> bool:
+        return self._come >= _LARGE
 
     def _take(self, data: bytes | str) -> None:
         switch, peer = self._switch, self.peer

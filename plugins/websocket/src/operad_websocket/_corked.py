@@ -22,6 +22,10 @@ _LARGE = 64 * 2**10
 """Bytes from which on a piece is written by itself."""
 _AT_ONCE = 2**20
 """Bytes read at once."""
+_OF_LARGE = 256 * 2**10
+"""Bytes read at once from a peer that is not trusted, while a large message is under way."""
+_OF_MANY = 32 * 2**10
+"""Bytes read at once from such a peer else: at most 4,096 frames."""
 _room = threading.local()
 
 
@@ -31,25 +35,35 @@ class Reading(asyncio.BufferedProtocol):
     asyncio's own way makes room for each read anew, 256 KiB of it, which the C library takes from the system and
     gives back: three system calls and their page faults for each frame. What is read is passed on before the next
     read begins, so nobody meets another one's bytes.
+
+    Args:
+        protocol: what takes the bytes.
+        is_within_large: whether a large message is under way. While none is, less is read at once: all frames of a
+            read are taken in one turn of the event loop, and a peer may send a hundred thousand in a mebibyte.
     """
 
-    def __init__(self, protocol: Any) -> None:
+    def __init__(self, protocol: Any, is_within_large: Callable[[], bool] | None = None) -> None:
         self._protocol = protocol
         self._receive = protocol.data_received
         if not hasattr(_room, "view"):
             _room.view = memoryview(bytearray(_AT_ONCE))
         self._room: memoryview = _room.view
+        self._some: memoryview = self._room[:_OF_MANY]
+        self._more: memoryview = self._room[:_OF_LARGE]
+        self._is_within_large = is_within_large
 
     @classmethod
-    def begin(cls, transport: asyncio.WriteTransport) -> None:
+    def begin(cls, transport: asyncio.WriteTransport, is_within_large: Callable[[], bool] | None = None) -> None:
         """Have a connection read so, from its next read on."""
         protocol = transport.get_protocol()
         if hasattr(protocol, "data_received"):
-            transport.set_protocol(cls(protocol))
+            transport.set_protocol(cls(protocol, is_within_large))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
-        return self._room
+        if self._is_within_large is None:
+            return self._room
+        return self._more if self._is_within_large() else self._some
 
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
