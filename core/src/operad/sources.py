@@ -83,8 +83,8 @@ class SourceContext(Record):
     """Whether the configuration calls the source's documents trusted."""
     operation: str | None = None
     """The id of the operation that alone will be called, if that is known: a source may offer it and no other."""
-    logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad.sources"))
-    """Where diagnostics go."""
+    logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
+    """Where diagnostics go: ``operad.<name of the source plugin>``."""
 
     def path(self, path: str | Path) -> Path:
         """``path``, made absolute from ``base_dir``."""

@@ -162,7 +162,7 @@ class LoadedSources:
             namespace=options.namespace,
             base_dir=base_dir,
             trusted=options.trusted,
-            logger=logging.getLogger(f"operad.sources.{name}"),
+            logger=logging.getLogger(f"operad.{name}"),
         )
 
     async def login(self, configuration: Configuration, name: str, account: str | None) -> Login:

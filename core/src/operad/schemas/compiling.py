@@ -22,7 +22,7 @@ from operad.schemas.records import Origin, SchemaError
 from operad.schemas.references import References, dialect_of, parse_pointer
 from operad.schemas.values import MAX_PARTS, count_parts, is_deeper
 
-logger = logging.getLogger("operad.schemas.schema")
+logger = logging.getLogger("operad.schemas")
 
 STEPS_OF_A_PART = 15
 """What each part of a value adds to `max_check_steps`."""

@@ -42,7 +42,7 @@ def application(arguments: Sequence[str] = ()) -> click.Group:
         try:
             add_commands(cli=cli)
         except Exception as error:  # noqa: BLE001  # one plugin's mistake must not take the command line away
-            logging.getLogger("operad").warning("%r could not add its commands: %s", add_commands, error)
+            logging.getLogger("operad.cli").warning("%r could not add its commands: %s", add_commands, error)
     return cli
 
 
