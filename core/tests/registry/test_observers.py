@@ -178,6 +178,32 @@ async def test_what_an_observer_passes_on_reaches_the_handler_and_nested_calls_a
     ]
 
 
+async def test_observers_that_say_that_they_are_idle_are_told_of_no_call_here_until_they_are_not() -> None:
+    rows: list[str] = []
+    idle = True
+
+    def told(call: Any) -> None:
+        rows.append(call.operation_id)
+
+    vars(told)["is_idle"] = lambda: idle
+    registry = OperationRegistry()
+    registry.register(spec("one", type="query"), one)
+    registry.observe(told)
+    view = registry.view()
+
+    async def call_everywhere() -> None:
+        await registry.execute("o.one")
+        await view.execute("o.one")
+        async for _ in registry.subscribe("o.one"):
+            pass
+
+    await call_everywhere()
+    assert rows == []
+    idle = False
+    await call_everywhere()
+    assert rows == ["o.one"] * 3
+
+
 async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a record was made")

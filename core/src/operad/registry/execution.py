@@ -213,7 +213,7 @@ class Execution:
             try:
                 entry = await self._prepared(operation_id, deadline)
                 stream = self._chunks(entry, input, call)
-                if self.observed:
+                if self.observed and self.observers.looks:
                     stream = self.watched(stream, operation_id, call)
                 while True:
                     try:

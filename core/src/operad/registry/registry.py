@@ -312,7 +312,7 @@ class OperationRegistry(TypedCalls, Browsable):
             operation_id = operation_id.id
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
-        if execution.observed:
+        if execution.observed and execution.observers.looks:
             with execution.observers.watch(execution.record(operation_id, call), call) as watch:
                 envelope = await execution.run(operation_id, input, call)
                 watch.items = 1
@@ -336,7 +336,7 @@ class OperationRegistry(TypedCalls, Browsable):
         if isinstance(operation_id, Operation):
             operation_id = operation_id.id
         stream = execution.stream(operation_id, input, call, timeout)
-        if execution.observed:
+        if execution.observed and execution.observers.looks:
             stream = execution.watched(stream, operation_id, call)
         return Subscription(stream)
 

@@ -275,10 +275,11 @@ class RegistryView(TypedCalls, Browsable):
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
         base = self._direct.get(operation_id)
-        if base is not None and not execution.observed:
+        is_watched = execution.observed and execution.observers.looks
+        if base is not None and not is_watched:
             return await execution.run(base, input, call)
         shown, called_as = self._find(operation_id)
-        if execution.observed:
+        if is_watched:
             base = called_as if shown is None else shown.base
             with execution.observers.watch(execution.record(base, call, called_as), call) as watch:
                 envelope = await execution.run(_admitted(shown, called_as, input, call), input, call)
@@ -299,7 +300,7 @@ class RegistryView(TypedCalls, Browsable):
         call = execution.new_call(context)
         shown, called_as = self._find(operation_id)
         stream = self._stream(shown, called_as, input, call, timeout)
-        if execution.observed:
+        if execution.observed and execution.observers.looks:
             stream = execution.watched(stream, called_as if shown is None else shown.base, call, called_as)
         return Subscription(stream)
 

@@ -36,7 +36,7 @@ def _is_set_up() -> bool:
 
 
 def _is_idle() -> bool:
-    """Asked before each call of a call map: nothing would be recorded."""
+    """Asked before each call: nothing would be recorded."""
     return not _is_set_up() or _telemetry().is_idle()
 
 
