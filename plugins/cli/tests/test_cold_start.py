@@ -53,6 +53,7 @@ def imported(*arguments: str, succeeds: bool = True) -> set[str]:
     """The packages that a command imports."""
     command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=succeeds)
+    print("".join(line for line in done.stderr.splitlines(True) if not line.startswith("import time:")))
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
 
 
