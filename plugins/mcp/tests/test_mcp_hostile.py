@@ -322,7 +322,7 @@ async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_ope
             await asyncio.sleep(10)
 
     me = psutil.Process()
-    before = me.num_fds()
+    before, others = me.num_fds(), set(me.children())  # whatever other tests of this process keep
     for turns in range(12):
         starting = asyncio.create_task(start())
         for _ in range(turns):
@@ -332,7 +332,7 @@ async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_ope
             await asyncio.sleep(0)
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(starting, 10)
-    await until(lambda: me.num_fds() == before and not me.children())
+    await until(lambda: me.num_fds() <= before and set(me.children()) <= others)
 
 
 def alive(pid: int) -> bool:
