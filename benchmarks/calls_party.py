@@ -219,7 +219,7 @@ async def wamp_session(url: str) -> AsyncIterator[Any]:
     component = Component(realm="bench", transports=[transport])
     loop = asyncio.get_running_loop()
     joined: asyncio.Future[Any] = loop.create_future()
-    component.on_join(lambda session, details: joined.set_result(session))  # type: ignore[no-untyped-call]
+    component.on_join(lambda session, details: joined.set_result(session))  # type: ignore[no-untyped-call]  # autobahn has no types
     component.start(loop=loop)
     session = await asyncio.wait_for(joined, 60)
     yield session

@@ -490,7 +490,9 @@ class Trial:
 
     def _found(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str:
         for part in (tests[:FIRST], tests[FIRST:]):
-            if part and fails(lambda part=part: run(part), self._patience + 3 * self._reach.seconds(part)):  # type: ignore[misc]
+            # The default holds this round's part; mypy infers no type for it.
+            patience = self._patience + 3 * self._reach.seconds(part)
+            if part and fails(lambda part=part: run(part), patience):  # type: ignore[misc]  # see above
                 return "noticed"
         return "survived" if tests else "not reached"
 

@@ -3,12 +3,11 @@
 import asyncio
 import logging
 import math
-from types import SimpleNamespace
 
 import pytest
 
 from operad import ErrorCode, Identity
-from operad.calls import CallSettings, lateness, served
+from operad.calls import CallSettings, served
 from operad.calls.requests import lost
 from operad.calls.served import Served, ServedRequests, key_of
 from operad.errors import CallError
@@ -18,16 +17,6 @@ BROKER = Capabilities(detects_no_responders=True)
 HUB = Capabilities(detects_peer_loss=True)
 STORE = Capabilities(redelivers=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Both clocks, moved by hand."""
-    made = SimpleNamespace(now=1_000.0)
-    by_hand = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now)
-    monkeypatch.setattr(served, "time", by_hand)
-    monkeypatch.setattr(lateness, "time", by_hand)
-    return made
 
 
 class Table:

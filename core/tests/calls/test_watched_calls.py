@@ -1,29 +1,17 @@
 """What observers of a call map see, what a call carries for a trace, and how old a request is that was held."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from core.tests.calls.parts import registry_of
 from core.tests.calls.test_served_table import BROKER, INSIDE, STORE, Table
 from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTransport, PendingRequestMap
-from operad.calls import lateness, served
 from operad.calls.served import _both
 from operad.testing import plugins_of
 from operad.transports import Delivery
 
 ANN = Identity(id="ann", scopes=frozenset())
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Both clocks, moved by hand."""
-    made = SimpleNamespace(now=1_000.0)
-    by_hand = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now)
-    monkeypatch.setattr(served, "time", by_hand)
-    monkeypatch.setattr(lateness, "time", by_hand)
-    return made
 
 
 async def echo(input, context):
