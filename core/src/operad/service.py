@@ -44,14 +44,23 @@ def until_stopped() -> Iterator[asyncio.Event]:
             handled()
 
 
-def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], None]) -> Callable[[], object]:
-    """Call ``stop`` in the event loop when a signal comes; what is answered ends that."""
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], None]) -> Callable[[], None]:
+    """Call ``stop`` in the event loop when a signal comes; what is answered puts back what was there before."""
+    before = signal.getsignal(number)
     try:
         loop.add_signal_handler(number, stop)
+        is_loops = True
     except NotImplementedError:  # loops on Windows have none, Python itself has
-        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
-        return lambda: signal.signal(number, before)
-    return lambda: loop.remove_signal_handler(number)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+        is_loops = False
+
+    def undo() -> None:
+        if is_loops:
+            loop.remove_signal_handler(number)  # leaves the default behind, whatever was there
+        if before is not None:  # else it was not put there by Python, which cannot put it back
+            signal.signal(number, before)
+
+    return undo
 
 
 def tell_manager(state: str) -> None:

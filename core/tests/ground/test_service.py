@@ -25,13 +25,19 @@ async def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("loop")
-async def test_a_signal_asks_for_a_drain_and_what_was_there_before_is_there_again() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with until_stopped() as stopped:
-        assert not stopped.is_set()
-        signal.raise_signal(signal.SIGTERM)
-        await stopped.wait()
-    assert signal.getsignal(signal.SIGTERM) == before
+@pytest.mark.parametrize(
+    "own", [signal.SIG_DFL, signal.SIG_IGN, lambda *_: None], ids=["default", "ignored", "own"]
+)
+async def test_a_signal_asks_for_a_drain_and_what_was_there_before_is_there_again(own: Any) -> None:
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with until_stopped() as stopped:
+            assert not stopped.is_set()
+            signal.raise_signal(signal.SIGTERM)
+            await stopped.wait()
+        assert signal.getsignal(signal.SIGTERM) == own
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("loop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,13 @@ def test_describe_shows_a_title_that_repeats_the_description_once(run: Run) -> N
     Path("ops/twice.py").write_text('spec = {"name": "twice", "title": "Say it", "description": "Say it"}')
     _, out, _ = run("describe", "local.twice")
     assert out.count("Say it") == 1
+
+
+def test_a_command_within_a_program_leaves_its_signals_as_they_were(run: Run) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    assert run("list")[0] == 0
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_call_converts_key_value_as_the_schema_says(run: Run) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -66,18 +66,19 @@ def _code(argv: Sequence[str], imported: Callable[[], None] = lambda: None) -> i
     arguments = speak_json(list(argv))
     debug = "--debug" in arguments
     _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)), as_json=_logs_json(arguments))
-    ended_by = _end_as_by_interrupt()
-    try:
-        code = _run(arguments, debug, imported)
-    except KeyboardInterrupt:  # while the command's modules were still being imported
-        code = 130
+    with _ends_as_by_interrupt() as ended_by:
+        try:
+            code = _run(arguments, debug, imported)
+        except KeyboardInterrupt:  # while the command's modules were still being imported
+            code = 130
     return 128 + ended_by[0] if ended_by else code
 
 
-def _end_as_by_interrupt() -> list[int]:
-    """Have SIGTERM and SIGHUP end a command as Ctrl-C does, which ends what its sources started.
+@contextmanager
+def _ends_as_by_interrupt() -> Iterator[list[int]]:
+    """Within, SIGTERM and SIGHUP end a command as Ctrl-C does, which ends what its sources started.
 
-    Commands that serve put their own handlers in their place. The answer gets the signal that came.
+    Commands that serve put their own handlers in their place. What is given gets the signal that came.
     """
     import signal
     import threading
@@ -88,11 +89,17 @@ def _end_as_by_interrupt() -> list[int]:
         came.append(number)
         signal.raise_signal(signal.SIGINT)
 
+    numbers: list[int] = []
     if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
-            if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
-                signal.signal(getattr(signal, name), interrupt)
-    return came
+        named = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        numbers = [number for number in named if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield came
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def speak_json(arguments: list[str]) -> list[str]:
