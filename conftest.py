@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import unittest
 from collections.abc import Generator
 from typing import Any
@@ -16,6 +17,12 @@ REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split
 # How long an example takes says nothing on a machine that does other things, too.
 settings.register_profile("operad", deadline=None)
 settings.load_profile("operad")
+
+
+def pytest_configure() -> None:
+    """Heed SIGINT where a shell started the tests in its background, too: children inherit that it is ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -122,7 +122,8 @@ def free_port() -> int:
 
 def answers(url: str, wanted: bytes = b"") -> None:
     """Wait until a server answers with what is wanted."""
-    for _ in range(200):
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
         try:
             with urlopen(url, timeout=5) as response:
                 if wanted in response.read():
