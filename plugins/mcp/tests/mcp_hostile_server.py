@@ -51,7 +51,7 @@ TOOLS = [
         tool(name)
         for name in ["raw", "raws", "listings", "environment", "echo", "crash", "hang", "huge", "huge_id_last"]
     ),
-    *(tool(name) for name in ["error", "pid", "slow", "count"]),
+    *(tool(name) for name in ["error", "pid", "slow", "count", "cut_off"]),
     tool("strict", inputSchema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
     tool("cancelled_tasks"),
     *(tool(name) for name in ["ask_much", "refused"]),
@@ -146,12 +146,26 @@ FACTS: dict[str, Any] = {
 }
 
 
+def write_part(size: int, request_id: Any) -> None:
+    """End within an answer."""
+    whole = json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"content": [], "structuredContent": {}}})
+    sys.stdout.write(whole[:size])
+    sys.stdout.flush()
+    os._exit(3)
+
+
+WRITERS: dict[str, Any] = {
+    "cut_off": lambda arguments, request_id: write_part(int(arguments["size"]), request_id),
+    "raw": lambda arguments, request_id: write_raw(arguments["text"], request_id),
+}
+
+
 def call(request_id: Any, params: dict[str, Any]) -> None:
     name, arguments = params["name"], params.get("arguments")
     if name in ANSWERS:
         send({"id": request_id, "result": ANSWERS[name]})
-    elif name == "raw":
-        write_raw(arguments["text"], request_id)
+    elif name in WRITERS:
+        WRITERS[name](arguments, request_id)
     elif name == "crash":
         os._exit(3)
     elif name == "die_once":

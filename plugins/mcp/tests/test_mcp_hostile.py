@@ -193,6 +193,20 @@ async def test_a_crash_fails_the_calls_in_flight_and_the_next_call_starts_the_se
         assert (await registry.execute("h.pid")).data != before
 
 
+@pytest.mark.parametrize("size", [1, 20, 45, 60])
+async def test_a_program_that_ends_within_its_answer_is_lost_and_starts_again(size: int) -> None:
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.cut_off", {"size": size}))
+        assert error.code == ErrorCode.UNAVAILABLE
+        assert "code 3" in error.message
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_last_answer_without_the_end_of_its_line_is_taken() -> None:
+    async with hostile() as registry:
+        assert (await registry.execute("h.cut_off", {"size": 1000})).data == {}
+
+
 async def test_a_mutation_is_never_sent_again_after_a_loss_but_a_trusted_query_is(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     async with hostile() as registry:

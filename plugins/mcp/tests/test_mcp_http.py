@@ -411,6 +411,7 @@ class OldPeer(Peer):
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        self.heads.append(head)
         if head.startswith("GET"):
             if self.refuse is not None:
                 writer.write(self.refuse)
@@ -479,3 +480,18 @@ def test_events_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
     ]  # fmt: skip
     assert [event.size for event in events if event.size > 40] == [50]
     assert (decoder.last_id, decoder.retry) == ("8", 0.25)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", None])
+async def test_proxies_are_used_over_sse_too(variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = OldPeer()
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as listener:
+        proxy = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        options = {"proxy": proxy} if variable is None else {}
+        if variable is not None:
+            monkeypatch.setenv(variable, proxy)
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="p", url="http://far.invalid/sse", transport="sse", **options)
+            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    assert all("http://far.invalid/" in head.partition("\r\n")[0] for head in peer.heads)
+    assert {head.split(" ")[0] for head in peer.heads} == {"GET", "POST"}

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
+from urllib.request import getproxies
 
 import httpx2
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from operad.plugin import client_tls
+from operad_mcp._pool import Pool
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import HTTPRefusal
 
@@ -23,8 +25,6 @@ _HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
 _READ_TIMEOUT = 24 * 3600.0
 """Seconds; a stream may be silent for long, and a call's own deadline ends it."""
 _REDIRECTS = 5
-_KEPT_OPEN = 8
-"""Idle connections that are kept. Each request looks at all of them, at the price of a system call each."""
 _TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -43,14 +43,19 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
     headers = dict(config.headers)
     if config.auth is not None and config.auth.type == "bearer":
         headers["Authorization"] = f"Bearer {config.auth.token}"
-    verify = client_tls(config.tls_ca, config.tls_cert, config.tls_key)
+    tls = client_tls(config.tls_ca, config.tls_cert, config.tls_key)
+    if tls is None:
+        tls = _default_tls(*map(os.environ.get, _TLS_FROM))
+    # Where no proxy is. More specific patterns, as the environment's, come before this one.
+    direct = {} if config.proxy is not None or "all" in getproxies() else {"all://": Pool(tls)}
     return httpx2.AsyncClient(
         headers=headers,
         proxy=config.proxy,
-        verify=_default_tls(*map(os.environ.get, _TLS_FROM)) if verify is None else verify,
+        mounts=direct,
+        verify=tls,
         auth=auth,
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_OPEN),
+        limits=httpx2.Limits(max_connections=None),
         follow_redirects=False,
     )
 

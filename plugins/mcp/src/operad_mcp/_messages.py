@@ -41,6 +41,11 @@ def parse(text: bytes) -> list[SessionMessage]:
     return [message for message in map(_message, items) if message is not None]
 
 
+def is_json(text: bytes) -> bool:
+    """Whether a text is whole, in the lenient reading of `parse`."""
+    return _json(text) is not msgspec.UNSET
+
+
 def failure(request_id: RequestId, fault: Fault) -> SessionMessage:
     """The answer to a request that this process has to give itself."""
     return _error(request_id, 0, str(fault), fault)

@@ -131,6 +131,7 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self._printed: list[str] = []
         self._pretty: list[bytes] = []
         self._early: list[bytes] | None = []
+        self._cut_off = False
 
     def begin(self) -> None:
         """Read what the program writes; the SDK, in whose terms its messages are, is there from now on."""
@@ -173,6 +174,7 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Standard output is the connection: its end is the end, once the reason is known."""
         if fd == 1 and self._early is None:
+            self._cut_off = True
             self._lines.end()
             self._end_soon()
 
@@ -228,8 +230,10 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
             return
         if self._pretty or text in _PRETTY:
             self._pretty_line(line, text)
-            return
-        self._whole(line)
+        elif self._cut_off and not _is_json(text):
+            self._pass_over(line)  # no answer: the program ended before it had written it all
+        else:
+            self._whole(line)
 
     def _whole(self, text: bytes) -> None:
         from operad_mcp._messages import parse
@@ -301,6 +305,12 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()[-3:] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
         return "; ".join(part for part in (ended, " | ".join(lines)[-500:]) if part)
+
+
+def _is_json(text: bytes) -> bool:
+    from operad_mcp._messages import is_json
+
+    return is_json(text)
 
 
 class Lines:

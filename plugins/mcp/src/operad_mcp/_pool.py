@@ -1,0 +1,146 @@
+"""The connections to a server over HTTP, kept open for a while.
+
+Imported with the first connection over HTTP: it needs httpx2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+import httpx2
+
+from operad_mcp._http11 import Connection
+
+_IDLE = 4.0
+"""Seconds that an unused connection is kept, one second less than many servers do. There are as many of them as
+there were requests at once within that time."""
+_KEPT = 256
+"""The most unused connections that are kept."""
+_ATTEMPT = 0.25
+"""Seconds after which another address of a host is tried as well (RFC 8305)."""
+_PORTS = {"http": 80, "https": 443}
+_Origin = tuple[str, str, int]
+
+
+class Pool(httpx2.AsyncBaseTransport):
+    """An HTTP/1.1 transport of httpx2, for requests whose bodies are in memory.
+
+    Args:
+        tls: for ``https``.
+    """
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        tls.set_alpn_protocols(["http/1.1"])
+        self._open: set[Connection] = set()
+        self._idle: dict[_Origin, list[tuple[float, Connection]]] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request.
+
+        Raises:
+            httpx2.TransportError: there was no answer.
+        """
+        url = request.url
+        if url.scheme not in _PORTS:
+            raise httpx2.UnsupportedProtocol(f"expected a URL with http:// or https://, got {url.scheme}://")
+        origin = url.scheme, url.host, url.port or _PORTS[url.scheme]
+        timeouts = request.extensions.get("timeout", {})
+        connection = self._kept(origin) or await self._connect(origin, timeouts.get("connect"))
+        try:
+            head = await connection.ask(request)
+        except BaseException:
+            connection.close()
+            raise
+        return httpx2.Response(
+            head.status_code,
+            headers=head.headers.raw_items(),
+            stream=_Body(self, origin, connection, timeouts.get("read")),
+            extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": bytes(head.reason)},
+        )
+
+    async def _connect(self, origin: _Origin, patience: float | None) -> Connection:
+        scheme, host, port = origin
+        try:
+            async with asyncio.timeout(patience):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection,
+                    host,
+                    port,
+                    ssl=self._tls if scheme == "https" else None,
+                    happy_eyeballs_delay=_ATTEMPT,
+                )
+        except TimeoutError:
+            raise httpx2.ConnectTimeout(f"{host}:{port} did not answer") from None
+        except OSError as error:  # of TLS, too
+            raise httpx2.ConnectError(str(error)) from error
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    # --- unused connections ----------------------------------------------------------------------
+
+    def _kept(self, origin: _Origin) -> Connection | None:
+        """The connection that was used last, so that those that are not needed grow old."""
+        kept = self._idle.get(origin, [])
+        while kept:
+            _, connection = kept.pop()
+            if not connection.is_over:
+                return connection
+        return None
+
+    def release(self, origin: _Origin, connection: Connection) -> None:
+        """Take back a connection whose answer is read, or of no interest any more."""
+        kept = self._idle.setdefault(origin, [])
+        if len(kept) >= _KEPT or not connection.renew():
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        kept.append((loop.time(), connection))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(_IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody used for a while; whatever is used last stands last."""
+        loop = asyncio.get_running_loop()
+        for kept in self._idle.values():
+            old = sum(since + _IDLE <= loop.time() for since, _ in kept)
+            for _, connection in kept[:old]:
+                connection.close()
+            del kept[:old]
+        oldest = [kept[0][0] for kept in self._idle.values() if kept]
+        self._sweeping = loop.call_at(min(oldest) + _IDLE, self._sweep) if oldest else None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._idle.clear()
+        closing = [connection.closed for connection in self._open]
+        for connection in list(self._open):
+            connection.close()
+        await asyncio.gather(*closing)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer; its end gives the connection back."""
+
+    def __init__(self, pool: Pool, origin: _Origin, connection: Connection, patience: float | None) -> None:
+        self._pool: Pool | None = pool
+        self._origin = origin
+        self._connection = connection
+        self._patience = patience
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self._connection.piece(self._patience):
+            yield piece
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.release(self._origin, self._connection)

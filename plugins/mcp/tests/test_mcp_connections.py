@@ -1,0 +1,326 @@
+"""Connections over HTTP: how many are kept and for how long, and what a server may send by them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from operad import CallError, OperationRegistry, load_plugins
+from operad_mcp import _pool
+from operad_mcp._pool import Pool
+
+Json = dict[str, Any]
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+def http(body: Json, *headers: str) -> bytes:
+    """A JSON answer by a connection that is kept."""
+    content = json.dumps(body).encode()
+    lines = ["HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(content)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+class Server:
+    """A server that keeps its connections.
+
+    Args:
+        answer: from the body of a request; ``None`` closes the connection.
+    """
+
+    def __init__(self, answer: Callable[[bytes], bytes | None] = lambda _: OK) -> None:
+        self.answer = answer
+        self.connections: list[asyncio.StreamWriter] = []
+        self.ended = 0
+        self.requests: list[tuple[int, bytes]] = []
+        """The number of its connection, and the body of each."""
+        self.hold: asyncio.Event | None = None
+        self.url = ""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(self.connections)
+        self.connections.append(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+                size = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+                body = await reader.readexactly(size)
+                self.requests.append((number, body))
+                if self.hold is not None:
+                    await self.hold.wait()
+                answer = self.answer(body)
+                if answer is None:
+                    return
+                writer.write(answer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.ended += 1
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The URL of a server."""
+    async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls) as listener:
+        scheme = "http" if tls is None else "https"
+        server.url = f"{scheme}://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
+        yield server.url
+        for writer in server.connections:
+            writer.close()
+
+
+@asynccontextmanager
+async def client(tls: ssl.SSLContext | None = None, **timeouts: float) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client with a pool of its own."""
+    pool = Pool(tls or ssl.create_default_context())
+    async with httpx2.AsyncClient(transport=pool, timeout=httpx2.Timeout(5, **timeouts)) as made:
+        yield made
+
+
+async def until(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not met():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unused connections are closed at once."""
+    monkeypatch.setattr(_pool, "_IDLE", 0.02)
+
+
+async def test_as_many_connections_are_kept_as_there_were_requests_at_once() -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        for _ in range(4):
+            server.hold = asyncio.Event()
+            at_once = [asyncio.create_task(asking.post(url, content=b"x")) for _ in range(64)]
+            asked = len(server.requests)
+            await until(lambda asked=asked: len(server.requests) == asked + 64)  # type: ignore[misc]  # bound at once
+            server.hold.set()
+            await asyncio.gather(*at_once)
+        assert len(server.connections) == 64
+
+
+async def test_connections_that_nobody_uses_are_closed_and_the_one_in_use_is_kept(short_idle: None) -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        await asyncio.gather(*(asking.post(url, content=b"x") for _ in range(5)))
+        await until(lambda: server.ended == len(server.connections))
+        assert (await asking.post(url, content=b"x")).text == "ok"
+
+
+async def test_no_more_connections_are_kept_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pool, "_KEPT", 2)
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        server.hold = asyncio.Event()
+        at_once = [asyncio.create_task(asking.post(url, content=b"x")) for _ in range(5)]
+        await until(lambda: len(server.requests) == 5)
+        server.hold.set()
+        await asyncio.gather(*at_once)
+        await until(lambda: server.ended == 3)
+
+
+AFTER_A_BODY = {
+    "noise": OK + b"garbage\r\n\r\n",
+    "another answer": OK + b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged",
+    "a line": OK + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", AFTER_A_BODY.values(), ids=list(AFTER_A_BODY))
+async def test_bytes_after_a_body_end_their_connection_and_the_next_request_goes_by_another(answer: bytes) -> None:
+    server = Server(lambda _: answer)
+    async with serving(server) as url, client() as asking:
+        for _ in range(3):
+            assert (await asking.post(url, content=b"x")).text == "ok"
+        assert [number for number, _ in server.requests] == [0, 1, 2]
+        await until(lambda: server.ended >= 2)
+
+
+async def test_bytes_that_nobody_asked_for_end_an_unused_connection() -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        await asking.post(url, content=b"x")
+        server.connections[0].write(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged")
+        await until(lambda: server.ended == 1)
+        assert (await asking.post(url, content=b"x")).text == "ok"
+        assert len(server.connections) == 2
+
+
+async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        for number in range(3):
+            assert (await asking.post(url, content=b"x")).text == "ok"
+            server.connections[number].close()
+            await until(lambda number=number: server.ended == number + 1)  # type: ignore[misc]  # bound at once
+        assert len(server.connections) == 3
+
+
+async def test_a_body_that_is_not_read_to_its_end_ends_its_connection() -> None:
+    server = Server(lambda _: b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n" + b"x" * 400_000)
+    async with serving(server) as url, client() as asking:
+        async with asking.stream("POST", url, content=b"x") as response:
+            async for _ in response.aiter_raw():
+                break
+        await until(lambda: server.ended == 1)
+
+
+async def test_a_request_that_is_cancelled_ends_its_connection_and_no_other() -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        server.hold = asyncio.Event()
+        first, second = (asyncio.create_task(asking.post(url, content=b"x")) for _ in range(2))
+        await until(lambda: len(server.requests) == 2)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        server.hold.set()
+        assert (await second).text == "ok"
+        await until(lambda: server.ended == 1)
+
+
+async def test_what_a_server_does_in_its_body_is_read_as_it_comes() -> None:
+    chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n" + b"0\r\n\r\n"
+    until_end = b"HTTP/1.0 200 OK\r\n\r\nto the end"
+    hints = b"HTTP/1.1 103 Early Hints\r\nlink: <x>\r\n\r\n" + OK
+    for answer, text in ((chunks, "abc"), (hints, "ok"), (until_end, "to the end")):
+        server = Server(lambda body, answer=answer: answer if body == b"x" else None)  # type: ignore[misc]  # same
+        async with (
+            serving(server) as url,
+            client() as asking,
+            asking.stream("POST", url, content=b"x") as response,
+        ):
+            if answer is until_end:
+                server.connections[0].close()
+            assert await response.aread() == text.encode()
+
+
+FAILURES: dict[str, tuple[bytes | None, type[Exception]]] = {
+    "nothing": (None, httpx2.RemoteProtocolError),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", httpx2.RemoteProtocolError),
+    "a long head": (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000, httpx2.RemoteProtocolError),
+    "silence": (b"HTTP/1.1 200 OK\r\n", httpx2.ReadTimeout),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=list(FAILURES))
+async def test_what_is_no_answer_raises_what_httpx_would(failure: tuple[bytes | None, type[Exception]]) -> None:
+    server = Server(lambda _: failure[0])
+    async with serving(server) as url, client(read=0.3) as asking:
+        with pytest.raises(failure[1]):
+            await asking.post(url, content=b"x")
+        await until(lambda: server.ended == 1)
+
+
+async def test_who_cannot_be_reached_is_told_as_not_sent() -> None:
+    async with client() as asking:
+        for url in ("http://127.0.0.1:9/", "http://no.such.host.invalid/", "https://127.0.0.1:9/"):
+            with pytest.raises(httpx2.ConnectError):
+                await asking.post(url, content=b"x")
+        with pytest.raises(httpx2.UnsupportedProtocol):
+            await asking.get("ftp://127.0.0.1/")
+
+
+async def test_connections_over_tls_are_kept_too_and_a_certificate_is_looked_at(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority, server = trustme.CA(), Server()
+    issued, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(issued)
+    authority.configure_trust(trusting)
+    async with serving(server, issued) as url:
+        async with client(trusting) as asking:
+            for _ in range(3):
+                assert (await asking.post(url, content=b"x" * 100_000)).text == "ok"
+        assert len(server.requests) == 3
+        assert len({number for number, _ in server.requests}) == 1
+        async with client() as asking:
+            with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                await asking.post(url, content=b"x")
+
+
+async def test_a_server_that_does_not_read_a_large_request_is_still_heard() -> None:
+    class Refusing(Server):
+        async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections.append(writer)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+            await self.closed.wait()
+
+        closed = asyncio.Event()
+
+    server = Refusing()
+    async with serving(server) as url, client() as asking:
+        assert (await asking.post(url, content=b"x" * 20_000_000)).status_code == 413
+        server.closed.set()
+
+
+class MCP(Server):
+    """A server over streamable HTTP, without the SDK; ``after`` is what it sends after each answer to a call."""
+
+    def __init__(self, after: bytes = b"") -> None:
+        super().__init__(self.respond)
+        self.after = after
+
+    def respond(self, body: bytes) -> bytes:
+        message = json.loads(body or b"{}")
+        method, value = message.get("method"), None
+        if method == "initialize":
+            value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
+        elif method == "tools/list":
+            value = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+        elif method == "tools/call":
+            value = {"content": [], "structuredContent": message["params"]["arguments"]}
+        if value is None:
+            return b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
+        answer = http({"jsonrpc": "2.0", "id": message["id"], "result": value})
+        return answer + self.after if method == "tools/call" else answer
+
+
+async def test_a_forged_second_answer_is_taken_for_no_other_call() -> None:
+    forged = http({"jsonrpc": "2.0", "id": 9, "result": {"content": [], "structuredContent": {"forged": True}}})
+    server = MCP(forged)
+    async with serving(server) as url, OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="p", url=url, mode="legacy")
+        for number in range(5):
+            assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
+
+
+async def test_calls_beside_a_proxy_of_the_environment_reach_the_server_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, proxy = MCP(), Server()
+    async with serving(server) as url, serving(proxy):
+        for variables in ({"HTTPS_PROXY": proxy.url}, {"ALL_PROXY": proxy.url, "NO_PROXY": "127.0.0.1"}):
+            with monkeypatch.context() as environment:
+                for name, value in variables.items():
+                    environment.setenv(name, value)
+                async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+                    await registry.load("mcp", namespace="p", url=url, mode="legacy")
+                    assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    assert proxy.requests == []
+
+
+async def test_all_proxy_is_used_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = MCP()
+    async with serving(proxy) as url:
+        monkeypatch.setenv("ALL_PROXY", url.removesuffix("/mcp"))
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load("mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy")
+            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_connection_that_is_refused_names_the_address() -> None:
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises(Exception, match=r"127\.0\.0\.1.*9") as caught:
+            await registry.load("mcp", namespace="p", url="http://127.0.0.1:9/mcp")
+    assert not isinstance(caught.value, CallError)
