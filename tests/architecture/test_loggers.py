@@ -20,6 +20,7 @@ OTHERS = {
     ("cli", "operad_cli.main", ""): "the command is the application: it sets logging up",
     ("cli", "operad_cli.main", "mcp"): "errors of libraries are told by the commands themselves",
     ("cli", "operad_cli.main", "asyncio"): "errors of libraries are told by the commands themselves",
+    ("cli", "operad_cli.checkup", ""): "doctor keeps from the log what it shows as checks of the sources",
     ("cli", "operad_cli.opening", "operad"): "plugins load without warnings while a command asks for them",
     ("mcp", "operad_mcp._dialing", "mcp"): "the SDK is as silent as operad",
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from operad.operations import Operation, OperationSpec
     from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
-    from operad.sources import Server, Source
+    from operad.sources import Server, Source, Table
     from operad.transports import TransportFactory
 
 PROJECT = "operad"
@@ -80,6 +80,11 @@ def operad_operation_removed(spec: OperationSpec) -> None:
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
     """The servers that can serve a registry to the outside. Two plugins claiming one name conflict."""
+
+
+@hookspec
+def operad_tables() -> Iterable[Table]:  # type: ignore[empty-body]  # hookspecs have no body
+    """The tables of the configuration that the plugin reads by itself."""
 
 
 @hookspec

@@ -33,7 +33,7 @@ _HOMES = {
     "operad.schemas.likeness": "Record",
     "operad.service": "tell_manager until_stopped",
     "operad.sources": (
-        "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Tell building"
+        "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Table Tell building"
     ),
     "operad.transports": (
         "Capabilities Delivery Event Link LinkDownError NoRespondersError OnEvent OnLink "

@@ -55,6 +55,7 @@ from operad.sources import Server as Server
 from operad.sources import Source as Source
 from operad.sources import SourceContext as SourceContext
 from operad.sources import SourceSession as SourceSession
+from operad.sources import Table as Table
 from operad.sources import Tell as Tell
 from operad.sources import building as building
 from operad.transports import Capabilities as Capabilities
@@ -112,6 +113,7 @@ __all__ = [
     "SourceContext",
     "SourceFailure",
     "SourceSession",
+    "Table",
     "Tell",
     "Transport",
     "TransportError",

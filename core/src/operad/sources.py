@@ -135,19 +135,19 @@ ConfigType = type[Any] | Callable[[], type[Any]]
 """An attrs class, or what answers it, which is asked when it is needed: making a large one takes milliseconds."""
 
 
-def _config_type(owner: Source | Server, _: attrs.Attribute[Any], value: object) -> None:
+def _config_type(owner: Source | Server | Table, _: attrs.Attribute[Any], value: object) -> None:
     if isinstance(value, type) or not callable(value):
         _attrs_class(owner, value)
 
 
-def _attrs_class(owner: Source | Server, value: object) -> type[Any]:
+def _attrs_class(owner: Source | Server | Table, value: object) -> type[Any]:
     if isinstance(value, type) and attrs.has(value):
         return value
     kind = type(owner).__name__.lower()
     raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
 
 
-def _config_class(owner: Source | Server, value: ConfigType) -> type[Any]:
+def _config_class(owner: Source | Server | Table, value: ConfigType) -> type[Any]:
     return value if isinstance(value, type) else _attrs_class(owner, value())
 
 
@@ -223,6 +223,26 @@ class Server(Record):
     @property
     def config_type(self) -> type[Any]:
         """The attrs class of the options."""
+        return _config_class(self, self._config)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Table(Record):
+    """A table of the configuration that a plugin reads by itself, such as ``[hub]``: `operad doctor` checks it.
+
+    Args:
+        name: of `operad.config.file.TABLES`.
+        config_type: an attrs class, or a function that answers one; its fields are the keys.
+        description: one line.
+    """
+
+    name: str
+    _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
+    description: str = ""
+
+    @property
+    def config_type(self) -> type[Any]:
+        """The attrs class of the keys."""
         return _config_class(self, self._config)
 
 

@@ -165,7 +165,12 @@ class TransportFactory(Record):
     Args:
         schemes: the URL schemes that it answers to, such as ``("ws", "wss")``.
         create: ``create(url, **options) -> Transport``; connects nothing. Raises `ConfigError`.
+        config_type: an attrs class, or a function that answers one, whose fields are the options, for the
+            reference of the configuration and for editors; ``None``: they are not told.
+        given: the field of it that the URL fills, which is no option.
     """
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)
     create: Callable[..., Transport]
+    config_type: Any = None
+    given: str = "url"

@@ -14,7 +14,7 @@ from operad_websocket import Hub, bearer_tokens
 
 class TestPlugin(PluginConformance):
     distribution = "operad-websocket"
-    contributes = {"hooks": ["operad_commands"], "transports": ["ws", "wss"]}
+    contributes = {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]}
 
 
 def test_an_unknown_option_is_an_error_with_the_nearest_known_one() -> None:

@@ -56,7 +56,10 @@ class AdHocSources:
             await registry.load("mcp", namespace=_namespace(server, taken), **where)
 
     def arguments(self) -> list[str]:
-        """The options, as another process would be given them."""
+        """The options, for another process. Raises `ConfigError` for a file that is not there."""
+        for spec in self.openapi:
+            if not _URL.match(spec) and not Path(spec).expanduser().is_file():
+                raise ConfigError(f"there is no document {spec}; name a file, or a URL with https://")
         words = [word for spec in self.openapi for word in ("--openapi", _absolute(spec))]
         words += [word for server in self.mcp_servers for word in ("--mcp-server", server)]
         return words + ([] if self.base_url is None else ["--base-url", self.base_url])

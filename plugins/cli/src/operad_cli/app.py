@@ -81,6 +81,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         "subscribe": "operad_cli.calling:subscribe",
         "trace": "operad_cli.calling:trace",
     },
+    elsewhere={"hub": "operad-websocket"},
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
 )
@@ -176,9 +177,8 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
     async def command() -> int:
         async with open_registry(config, profile=chosen_profile(), wait=wait) as registry:
             found = registry.search(" ".join(words), limit=max(limit, 1_000))
-            render.print_specs(
-                found[:limit], as_json=as_json, of=len(found), nothing="Nothing fits; try fewer words."
-            )
+            nothing = "Nothing fits; try fewer words." if len(registry) else _nothing(registry, "*")
+            render.print_specs(found[:limit], as_json=as_json, of=len(found), nothing=nothing)
             return render.report_failures(registry)
 
     return run(command())

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import logging
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,8 +60,11 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     checks.append(Check("warning" if mend else "ok", "configuration", f"{path}, {has}", mend))
     checks += _tables(registry)
     async with registry:
-        for check in await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources)):
-            checks.append(check)
+        with _told_of_sources() as told:
+            found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
+    for check, name in zip(found, configuration.sources, strict=True):
+        checks.append(check)
+        checks += [Check("warning", check.what, line) for line in told.get(name, ())]
     return [*checks, *await _transport(registry, timeout)]
 
 
@@ -71,8 +78,9 @@ def _machine() -> Iterator[Check]:
 def _distributions() -> list[tuple[str, str]]:
     found = {
         (point.dist.name, point.dist.version)
-        for point in importlib.metadata.entry_points(group="operad")
-        if point.dist is not None
+        for group in ("operad", "console_scripts")
+        for point in importlib.metadata.entry_points(group=group)
+        if point.dist is not None and (group == "operad" or point.name == "operad")
     }
     return sorted({("operad", importlib.metadata.version("operad")), *found})
 
@@ -88,17 +96,89 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
     from operad.plugin import CallSettings
-    from operad_cli.frontdoor import ServeOptions, server_tables
+    from operad_cli import frontdoor
 
-    for name, options, others in (("calls", CallSettings, ()), ("serve", ServeOptions, server_tables(registry))):
+    servers = frontdoor.server_tables(registry)
+    yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
+    yield from _broken("serve", lambda: _serving(registry, servers))
+    for name in servers:
+        yield from _broken(f"serve.{name}", partial(_server, registry, name))
+    contributed: dict[str, Any] = {}
+    for tables in registry.plugins.implementations("operad_tables"):
         try:
-            registry.configured(name, options, but=others)
-        except ConfigError as error:
-            yield Check("error", name, str(error), f"mend [{name}]")
+            contributed.update({table.name: table for table in tables()})
+        except Exception as error:  # noqa: BLE001  # one plugin's mistake must not hide the rest
+            yield Check("warning", "plugin", f"operad_tables raised {type(error).__name__}: {error}")
+    for name, table in contributed.items():
+        yield from _broken(name, partial(registry.configured, name, table.config_type))
+    configuration = registry.configuration
+    if configuration is not None and "hub" in configuration.tables and "hub" not in contributed:
+        where = configuration.where("hub")
+        yield Check("warning", "hub", f"nobody reads it here @ {where}", "pip install operad-websocket")
+
+
+def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
+    try:
+        read()
+    except OperadError as error:
+        yield Check("error", table, str(error), f"mend [{table}]")
+
+
+def _serving(registry: OperationRegistry, servers: Collection[str]) -> None:
+    """Read ``[serve]`` as `operad serve` does."""
+    from operad_cli.frontdoor import ServeOptions
+    from operad_cli.listening import parse_address
+
+    configuration = registry.configuration
+    assert configuration is not None
+    options = registry.configured("serve", ServeOptions, but=servers)
+    for key in ("http", "health"):
+        if (text := getattr(options, key)) is not None:
+            try:
+                parse_address(text)
+            except ConfigError as error:
+                raise ConfigError(f"{error} @ {configuration.where(f'serve.{key}')}") from None
+    options.authenticator(configuration.base_dir)
+
+
+def _server(registry: OperationRegistry, name: str) -> None:
+    from operad_cli import frontdoor
+
+    frontdoor.server_options(registry, frontdoor.offered_server(registry, name), {})
+
+
+_source_of: ContextVar[str | None] = ContextVar("source", default=None)
+"""The source that is being loaded, in the task that loads it and in all that this one starts."""
+
+
+@contextmanager
+def _told_of_sources() -> Iterator[dict[str, list[str]]]:
+    """Within, what sources warn of is kept by the source's name, instead of being printed."""
+    told: dict[str, list[str]] = {}
+
+    class Kept(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            name = _source_of.get()
+            if name is None or record.levelno < logging.WARNING:
+                return True
+            if not str(record.msg).startswith("source %s is not loaded"):  # that is what the check itself says
+                told.setdefault(name, []).append(" ".join(record.getMessage().split()))
+            return False
+
+    kept = Kept()
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(kept)
+    try:
+        yield told
+    finally:
+        for handler in handlers:
+            handler.removeFilter(kept)
 
 
 async def _source(registry: OperationRegistry, name: str, timeout: float) -> Check:
     what = f"source {name}"
+    _source_of.set(name)  # of this task alone: each source is looked at in one of its own
     began = time.monotonic()
     before = len(registry)
     try:

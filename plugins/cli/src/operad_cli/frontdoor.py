@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import attrs
 
-from operad import CallHandler, ConfigError, OperadError, OperationRegistry
+from operad import CallHandler, ConfigError, OperadError, OperationRegistry, PluginError
 from operad.auth import Authenticator, HostRules, JWTOptions, TokenRecord, authenticator_from
 from operad.plugin import CallSettings, LinkDownError, Server, check_options, tell_manager, until_stopped
 from operad_cli import render
@@ -109,7 +109,7 @@ def plan_of(
     """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
     tables = server_tables(registry)
     for name in tables:
-        registry.plugins.server(name)  # or an error that names what to install
+        offered_server(registry, name)  # or an error that names what to install
     options = registry.configured("serve", ServeOptions, but=tables.keys())
     if drain is not None:
         options = attrs.evolve(options, drain_timeout=drain)
@@ -128,6 +128,8 @@ def plan_of(
         health = parse_address(options.health, base_dir)
     if is_stdio:
         registry.plugins.server("mcp")
+    if has_transport:
+        transport_of(registry, transport)  # a wrong one is told before anything is loaded
     return Plan(
         options=options,
         http=http,
@@ -147,6 +149,26 @@ def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
     """The tables ``[serve.<server>]``, by server."""
     values = {} if registry.configuration is None else registry.configuration.values("serve")
     return {name: value for name, value in values.items() if isinstance(value, Mapping) and name != "jwt"}
+
+
+def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
+    """The options of a server: what its table ``[serve.<server>]`` says, else ``shared``. Raises `ConfigError`."""
+    table = f"serve.{server.name}"
+    values = {**shared, **server_tables(registry).get(server.name, {})}
+    if server.name == "mcp":
+        values.pop("stdio", None)  # the command's own key, see `plan_of`
+    where = table if registry.configuration is None else registry.configuration.where(table)
+    return check_options(values, server.config_type, where=where)
+
+
+def offered_server(registry: OperationRegistry, name: str) -> Server:
+    """The server that a table ``[serve.<name>]`` is for. Raises `PluginError`: what to install, the place."""
+    try:
+        return registry.plugins.server(name)
+    except PluginError as error:
+        if registry.configuration is None:
+            raise
+        raise PluginError(f"{error} @ {registry.configuration.where(f'serve.{name}')}") from None
 
 
 class FrontDoor:
@@ -169,6 +191,7 @@ class FrontDoor:
         """Where HTTP is served, once it is."""
         self.health_url: str | None = None
         self.has_explorer = False
+        self.has_openapi = False
         self.has_mcp = False
 
     @asynccontextmanager
@@ -215,8 +238,9 @@ class FrontDoor:
         await stack.enter_async_context(composition.running())
         self._drains.append(composition.drain)
         self.url = url_of(bound)
-        self.has_explorer = options.explorer and any(each.mount == "/" for each in mounted)
-        self.has_mcp = any(each.name == "mcp" for each in mounted)
+        names = {each.name for each in mounted}
+        self.has_explorer = options.explorer and "openapi" in names
+        self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
 
     def _config_of(self, server: Server) -> Any:
         """The options of a server: the command line's, its own table's, and ``[serve]``'s where names agree."""
@@ -233,14 +257,8 @@ class FrontDoor:
         }
         if options.timeout is not None:
             shared["timeout"] = options.timeout
-        values = {
-            **{name: value for name, value in shared.items() if name in known},
-            **plan.servers.get(server.name, {}),
-            **server_tables(self._registry).get(server.name, {}),
-        }
-        if server.name == "mcp":
-            values.pop("stdio", None)  # the command's own key, see `plan_of`
-        return check_options(values, server.config_type, where=f"serve.{server.name}")
+        values = {name: value for name, value in shared.items() if name in known}
+        return server_options(self._registry, server, {**values, **plan.servers.get(server.name, {})})
 
     async def _open_transport(self, stack: AsyncExitStack) -> None:
         plan = self._plan
@@ -357,6 +375,7 @@ async def serve(
         async with registry:
             if load is not None:
                 await load(registry)
+            code = render.report_failures(registry)
             _settle()
             door = FrontDoor(registry, plan, stopped)
             async with door.open() as ended:
@@ -367,7 +386,7 @@ async def serve(
                 tell_manager("STOPPING=1")
                 if not ended.is_set():
                     console.print("draining")
-            return render.report_failures(registry)
+            return code
 
 
 def _settle() -> None:
@@ -390,7 +409,8 @@ def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
         lines.append(f"serving {count} operations on {door.url}; Ctrl-C ends it")
         if door.has_explorer:
             lines.append(f"  explorer       {door.url}/")
-        lines.append(f"  OpenAPI        {door.url}/openapi.json")
+        if door.has_openapi:
+            lines.append(f"  OpenAPI        {door.url}/openapi.json")
         if door.has_mcp:
             lines.append(f"  MCP            {door.url}/mcp")
     if door.health_url is not None:

@@ -14,11 +14,19 @@ class LazyGroup(click.Group):
 
     Args:
         later: ``module:attribute`` by the command's name.
+        elsewhere: the distribution that brings a command, by its name.
     """
 
-    def __init__(self, *args: Any, later: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        later: Mapping[str, str] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._later = dict(later or {})
+        self._elsewhere = dict(elsewhere or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
@@ -31,6 +39,20 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(module), name)
             self.add_command(command, cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; a command that is not here because its distribution is not is told with that."""
+        name = args[0] if args else ""
+        if name in self._elsewhere and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            brings = self._elsewhere[name]
+            raise click.UsageError(
+                f"the command {name} comes with {brings}, which is not loaded here; install it: pip install "
+                f"{brings}, or see `operad plugins`",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
 
     def knows(self, name: str) -> bool:
         """Whether a command is the group's own, without a plugin."""

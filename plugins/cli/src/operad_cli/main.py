@@ -209,21 +209,14 @@ def _set_up_logging(debug: bool, *, serves: bool, as_json: bool) -> None:
     if debug and not as_json:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
         return
-    from operad_cli.plain import printable
-
-    class Warnings(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            more = getattr(record, "leftOut", 0)
-            left_out = f" (and {more} more like it)" if more else ""
-            return f"{record.levelname.lower()}: {printable(record.getMessage())}{left_out}"
-
-    handler = logging.StreamHandler()
+    handler: logging.Handler
     if as_json:
         from operad_cli.logs import JSONLines
 
+        handler = logging.StreamHandler()
         handler.setFormatter(JSONLines())
     else:
-        handler.setFormatter(Warnings())
+        handler = _for_people()
     # Failures of sources, plugins and one's own calls are printed as errors by the commands themselves.
     own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
     if serves or as_json:
@@ -237,6 +230,32 @@ def _set_up_logging(debug: bool, *, serves: bool, as_json: bool) -> None:
     logging.getLogger("mcp").setLevel(logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
 
+
+def _for_people() -> Any:
+    """What writes each record as one paragraph, above the line of a terminal that shows what is waited for."""
+    import logging
+
+    from operad_cli.plain import in_colours, paragraph, printable
+
+    class Paragraphs(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            try:
+                more = getattr(record, "leftOut", 0)
+                left_out = f" (and {more} more like it)" if more else ""
+                level = record.levelname.lower()
+                # The stream of now: while rich has a line there, what is written goes above it.
+                told = paragraph(f"{level}: {printable(record.getMessage())}{left_out}", sys.stderr)
+                is_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+                sys.stderr.write(f"{_CLEAR if is_line else ''}{in_colours(level, told)}\n")
+                sys.stderr.flush()
+            except Exception:  # noqa: BLE001  # as in logging's own handlers
+                self.handleError(record)
+
+    return Paragraphs()
+
+
+_CLEAR = "\r\x1b[2K"
+"""Takes away what the last line of a terminal shows, a call's progress say."""
 
 if __name__ == "__main__":
     main()

@@ -100,10 +100,14 @@ def print_error(error: BaseException, *, as_json: bool) -> None:
 
 def tell_error(text: str) -> None:
     """Print one error on standard error."""
-    told = paragraph(f"error: {printable(text)}", sys.stderr)
-    if has_colours(sys.stderr):
-        told = told.replace("error:", f"{_RED}error:{_RESET}", 1)
-    _write(sys.stderr, f"{told}\n")
+    _write(sys.stderr, f"{in_colours('error', paragraph(f'error: {printable(text)}', sys.stderr))}\n")
+
+
+def in_colours(word: str, told: str) -> str:
+    """A paragraph that begins with ``word:``, which is coloured where standard error shows colours."""
+    if not told.startswith(f"{word}:") or not has_colours(sys.stderr):
+        return told
+    return f"{_YELLOW if word == 'warning' else _RED}{word}:{_RESET}{told[len(word) + 1 :]}"
 
 
 def paragraph(text: str, file: TextIO) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -69,7 +71,11 @@ def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
     operad doctor
     operad -c other.toml doctor --json
     """
-    found = asyncio.run(checkup.examine(find_configuration(config), timeout))
+    looking = (
+        render.error_console().status("looking at plugins and sources …") if sys.stderr.isatty() else nullcontext()
+    )
+    with looking:
+        found = asyncio.run(checkup.examine(find_configuration(config), timeout))
     if as_json:
         plain.print_json([check.to_json() for check in found])
     else:

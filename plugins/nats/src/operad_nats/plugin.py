@@ -17,4 +17,10 @@ def create(url: str, **options: Any) -> Transport:
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
     """The schemes ``nats`` and ``tls+nats``."""
-    return [TransportFactory(("nats", "tls+nats"), create)]
+    return [TransportFactory(("nats", "tls+nats"), create, _options, "servers")]
+
+
+def _options() -> type[Any]:
+    from operad_nats.transport import NATSTransport
+
+    return NATSTransport

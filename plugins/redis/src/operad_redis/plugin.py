@@ -17,4 +17,10 @@ def create(url: str, **options: Any) -> Transport:
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
     """The schemes ``redis`` and ``rediss``."""
-    return [TransportFactory(("redis", "rediss"), create)]
+    return [TransportFactory(("redis", "rediss"), create, _options)]
+
+
+def _options() -> type[Any]:
+    from operad_redis.transport import RedisTransport
+
+    return RedisTransport

@@ -1,10 +1,10 @@
-"""What this distribution contributes: transports for ``ws`` and ``wss``, and the command ``operad hub``."""
+"""What this distribution contributes: transports for ``ws`` and ``wss``; ``operad hub``, its table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from operad.plugin import Transport, TransportFactory, hookimpl
+from operad.plugin import Table, Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
@@ -17,7 +17,25 @@ def create(url: str, **options: Any) -> Transport:
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
     """The schemes ``ws`` and ``wss``."""
-    return [TransportFactory(("ws", "wss"), create)]
+    return [TransportFactory(("ws", "wss"), create, _options)]
+
+
+def _options() -> type[Any]:
+    from operad_websocket.transport import WebSocketTransport
+
+    return WebSocketTransport
+
+
+@hookimpl
+def operad_tables() -> list[Table]:
+    """``[hub]``."""
+    return [Table("hub", _hub_config, "A hub as `operad hub` runs it.")]
+
+
+def _hub_config() -> type[Any]:
+    from operad_websocket.config import HubConfig
+
+    return HubConfig
 
 
 @hookimpl

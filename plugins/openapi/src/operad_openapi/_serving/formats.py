@@ -189,8 +189,8 @@ def require() -> None:
     """Raise `PluginError` where formats cannot be checked."""
     if find_spec("jsonschema_rs") is None:
         raise PluginError(
-            "checking formats needs jsonschema-rs; install it: pip install 'operad-openapi[serve]', or serve with "
-            "check_formats=False"
+            "checking formats needs jsonschema-rs; install it: pip install 'operad-openapi[serve]', or serve "
+            "without: check_formats=False, in a configuration [serve.openapi] check_formats = false"
         )
 
 
