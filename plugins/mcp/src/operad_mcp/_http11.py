@@ -2,7 +2,7 @@
 
 Ours and not httpx2's, for two reasons. What a server sends that nobody asked for, such as bytes after a body,
 would there be read as the answer of the next request; here it ends the connection. And a request goes out in one
-piece, and takes a third of the processor time.
+piece, and takes half of the processor time.
 
 Imported with the first connection over HTTP: it needs httpx2.
 """
