@@ -69,7 +69,7 @@ class Peer:
             body = await reader.readexactly(int(fields.get("content-length", 0)))
             if head.startswith("DELETE") and self.hold_delete:
                 await reader.read()
-            answer = self.answer(fields, json.loads(body)) if head.startswith("POST") else http(405)
+            answer = self.answer(fields, json.loads(body)) if head.startswith("POST") else self.otherwise()
             if answer is None:
                 await reader.read()  # until the client leaves
             else:
@@ -79,6 +79,9 @@ class Peer:
             pass
         finally:
             writer.close()
+
+    def otherwise(self) -> bytes:
+        return http(405)
 
     def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
         self.seen.append(message)
@@ -177,6 +180,51 @@ async def test_a_refused_question_is_no_lost_connection_and_the_handshake_follow
         assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
 
 
+BROKEN_OFF = {
+    "no answer at all": b"",
+    "cut off": http(200, b"{").replace(b"length: 1", b"length: 9"),
+    "an empty stream": http(200, b"", kind="text/event-stream"),
+    "no chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    "what cannot be decoded": http(200, b"plain", "content-encoding: gzip"),
+}
+
+
+@pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=list(BROKEN_OFF))
+async def test_a_server_that_breaks_off_its_answer_to_the_question_is_shaken_hands_with(answer: bytes) -> None:
+    class Breaking(Peer):
+        def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
+            return answer if message.get("method") == "server/discover" else super().answer(fields, message)
+
+    async with serving(Breaking(), mode="auto") as registry:
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json-rpc", "text/html", ""])
+async def test_an_answer_with_another_type_is_an_answer_all_the_same(kind: str) -> None:
+    script = odd(lambda message: http(200, result(message, {"content": [], "structuredContent": 3}), kind=kind))
+    async with serving(Peer(script)) as registry:
+        assert (await registry.execute("p.odd")).data == 3
+
+
+async def test_who_closes_the_connection_without_an_answer_is_told_in_words() -> None:
+    async with serving(Peer(odd(lambda _: b""))) as registry:
+        lost = await fails(registry.execute("p.odd"))
+        assert lost.code == ErrorCode.UNAVAILABLE
+        assert "the server closed the connection without an answer" in lost.message
+
+
+async def test_a_stream_of_notifications_that_ends_at_once_is_not_opened_again_without_a_pause() -> None:
+    class Ending(Peer):
+        def otherwise(self) -> bytes:
+            return http(200, b"retry: 0\n\n", kind="text/event-stream")
+
+    peer = Ending()
+    async with serving(peer) as registry:
+        for _ in range(30):
+            await registry.execute("p.echo", {"a": 1})
+    assert 1 <= sum(head.startswith("GET") for head in peer.heads) < 10
+
+
 @pytest.mark.parametrize("kind", [Peer, Uninitialised, Missing])
 async def test_a_forgotten_session_is_made_again_and_the_call_runs_once(kind: type[Peer]) -> None:
     peer = kind()
@@ -246,6 +294,9 @@ GARBAGE = {
     "a page": (http(200, b"<html>hello</html>", kind="text/html"), "text/html: '<html>hello"),
     "no JSON": (http(200, b"{oops"), "{oops"),
     "nothing": (http(200), "expected a JSON-RPC answer"),
+    "what cannot be decoded": (http(200, b"plain", "content-encoding: gzip"), "the answer cannot be decoded"),
+    "a status whose body is cut off": (http(503, b"busy").replace(b"length: 4", b"length: 9"), "HTTP 503"),
+    "a status whose body cannot be decoded": (http(503, b"busy", "content-encoding: gzip"), "HTTP 503"),
     "accepted": (http(202), "HTTP 202"),
     "a redirect elsewhere": (http(307, b"", "location: http://other.invalid/mcp?key=hush"), "http://other.invalid/mcp"),
     "redirects in circles": (http(307, b"", "location: /mcp?key=hush"), "/mcp, after 5 others"),

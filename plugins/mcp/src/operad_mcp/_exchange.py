@@ -115,6 +115,14 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     return b"".join(pieces)[:limit]
 
 
+async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
+    """As `read_body`, of an answer whose status is what counts: nothing, if it is cut off or cannot be decoded."""
+    try:
+        return await read_body(response, limit)
+    except httpx2.RequestError:
+        return b""
+
+
 def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
     """The fault that an HTTP status stands for. A location is shown without what may be secret in it."""
     kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}

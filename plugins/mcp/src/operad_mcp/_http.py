@@ -19,7 +19,7 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from operad_mcp._events import Event, EventDecoder
-from operad_mcp._exchange import Tasks, answers_of, body_of, read_body, refusal, sent_within, unsent
+from operad_mcp._exchange import Tasks, answers_of, body_of, read_body, read_if_any, refusal, sent_within, unsent
 from operad_mcp._incoming import Incoming
 from operad_mcp._live import MODERN, ServerLogger
 from operad_mcp._messages import failure, parse, too_large
@@ -134,6 +134,8 @@ class HTTPLink(Incoming):
             self.add(failure(request_id, fault))
         except httpx2.TransportError as error:
             self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
+        except httpx2.DecodingError as error:
+            self.add(failure(request_id, Unreadable(f"the answer cannot be decoded: {error}")))
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
             self.add(failure(request_id, unusable(error)))
 
@@ -152,7 +154,8 @@ class HTTPLink(Incoming):
         body = await read_body(response, self._limit + 1)
         if len(body) > self._limit:
             raise too_large(len(body), self._limit)
-        answers = answers_of(request_id, parse(body)) if kind == "application/json" else []
+        is_json = kind == "application/json" or b'"jsonrpc"' in body  # some servers forget the type
+        answers = answers_of(request_id, parse(body)) if is_json else []
         if not answers:
             shown = body[:200].decode("utf-8", "replace")
             raise Unreadable(f"expected a JSON-RPC answer, got HTTP {status}, {kind or 'no type'}: {shown!r}")
@@ -161,7 +164,7 @@ class HTTPLink(Incoming):
     async def _refused(
         self, request_id: int | str, headers: dict[str, str], response: httpx2.Response
     ) -> list[SessionMessage]:
-        body = await read_body(response, min(self._limit, 1024 * 1024))
+        body = await read_if_any(response, min(self._limit, 1024 * 1024))
         messages = parse(body) if b'"jsonrpc"' in body else []
         status, text = response.status_code, body.decode("utf-8", "replace")
         if _SESSION in headers:
@@ -258,7 +261,7 @@ class HTTPLink(Incoming):
                 self._logger.debug("no stream of notifications: %s", in_words(error))
                 return
             attempts = attempts + 1 if reason else 0
-            await asyncio.sleep(_RETRY if decoder.retry is None else decoder.retry)
+            await asyncio.sleep(max(_RETRY, decoder.retry or 0))
 
     # --- the end -----------------------------------------------------------------------------------
 

@@ -98,15 +98,16 @@ class Connection(asyncio.Protocol):
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     async def _event(self, patience: float | None) -> Any:
-        with _in_terms_of_httpx():
-            while (event := self._h11.next_event()) is h11.NEED_DATA:
-                self._unread = 0
-                if self._ended:
-                    raise httpx2.ReadError(str(self._lost or "the server closed the connection"))
-                await self._more(patience)
-        if isinstance(event, h11.ConnectionClosed):
-            raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
-        return event
+        while True:
+            if self._ended and self._h11.their_state is h11.SEND_RESPONSE and not self._h11.trailing_data[0]:
+                why = f": {self._lost}" if self._lost else ""
+                raise httpx2.RemoteProtocolError(f"the server closed the connection without an answer{why}")
+            with _in_terms_of_httpx():
+                event = self._h11.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self._unread = 0
+            await self._more(patience)
 
     async def _more(self, patience: float | None) -> None:
         self._transport.resume_reading()

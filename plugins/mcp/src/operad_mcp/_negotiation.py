@@ -37,8 +37,10 @@ async def negotiate(session: ClientSession, config: MCPClientConfig, *, legacy: 
                 await session.discover()
                 return False
         except MCPError as refused:
-            # Whatever a server answers, it is there: only what this process saw says that it is not.
-            if isinstance(fault_of(refused), ConnectionLost):
+            # Whatever a server answers, it is there: only what this process saw says that it is not. Over HTTP a
+            # server that breaks off its answer is there, too.
+            fault = fault_of(refused)
+            if isinstance(fault, ConnectionLost) and (fault.whole or not fault.sent):
                 raise
             refusal = refused
         except (ValidationError, RuntimeError, TimeoutError) as unclear:

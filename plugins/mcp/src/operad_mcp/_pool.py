@@ -36,6 +36,7 @@ class Pool(httpx2.AsyncBaseTransport):
         tls.set_alpn_protocols(["http/1.1"])
         self._open: set[Connection] = set()
         self._idle: dict[_Origin, list[tuple[float, Connection]]] = {}
+        self._connecting: set[asyncio.Task[Connection]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -49,7 +50,7 @@ class Pool(httpx2.AsyncBaseTransport):
             raise httpx2.UnsupportedProtocol(f"expected a URL with http:// or https://, got {url.scheme}://")
         origin = url.scheme, url.host, url.port or _PORTS[url.scheme]
         timeouts = request.extensions.get("timeout", {})
-        connection = self._kept(origin) or await self._connect(origin, timeouts.get("connect"))
+        connection = self._kept(origin) or await self._made(origin, timeouts.get("connect"))
         try:
             head = await connection.ask(request)
         except BaseException:
@@ -61,6 +62,21 @@ class Pool(httpx2.AsyncBaseTransport):
             stream=_Body(self, origin, connection, timeouts.get("read")),
             extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": bytes(head.reason)},
         )
+
+    async def _made(self, origin: _Origin, patience: float | None) -> Connection:
+        """A new connection. Who stops waiting leaves it to others: asyncio loses a socket when it is cancelled."""
+        connecting = asyncio.get_running_loop().create_task(self._connect(origin, patience))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(lambda task: self._unclaimed(origin, task))
+            raise
+
+    def _unclaimed(self, origin: _Origin, connecting: asyncio.Task[Connection]) -> None:
+        if not connecting.cancelled() and connecting.exception() is None:
+            self._keep(origin, connecting.result())
 
     async def _connect(self, origin: _Origin, patience: float | None) -> Connection:
         scheme, host, port = origin
@@ -94,8 +110,14 @@ class Pool(httpx2.AsyncBaseTransport):
 
     def release(self, origin: _Origin, connection: Connection) -> None:
         """Take back a connection whose answer is read, or of no interest any more."""
+        if connection.renew():
+            self._keep(origin, connection)
+        else:
+            connection.close()
+
+    def _keep(self, origin: _Origin, connection: Connection) -> None:
         kept = self._idle.setdefault(origin, [])
-        if len(kept) >= _KEPT or not connection.renew():
+        if len(kept) >= _KEPT:
             connection.close()
             return
         loop = asyncio.get_running_loop()
@@ -116,6 +138,12 @@ class Pool(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close all connections."""
+        if self._connecting:
+            await asyncio.wait(self._connecting, timeout=_ATTEMPT)  # those that come about, and no others
+        late = list(self._connecting)
+        for connecting in late:
+            connecting.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None

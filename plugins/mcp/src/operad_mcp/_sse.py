@@ -15,7 +15,7 @@ import httpx2
 from mcp.shared.message import SessionMessage
 
 from operad_mcp._events import Event, EventDecoder
-from operad_mcp._exchange import Tasks, body_of, read_body, refusal, sent_within, unsent
+from operad_mcp._exchange import Tasks, body_of, read_if_any, refusal, sent_within, unsent
 from operad_mcp._incoming import Incoming
 from operad_mcp._live import ServerLogger
 from operad_mcp._messages import answered_id, failure, parse, too_large
@@ -40,7 +40,7 @@ async def sse_streams(
     try:
         async with sent_within(client, "GET", config.url, headers) as response:
             if response.status_code != 200:
-                text = (await read_body(response, 64 * 1024)).decode("utf-8", "replace")
+                text = (await read_if_any(response, 64 * 1024)).decode("utf-8", "replace")
                 raise refusal(response, text)
             link = SSELink(client, config, logger, on_log)
             try:
@@ -87,7 +87,7 @@ class SSELink(Incoming):
                     await self.room()
         except Fault as fault:
             reason = fault
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             reason = ConnectionLost(f"the event stream ended: {in_words(error)}")
         finally:
             if not self._endpoint.done():
@@ -147,7 +147,7 @@ class SSELink(Incoming):
         headers = {"content-type": "application/json"}
         async with sent_within(self._client, "POST", self._endpoint.result(), headers, body) as response:
             if response.status_code >= 300:
-                raise refusal(response, (await read_body(response, 64 * 1024)).decode("utf-8", "replace"))
+                raise refusal(response, (await read_if_any(response, 64 * 1024)).decode("utf-8", "replace"))
 
     async def leave(self) -> None:
         """Stop reading and sending."""
