@@ -373,8 +373,13 @@ class Pages(Protocol):
         ...
 
 
-@attrs.frozen(eq=False, slots=False, repr=False)
-class Operation(Shown, Generic[P, R_co]):
+class _Dressed:
+    """Has a ``__dict__``, for what makes an operation look like its function; its fields are in slots, which is
+    quicker."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Operation(_Dressed, Shown, Generic[P, R_co]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function.
 
     It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries
@@ -409,6 +414,12 @@ class Operation(Shown, Generic[P, R_co]):
         if function is not None:
             seen = {name: getattr(function, name) for name in _LOOKS if hasattr(function, name)}
             vars(self).update(seen, __wrapped__=function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Operation)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Operation.__init__(self, **state)
 
     def __get__(self, instance: object, owner: type | None = None) -> Operation[..., R_co]:
         if self.method is None or (instance is None and not self.method.of_class):

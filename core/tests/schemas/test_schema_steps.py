@@ -113,19 +113,25 @@ def test_what_a_container_has() -> None:
 
 
 def test_a_call_fills_in_as_much_as_may_be_and_no_more() -> None:
-    call = Call()
-    assert [call.fill(2, 4) for _ in range(3)] == [True, True, False]
+    def fill(default: Any, most: int, times: int, value: Any = None) -> tuple[list[bool], Call]:
+        schema = from_schema({"properties": {"a": {"default": default}}}, limits=Limits(max_filled=most))
+        made = compiled(schema.origin)
+        one = Casting(made.checks).rows(flatten([made.root])[0])[0][3]
+        assert one is not None
+        call, out = Call(), {}
+        call.value = value
+        return [one(out, index, call) for index in range(times)], call
+
+    answers, call = fill([1], 4, 3)  # two parts
+    assert answers == [True, True, False]
     assert (call.filled, call.is_full, call.scalars) == (6, True, 0)
-    scalars = Call()
-    scalars.value = [1]  # two parts
-    assert [scalars.fill(0, 1) for _ in range(20)] == [True] * 20
+    answers, scalars = fill(1, 1, 20, [1])  # a value of two parts
+    assert answers == [True] * 20
     assert (scalars.filled, scalars.is_full) == (0, False)
-    assert scalars.fill(0, 1) is False
+    answers, scalars = fill(1, 1, 21, [1])
+    assert answers[20] is False
     assert (scalars.filled, scalars.is_full) == (2, True)
-    many = Call()
-    many.value = None
-    assert [many.fill(0, 3) for _ in range(30)] == [True] * 30
-    assert many.fill(0, 3) is False
+    assert fill(1, 3, 31)[0] == [True] * 30 + [False]
 
 
 def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:

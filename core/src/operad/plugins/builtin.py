@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 MODULES = ("operad.calls.plugin",)
-"""The plugins of the core. Named and not imported, as entry points are: what they contribute lies above."""
+"""The plugins of the core. Named and not imported, as entry points are: what they contribute lies above.
+
+They offer names and implement no other hook: they are loaded when a name is asked for."""
 
 DISTRIBUTIONS = {
     "sources": {"openapi": "operad-openapi", "mcp": "operad-mcp", "scanner": "operad-scanner"},

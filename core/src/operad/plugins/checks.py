@@ -28,6 +28,8 @@ Named and not imported: a short command imports no transports.
 
 HOOKS = frozenset(name for name in vars(hookspecs) if name.startswith("operad_"))
 """The names of all hooks."""
+OTHER_HOOKS = HOOKS.difference(hook for hook, _, _ in CONTRIBUTING)
+"""The names of those that are not called when a plugin is loaded."""
 
 # The registry awaits what these return; every other hook is called synchronously.
 _MAY_BE_ASYNC = frozenset({"operad_resolve_operation"})
@@ -110,11 +112,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
 
 def other_hooks(manager: pluggy.PluginManager, plugin: object) -> tuple[str, ...]:
     """The hooks of a plugin that contribute nothing when it is loaded, by name."""
-    contributing = {hook for hook, _, _ in CONTRIBUTING}
-    callers = manager.get_hookcallers(plugin) or ()
-    return tuple(
-        sorted(caller.name for caller in callers if caller.has_spec() and caller.name not in contributing)
-    )
+    return tuple(sorted(OTHER_HOOKS.intersection(each.name for each in manager.get_hookcallers(plugin) or ())))
 
 
 def word(kind: str) -> str:

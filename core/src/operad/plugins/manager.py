@@ -21,6 +21,7 @@ from operad.errors import OperadError, PluginError
 from operad.observers import Observers
 from operad.plugins import builtin
 from operad.plugins.checks import (
+    OTHER_HOOKS,
     Refused,
     check_hooks,
     check_marks,
@@ -60,8 +61,7 @@ class Plugins:
     """
 
     def __init__(self) -> None:
-        self._manager = _Hooks(hookspecs.PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+        self._hooks: _Hooks | None = None
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
@@ -72,9 +72,16 @@ class Plugins:
         """The known envelope kinds."""
         self._later: list[tuple[Collection[str], Callable[[], object]]] = []
         self._core: frozenset[tuple[str, str]] = frozenset()  # what nobody else may claim
-        for module in builtin.MODULES:
-            self._register(import_module(module), PluginRecord("core", "operad"))
-        self._core = frozenset(self._owners)
+
+    def _manager(self) -> _Hooks:
+        """pluggy's, with the hooks and the core's own plugins; made when needed: for functions alone it is not."""
+        if self._hooks is None:
+            self._hooks = _Hooks(hookspecs.PROJECT)
+            self._hooks.add_hookspecs(hookspecs)
+            for module in builtin.MODULES:
+                self._register(import_module(module), PluginRecord("core", "operad"))
+            self._core = frozenset(self._owners)
+        return self._hooks
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -85,6 +92,7 @@ class Plugins:
 
     def complete(self, name: str | None = None) -> None:
         """Load those left for later that offer ``name``; all of them if none does, or for ``None``."""
+        self._manager()
         if not self._later:
             return
         due = [item for item in self._later if name in item[0]] or self._later
@@ -158,6 +166,7 @@ class Plugins:
             raise PluginError(f'transport "{scheme}" of plugin {owner} raised {in_words(error)}') from error
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
+        self._manager()
         if name not in table:
             self.complete(name)
         if name in table:
@@ -193,9 +202,12 @@ class Plugins:
         return tuple(call for _, call in self._implementations(hook))
 
     def _implementations(self, hook: str) -> list[tuple[PluginRecord, Callable[..., Any]]]:
+        if self._hooks is None and hook in OTHER_HOOKS:  # of which the core's own plugins have none
+            return []
+        manager = self._manager()
         order = {key: index for index, key in enumerate(self._loaded)}
         found = sorted(
-            getattr(self._manager.hook, hook).get_hookimpls(),
+            getattr(manager.hook, hook).get_hookimpls(),
             key=lambda impl: (impl.trylast - impl.tryfirst, order[id(impl.plugin)]),
         )
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
@@ -263,18 +275,19 @@ class Plugins:
         self._records.append(record)
 
     def _register(self, plugin: object, record: PluginRecord) -> PluginRecord:
+        manager = self._manager()
         self._check_new(plugin, record)
         try:
             check_version(plugin)
             check_marks(plugin)
             # pluggy wants names to be unique; entry points of two distributions may share one.
-            self._manager.register(plugin, f"{record.name} {record.distribution or ''}")
-            check_hooks(self._manager, plugin)
-            found = contributions(self._manager, plugin)
+            manager.register(plugin, f"{record.name} {record.distribution or ''}")
+            check_hooks(manager, plugin)
+            found = contributions(manager, plugin)
             self._check_free(found, record)
         except BaseException as error:  # whatever it is, nothing of the plugin may stay
-            if self._manager.is_registered(plugin):
-                self._manager.unregister(plugin)
+            if manager.is_registered(plugin):
+                manager.unregister(plugin)
             if isinstance(error, (Refused, KeyboardInterrupt)):
                 raise
             raise Refused("failed", in_words(error)) from error
@@ -284,7 +297,7 @@ class Plugins:
         self._transports.update(found["transports"])
         self._servers.update(found["servers"])
         names = {kind: tuple(items) for kind, items in found.items() if items}
-        if hooks := other_hooks(self._manager, plugin):
+        if hooks := other_hooks(manager, plugin):
             names["hooks"] = hooks
         record = attrs.evolve(record, contributes=names)
         self._loaded[id(plugin)] = plugin, record

@@ -215,9 +215,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
         for index, item in enumerate(value[:limit]):
             out.append(positions[index](item, call) if index < length else rest(item, call))
         for index in range(len(out), least):
-            before = len(out)
-            fills[index](out, index, call)
-            if len(out) == before:
+            if call.is_full or not fills[index](out, index, call):
                 break
         return out
 

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from operad.schemas.casting import Casting
@@ -48,12 +49,30 @@ class Compiled:
         self._counts_steps = closure.counts
         self._said_exhausted = False
         self._tracers: dict[bool, Callable[[Any], Traced]] = {}
-        # Without a wrapper that it does not need: these four are the hot ones.
-        self.validator: Callable[[Any], bool] = self._counted(self._validator())
-        self.caster = self._counted(self._caster())
-        self.normalizer = self._counted(self._normalizer())
-        self.errors: Callable[[Any], list[SchemaError]] = self._counted(self._errors)
-        self.mismatches: Callable[[Any], list[SchemaError]] = self._counted(self._mismatches)
+
+    # Each made when first used, because most schemas are for checking alone, or for casting alone; and without a
+    # wrapper that it does not need, because these are the hot ones.
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        """See `operad.schemas.schema.Schema`; so for the next four."""
+        return self._counted(self._validator())
+
+    @cached_property
+    def caster(self) -> Callable[[Any], Any]:
+        return self._counted(self._caster())
+
+    @cached_property
+    def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
+        return self._counted(self._normalizer())
+
+    @cached_property
+    def errors(self) -> Callable[[Any], list[SchemaError]]:
+        return self._counted(self._errors)
+
+    @cached_property
+    def mismatches(self) -> Callable[[Any], list[SchemaError]]:
+        return self._counted(self._mismatches)
 
     def _is_too_deep(self, value: Any) -> bool:
         return self._is_recursive and is_deeper(value, self.limits.max_data_depth)

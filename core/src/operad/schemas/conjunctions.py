@@ -29,23 +29,17 @@ class Call:
     dropped = False
     recasts = 0
     filled = 0
+    """The parts of the defaults and zero values that are filled in, without scalar defaults."""
     scalars = 0
+    """The scalar defaults: there may be far more of them, as many as are plausible for the value."""
     is_full = False
     """Whether as much is filled in as may be: what is missing from there on stays absent."""
     value: Any = None
     """What is cast."""
 
-    def fill(self, weight: int, most: int) -> bool:
-        """Whether something of a weight may be filled in; a scalar default, which weighs nothing, may be far more
-        often: as often as is plausible for the value."""
-        if weight:
-            self.filled += weight
-        else:
-            self.scalars += 1
-            if self.scalars > SCALARS * most and self.scalars > SCALARS * count_parts(self.value, MAX_PARTS):
-                self.filled = most + 1
-        self.is_full = self.filled > most
-        return not self.is_full
+    def is_plausible(self) -> bool:
+        """Whether so many scalar defaults as are filled in by now are to be expected, for such a value."""
+        return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
         """Where the notes are, for `forget` and `moved`."""
@@ -91,8 +85,8 @@ class Fills(Protocol):
     invents: bool
     schemas: list[Body]
 
-    def __call__(self, out: Any, key: Any, call: Call) -> None:
-        """Fill in a property or the next position."""
+    def __call__(self, out: Any, key: Any, call: Call) -> bool:
+        """Fill in a property or the next position, and whether it did; not where the call `is_full`."""
 
     def template(self) -> Any:
         """What is filled in, made once; `ABSENT` where there is nothing."""

@@ -164,9 +164,7 @@ def closed_object(rows: list[Row]) -> Caster:
                 item = value[name]
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
             elif fill is not None and not call.is_full:
-                before = len(out)
-                fill(out, name, call)
-                filled += len(out) - before
+                filled += fill(out, name, call)
         if len(out) - filled != len(value):
             call.dropped = True
         return out

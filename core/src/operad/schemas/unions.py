@@ -18,7 +18,7 @@ from operad.schemas.conjunctions import (
 )
 from operad.schemas.nodes import FEW, Body, Node
 from operad.schemas.patterns import WORK
-from operad.schemas.values import CONTAINER, equal, is_type
+from operad.schemas.values import CONTAINER, equal, is_type, json_type
 from operad.schemas.vocabulary import TYPES
 
 
@@ -93,7 +93,7 @@ class Union:
             tag = value.get(self.tag)
             if isinstance(tag, str) and (tagged := self.tags.get(tag)) is not None:
                 return tagged, ABSENT, 1 if self.decides else None
-        name = _json_type(value)
+        name = json_type(value)
         if name is None:
             return None, ABSENT, None
         fitting = self.fits[name]
@@ -194,7 +194,3 @@ def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
 
 def _fits(name: str, allowed: set[str] | None) -> bool:
     return allowed is None or name in allowed or (name == "integer" and "number" in allowed)
-
-
-def _json_type(value: Any) -> str | None:
-    return next((name for name in TYPES if is_type(value, name)), None)

@@ -36,6 +36,14 @@ def is_type(value: Any, name: str) -> bool:
     )
 
 
+_NAMES = {cls: name for name, classes in CLASSES.items() if name != "number" for cls in classes}
+
+
+def json_type(value: Any) -> str | None:
+    """The first JSON type of a value, ``"integer"`` before ``"number"``; None for what is no JSON."""
+    return _NAMES.get(value.__class__) or next((name for name in CLASSES if is_type(value, name)), None)
+
+
 def equal(left: Any, right: Any) -> bool:
     """JSON equality: 1 is 1.0 and is not True, at every level."""
     if isinstance(left, bool) or isinstance(right, bool):

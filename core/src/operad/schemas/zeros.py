@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from operad.schemas.conjunctions import ABSENT, Call, Casts, Members, allowed_values, flatten, node_types
+from operad.schemas.conjunctions import (
+    ABSENT,
+    SCALARS,
+    Call,
+    Casts,
+    Members,
+    allowed_values,
+    flatten,
+    node_types,
+)
 from operad.schemas.nodes import Body, Node
 from operad.schemas.values import count_parts
 
@@ -22,6 +31,8 @@ class Fill:
         "invents",
         "known",
         "looped",
+        "many",
+        "most",
         "required",
         "schemas",
         "size",
@@ -40,17 +51,26 @@ class Fill:
         self.known = False
         self.looped = False
         self.size = self.weight = 0
+        self.most = casting.checks.limits.max_filled
+        self.many = SCALARS * self.most
         self.value: Any = ABSENT
         self.default = next((member["default"] for member in members if "default" in member), ABSENT)
 
-    def __call__(self, out: Any, key: Any, call: Call) -> None:
+    def __call__(self, out: Any, key: Any, call: Call) -> bool:
         value = self.value if self.known else self.template()
         if value is ABSENT:
-            return
-        if not call.fill(self.weight, self.casting.checks.limits.max_filled):
-            return
-        if self.weight:
+            return False
+        if weight := self.weight:
+            call.filled += weight
+            if call.filled > self.most:
+                call.is_full = True
+                return False
             value = _copied(value)
+        else:
+            call.scalars += 1
+            if call.scalars > self.many and not call.is_plausible():
+                call.filled, call.is_full = self.most + 1, True
+                return False
         if isinstance(out, list):
             out.append(value)
         else:
@@ -59,6 +79,7 @@ class Fill:
             if call.invented is None:
                 call.invented = []
             call.invented.append((out, key))
+        return True
 
     def template(self) -> Any:
         """The value, made once. One that would contain itself, at any distance, is absent."""
