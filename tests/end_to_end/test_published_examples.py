@@ -70,6 +70,8 @@ class Judge:
                 stack += node.get(word, [])
             stack += [node[word] for word in ("if", "then", "else") if word in node]
             stack += node.get("dependentSchemas", {}).values()
+            if is_base(node):
+                stack += [self.named(name) for name in node["discriminator"].get("mapping", {}).values()]
         return list(found.values())
 
     def children(self, nodes: list[Any], key: str) -> list[Any]:
@@ -118,15 +120,41 @@ class Judge:
 
     # --- cast ---
 
-    def choices(self, node: Any, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
+    def named(self, target: str) -> Any:
+        """The schema that a discriminator's mapping means."""
+        reference = target if "/" in target else f"#/components/schemas/{target}"
+        return self.resolved({"$ref": reference})
+
+    def kind(self, base: Any, value: Any) -> Any:
+        """The kind of a base that the tag of a value names; one that says nothing where it names none."""
+        given = base["discriminator"]
+        tag = value.get(given["propertyName"]) if isinstance(value, dict) else None
+        if isinstance(tag, str) and tag in given.get("mapping", {}):
+            return self.named(given["mapping"][tag])
+        found = self.document.get("components", {}).get("schemas", {}).get(tag) if isinstance(tag, str) else None
+        if found is not None and (found is base or any(base is part for part in self.lineage(found))):
+            return found
+        return {"additionalProperties": True}
+
+    def lineage(self, node: Any) -> Iterator[Any]:
+        for member in self.resolved(node).get("allOf", []):
+            yield self.resolved(member)
+            yield from self.lineage(member)
+
+    def choices(
+        self, node: Any, value: Any = None, depth: int = 0, bases: tuple[int, ...] = ()
+    ) -> Iterator[list[dict[str, Any]]]:
         """The members of the conjunction that a node is (C2), once for each choice of alternatives (C9)."""
         node = self.resolved(node)
         if not isinstance(node, dict) or depth > 12:
             yield []
             return
-        groups = [list(self.choices(member, depth + 1)) for member in node.get("allOf", [])]
+        if is_base(node) and id(node) not in bases:
+            kind, bases = self.kind(node, value), (*bases, id(node))
+            node = {"allOf": [node, kind]} if kind is not node else node
+        groups = [list(self.choices(member, value, depth + 1, bases)) for member in node.get("allOf", [])]
         groups += [
-            [found for branch in node[word] for found in self.choices(branch, depth + 1)]
+            [found for branch in node[word] for found in self.choices(branch, value, depth + 1, bases)]
             for word in ("anyOf", "oneOf")
             if word in node
         ]
@@ -138,7 +166,7 @@ class Judge:
         if is_same(before, after) and (not isinstance(before, (dict, list)) or not before):
             return None
         reason: str | None = f"{where}: {before!r} became {after!r}"[:300]
-        for members in self.choices({"allOf": nodes}):
+        for members in self.choices({"allOf": nodes}, after):
             if isinstance(before, dict) and isinstance(after, dict):
                 reason = self.unlawful_object(before, after, members, where)
             elif isinstance(before, list) and isinstance(after, list):
@@ -183,6 +211,11 @@ class Judge:
             if reason := self.unlawful(old, new, self.items(members, index), f"{where}[{index}]"):
                 return reason
         return None
+
+
+def is_base(node: dict[str, Any]) -> bool:
+    """Whether the tag of a value says which other schema it is of, too: a discriminator without alternatives."""
+    return isinstance(node.get("discriminator"), dict) and not {"anyOf", "oneOf"} & node.keys()
 
 
 def is_same(before: Any, after: Any) -> bool:
@@ -322,7 +355,7 @@ async def test_every_published_answer_stays_what_it_was(name: str, normalize: st
     assert count >= EXAMPLES.get(name, 0)
 
 
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "components": {
         "schemas": {
             "Pet": {
@@ -344,6 +377,13 @@ DOCUMENT = {
     }
 }
 PET = {"$ref": "#/components/schemas/Pet"}
+DOCUMENT["components"]["schemas"] |= {
+    "Base": {
+        "properties": {"tag": {"type": "string"}},
+        "discriminator": {"propertyName": "tag", "mapping": {"k": "Kind"}},
+    },
+    "Kind": {"allOf": [{"$ref": "#/components/schemas/Base"}, {"properties": {"own": {"type": "integer"}}}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -382,3 +422,12 @@ def test_the_judge_of_keep_sees_each_loss_and_each_invention(after: Any, reason:
 )
 def test_the_judge_of_the_cast_sees_each_broken_rule(after: Any, reason: str | None) -> None:
     assert Judge(DOCUMENT).unlawful({"id": 1, "name": "a", "extra": 5}, after, [PET]) == reason
+
+
+@pytest.mark.parametrize("tag", ["k", "Kind", "other", None])
+@pytest.mark.parametrize("after", [{"own": 5}, {"own": 5, "extra": 5}, {"extra": 5}, {}])
+def test_the_judge_of_the_cast_knows_the_kinds_of_a_base(after: Any, tag: Any) -> None:
+    before = {"tag": tag, "own": 5, "extra": 5}
+    reason = Judge(DOCUMENT).unlawful(before, {"tag": tag, **after}, [{"$ref": "#/components/schemas/Base"}])
+    expected = {"own": 5} if tag in ("k", "Kind") else {"own": 5, "extra": 5}
+    assert (reason is None) == (after == expected)

@@ -1,5 +1,6 @@
 """What operations a document becomes: names, types, inputs, outputs, errors, servers, filters."""
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -702,6 +703,59 @@ def test_what_chosen_operations_do_not_reach_is_let_go(api):
     assert root["components"]["schemas"]["A"] is schemas["A"]
     assert found[0].spec.output_schema.is_valid({"b": {"back": {}}})
     assert not found[0].spec.output_schema.is_valid({"b": {"back": 1}})
+
+
+def kinds_of_pets(version, mapping=None):
+    """A document whose answers are pets: a base, a cat, which nothing refers to, and a lion, which is a cat."""
+    place = "definitions" if version == "2.0" else "components/schemas"
+    base = {"$ref": f"#/{place}/Pet"}
+    secret = {"type": "string", "writeOnly": True}  # so that answers see another document
+    own = {"type": "object", "required": ["kind"], "properties": {"kind": {"type": "string"}, "secret": secret}}
+    given = {"propertyName": "kind"} if mapping is None else {"propertyName": "kind", "mapping": mapping}
+    schemas = {
+        "Pet": {**own, "discriminator": "kind" if version == "2.0" else given},
+        "Cat": {"allOf": [base, {"properties": {"lives": {"type": "integer"}}}]},
+        "Lion": {"allOf": [{"$ref": f"#/{place}/Cat"}], "properties": {"mane": {"type": "boolean"}}},
+        "Stone": {"properties": {"kg": {"type": "integer"}}},
+    }
+    answer = {"schema": base} if version == "2.0" else {"content": {JSON: {"schema": base}}}
+    paths = {"/pet": {"get": {"operationId": "pet", "responses": {"200": {"description": "", **answer}}}}}
+    paths["/other"] = {"get": {"operationId": "other", "responses": {}}}
+    return schemas, paths
+
+
+@pytest.mark.parametrize("include", [(), ["pet"]])
+@pytest.mark.parametrize("hidden", [True, False])
+@pytest.mark.parametrize("mapping", [None, {"lion": "Lion", "Cat": "#/components/schemas/Cat"}])
+def test_answers_of_a_base_are_cast_by_their_kinds(mapping, hidden, include):
+    schemas, paths = kinds_of_pets("3.1", mapping)
+    if not hidden:
+        del schemas["Pet"]["properties"]["secret"]
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
+    document["components"] = {"schemas": schemas}
+    found = from_openapi(document, HTTPServiceConfig(namespace="api", include=include))
+    cast = next(one for one in found if one.spec.name == "pet").spec.output_schema.cast
+    assert cast({"kind": "Cat", "lives": "9", "x": 1}) == {"kind": "Cat", "lives": 9}
+    lion = {"kind": "lion" if mapping else "Lion", "lives": "9", "mane": "true", "x": 1}
+    assert cast(lion) == {"kind": lion["kind"], "lives": 9, "mane": True}
+    assert cast({"kind": "Stone", "kg": "1"}) == {"kind": "Stone", "kg": "1"}
+    if hidden:
+        assert cast({"kind": "Cat", "secret": "s"}) == {"kind": "Cat"}
+
+
+@pytest.mark.parametrize("include", [(), ["pet"]])
+def test_answers_of_a_base_of_swagger_are_cast_by_their_kinds(include):
+    schemas, paths = kinds_of_pets("2.0")
+    schemas["Lion"]["x-ms-discriminator-value"] = "panthera"
+    before = copy.deepcopy(schemas)
+    document = {"swagger": "2.0", "info": {"title": "t", "version": "1"}, "paths": paths, "definitions": schemas}
+    document["produces"] = [JSON]
+    found = from_openapi(document, HTTPServiceConfig(namespace="api", include=include))
+    cast = next(one for one in found if one.spec.name == "pet").spec.output_schema.cast
+    assert cast({"kind": "Cat", "lives": "9", "x": 1}) == {"kind": "Cat", "lives": 9}
+    for tag in ("Lion", "panthera"):
+        assert cast({"kind": tag, "lives": "9", "mane": "true", "x": 1}) == {"kind": tag, "lives": 9, "mane": True}
+    assert schemas == before, "the document itself stays as it is"
 
 
 async def test_a_download_comes_in_chunks(serve, api):

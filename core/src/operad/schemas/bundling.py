@@ -214,6 +214,9 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
             out[SIBLINGS] = _renamed(value, link)
         elif key == "discriminator":
             out[key] = _discriminator(node, value, link)
+        elif key == "$kinds":
+            # Without its kinds, whoever reads it knows that there are some, and drops nothing of theirs.
+            out["discriminator"] = {"propertyName": _escaped(value["propertyName"])}
         elif word is not None and word.holds == "map":
             out[key] = {_escaped(name): _renamed(child, link) for name, child in value.items()}
         elif word is not None and word.holds == "list":

@@ -36,6 +36,7 @@ from operad.schemas.conjunctions import (
     node_types,
     position_schemas,
 )
+from operad.schemas.kinds import KINDS, Kinds, settled
 from operad.schemas.nodes import Body
 from operad.schemas.objects import OBJECT_KEYWORDS, ObjectShape
 from operad.schemas.scalars import EXACT, scalar_cast
@@ -61,6 +62,7 @@ class Casting:
         members, impossible = flatten(schemas)
         if impossible:
             return identity
+        members = settled(members)
         cast = self._casts.get(members)
         if cast is None:
             cast = self._casts[members] = self._compile(members)
@@ -122,6 +124,10 @@ class Casting:
         return keep
 
     def _compile(self, members: Members) -> Caster:
+        for member in members:
+            if KINDS in member:
+                kinds = Kinds(self, members, member)
+                return self._faithful(kinds.rest, kinds.cast) if is_fragile(kinds.rest) else kinds.cast
         for member in members:
             for key in ("anyOf", "oneOf"):
                 if key in member:

@@ -55,6 +55,7 @@ class Checks:
     def __init__(self, store: Store) -> None:
         self.patterns = store.patterns
         self.limits = store.limits
+        self.kind = store.kind
         self._local = threading.local()
         self.evaluation = Evaluation(self)
 

@@ -44,9 +44,10 @@ class Compiled:
         self.root = closure.root.body
         members, impossible = flatten([self.root])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
-        self._is_recursive, self._is_heavy = closure.is_recursive, closure.is_heavy
+        self._is_recursive = closure.is_recursive or closure.has_kinds
+        self._is_heavy = closure.is_heavy or closure.has_kinds
         self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
-        self._counts_steps = closure.counts
+        self._counts_steps = closure.counts or closure.has_kinds
         self._said_exhausted = False
         self._tracers: dict[bool, Callable[[Any], Traced]] = {}
 

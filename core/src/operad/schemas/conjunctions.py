@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from operad.schemas.limits import Limits
-from operad.schemas.nodes import Body, Node
+from operad.schemas.nodes import Body, Definition, Node
 from operad.schemas.patterns import Pattern
+from operad.schemas.references import Location
 from operad.schemas.values import CONTAINER, MAX_PARTS, count_parts, equal
 
 ABSENT: Any = object()
@@ -104,6 +105,9 @@ class Checking(Protocol):
 
     def of(self, body: Body) -> Callable[[Any], bool]:
         """Whether a value is valid by a schema."""
+
+    def kind(self, location: Location) -> Definition | None:
+        """The schema at a location that a tag names; None where there is none that can be read."""
 
 
 class Casts(Protocol):

@@ -2,8 +2,9 @@
 
 It is JSON Schema 2020-12 made of a schema and what that reaches: annotations, `format` and unknown keywords
 are gone, older spellings are translated, references lead to objects, and every hostile or broken part is
-unknown, with a warning. Two private keywords serve the cast and the union: `$siblings` (what stands beside a
-`$ref` that hides it, drafts 4 to 7) and `discriminator` (see `operad.schemas.tags`).
+unknown, with a warning. Three private keywords serve the cast and the union: `$siblings` (what stands beside a
+`$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad.schemas.tags`) and `$kinds` (that of a base, see
+`operad.schemas.kinds`).
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Definition:
     """One schema of the normal form that has a name, with what was found out about it."""
 
     __slots__ = (
-        "body", "counts", "crowd", "is_heavy", "is_read", "is_recursive", "name", "nodes", "refs", "size",
-        "tagged", "target", "warnings",
+        "body", "counts", "crowd", "has_kinds", "is_heavy", "is_read", "is_recursive", "name", "nodes", "refs",
+        "size", "tagged", "target", "warnings",
     )  # fmt: skip
 
     def __init__(self, name: str, target: Target) -> None:
@@ -115,6 +116,8 @@ class Definition:
         self.counts = False
         """Whether that is so many that each schema that is applied draws on the budget of its call."""
         self.is_recursive = False
+        self.has_kinds = False
+        """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []
         self.tagged: list[Node] = []
         """The unions with a `discriminator`."""
@@ -161,6 +164,11 @@ class Closure:
         """Whether any of it refers to itself."""
         return any(definition.is_recursive for definition in self.definitions)
 
+    @property
+    def has_kinds(self) -> bool:
+        """Whether a cast may read further schemas, which may be heavy, count and recurse."""
+        return any(definition.has_kinds for definition in self.definitions)
+
 
 class Store:
     """The normal form of a document's schemas, made when first reached and shared by all that reach it.
@@ -195,6 +203,13 @@ class Store:
                 self.references.tracks_dynamic = True
                 self._definitions.clear()
                 return self._closure(self.define(self._root(location, schema)))
+
+    def kind(self, location: Location) -> Definition | None:
+        """The schema at a location that a tag names; None where there is none, or one that is beyond a limit."""
+        try:
+            return self.closure(location).root
+        except (LookupError, SchemaLimitError, RecursionError):
+            return None
 
     def _root(self, location: Location, schema: Any) -> Target:
         if schema is _MISSING:
@@ -292,7 +307,7 @@ def _crowd(body: Body) -> tuple[int, int]:
 _SCALAR = {"type", "default", "enum", "const", "minLength", "maxLength", "pattern", "minimum", "maximum",
            "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}  # fmt: skip
 _TREE = _SCALAR | {"$ref", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
-                   "anyOf", "oneOf"}  # fmt: skip
+                   "anyOf", "oneOf", "$kinds"}  # fmt: skip
 _CONTAINERS = {"object", "array"}
 
 

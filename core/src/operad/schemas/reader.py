@@ -17,6 +17,7 @@ from operad.schemas.nodes import (
 )
 from operad.schemas.patterns import Pattern, UnsafePatternError, translate
 from operad.schemas.references import Location, Scope
+from operad.schemas.tags import kinds_of
 from operad.schemas.values import is_number, shown
 from operad.schemas.vocabulary import ANNOTATIONS, SIBLINGS, TYPES, WORDS
 
@@ -109,7 +110,7 @@ class _Reader:
         for key, value in node.items():
             take = _READ.get(key)
             if take is not None:
-                if key == SIBLINGS or WORDS[key].counts(scope.draft):
+                if key in (SIBLINGS, "discriminator") or WORDS[key].counts(scope.draft):
                     self.definition.size += len(key) + 4
                     take(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in ANNOTATIONS:
@@ -359,6 +360,14 @@ class _Keyword:
                     return position
         return None
 
+    def kinds(self) -> None:
+        """The discriminator of a base: where its kinds are."""
+        if not self.node.keys().isdisjoint(("anyOf", "oneOf")):
+            return  # read with the branches
+        if given := kinds_of(self.value, self.reader.definition.target, self.reader.references, self.scope):
+            self.out["$kinds"] = given
+            self.reader.definition.has_kinds = True
+
     def named_subschemas(self) -> None:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
             self.refuse("an object of schemas")
@@ -402,6 +411,7 @@ _COUNTED = ("Contains", "Items", "Length", "Properties")
 _READ: dict[str, Callable[[_Keyword], None]] = {
     "type": _Keyword.type,
     SIBLINGS: _Keyword.siblings,
+    "discriminator": _Keyword.kinds,
     "enum": _Keyword.values,
     "const": _Keyword.values,
     "default": _Keyword.default,

@@ -3,12 +3,17 @@
 In the normal form it is a mapping: `propertyName`, `union` (its keyword), `names` and `mapped` (the position of
 the branch that has a name, or that the mapping gives a tag), and, once every branch is read, `tags` (None for
 one that several branches claim: it decides nothing), `closed` and `decides`.
+
+A schema without branches of its own may have one, too: the base of others. See `operad.schemas.kinds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from operad.schemas.references import Location, References, Scope, Target
 
 _DEEPEST = 8
 
@@ -75,3 +80,27 @@ def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
     if isinstance(tag, str) and tag in given["tags"]:
         return given["tags"][tag] is not None
     return bool(given["closed"])
+
+
+def kinds_of(given: Any, base: Target, references: References, scope: Scope) -> dict[str, Any] | None:
+    """Of the `discriminator` of a base, where its kinds are; None of what is none."""
+    if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
+        return None
+
+    def place(target: Any) -> Location | None:
+        """Of what a mapping names: a schema beside the base, or one that it refers to."""
+        with suppress(LookupError, ValueError):
+            if base.location and isinstance(target, str):
+                return references.locate((*base.location[:-1], target)).location
+        with suppress(LookupError, ValueError):
+            return references.resolve(target, scope).location if isinstance(target, str) else None
+        return None
+
+    mapping = given.get("mapping")
+    found = {tag: place(target) for tag, target in (mapping.items() if isinstance(mapping, Mapping) else ())}
+    return {
+        "propertyName": name,
+        "mapped": {tag: location for tag, location in found.items() if location is not None},
+        "base": base.location if base.location and isinstance(base.location[-1], str) else None,
+        "other": place(given.get("defaultMapping")),
+    }

@@ -32,7 +32,7 @@ class Document:
         text: the bytes that it was parsed from, if any: a look at them spares walks through the tree.
     """
 
-    __slots__ = ("_text_flags", "base", "root", "version")
+    __slots__ = ("_text_flags", "base", "children", "root", "version")
 
     def __init__(self, root: Any, base: str | None = None, text: bytes | None = None) -> None:
         where = base or "the document"
@@ -48,6 +48,8 @@ class Document:
         self.root: Json = root
         self.version = version[:3]
         self.base = base
+        self.children: dict[str, list[str]] | None = None
+        """References to the named schemas that have a reference in their ``allOf``; see ``kinds``."""
         self._text_flags: tuple[bool, bool] | None = None
         if text is not None:
             # One look tells of most documents that they have neither; each of the others takes as long again.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
+from operad_openapi._document.kinds import heirs, is_base, pointer
 from operad_openapi._document.listing import METHODS, RawOperation
 
 _KEPT = ("openapi", "swagger", "$self", "jsonSchemaDialect", "info", "servers", "security", "consumes", "produces")
@@ -82,3 +83,5 @@ def _place(document: Document, reference: str, root: Json, pending: list[str]) -
     if node.get(tokens[-1]) is not target:
         node[tokens[-1]] = target
         _collect(target, pending)
+        if isinstance(target, dict) and is_base(target):
+            pending += heirs(document, pointer(tokens))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
+from operad_openapi._document.kinds import heirs, is_base, mapped_kinds, pointer, tags_of_2_0
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")  # items: a list in draft 4, and in some 2.0 documents
@@ -40,12 +41,13 @@ class SchemaView:
         hidden: ``readOnly`` for requests, ``writeOnly`` for responses.
     """
 
-    __slots__ = ("_document", "_done", "_hidden", "_identity", "_swagger", "root")
+    __slots__ = ("_casts", "_document", "_done", "_hidden", "_identity", "_swagger", "root")
 
     def __init__(self, document: Document, hidden: str) -> None:
         self._document = document
         self._hidden = hidden
         self._swagger = document.version == "2.0"
+        self._casts = hidden == "writeOnly"
         self._identity = not self._swagger and not document.may_use(hidden)
         self._done: set[str] = set()
         self.root: Json = document.root if self._identity else {}
@@ -97,6 +99,11 @@ class SchemaView:
         if tokens[-1] not in node or not self._is_whole(tokens):
             node[tokens[-1]] = self._transform(target, frozenset(), pending, 0)
             self._done.add(_whole(tokens))
+            if self._casts and isinstance(target, dict) and is_base(target):
+                # No reference leads to the kinds of a base, and results are cast by them.
+                pending += heirs(self._document, pointer(tokens))
+                if self._swagger and isinstance(target["discriminator"], str):
+                    node[tokens[-1]]["discriminator"]["mapping"] = tags_of_2_0(self._document, pointer(tokens))
 
     def _is_whole(self, tokens: list[str]) -> bool:
         return _whole(tokens) in self._done
@@ -110,6 +117,8 @@ class SchemaView:
             pending.append(reference)
             if len(node) == 1:
                 return node
+        if self._casts and "discriminator" in node:
+            pending += mapped_kinds(node)
         changed: Json = {}
         hidden = self._hidden_names(node, 0) | not_required
         if hidden and isinstance(required := node.get("required"), list):
@@ -125,8 +134,9 @@ class SchemaView:
         result = {**node, **changed}
         if result.get("required") == []:
             del result["required"]  # draft 4 forbids an empty list
-        if self._swagger and isinstance(result.get("discriminator"), str):
-            del result["discriminator"]
+        if self._swagger and isinstance(name := result.get("discriminator"), str):
+            # Of 2.0: the name of the property alone.
+            result["discriminator"] = {"propertyName": name}
         return result
 
     def _child(
@@ -164,7 +174,7 @@ class SchemaView:
         if node.get("type") == "file":
             changed["type"] = "string"
         if isinstance(node.get("discriminator"), str):
-            changed["discriminator"] = node["discriminator"]  # marks the copy; it is dropped there
+            changed["discriminator"] = node["discriminator"]  # marks the copy; it is made into today's form there
 
     def _hidden_names(self, node: Json, depth: int) -> frozenset[str]:
         """The names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
@@ -197,4 +207,4 @@ class SchemaView:
 
 
 def _whole(tokens: list[str]) -> str:
-    return "whole " + "/".join(token.replace("~", "~0").replace("/", "~1") for token in tokens)
+    return "whole " + pointer(tokens)
