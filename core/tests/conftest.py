@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -27,3 +28,27 @@ def _nothing_pending(request: pytest.FixtureRequest) -> Iterator[None]:
     before = HeldResources.now()
     yield
     assert not [word for word in HeldResources.now().left(before) if "socket" not in word]
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what says that a cast has failed."""
+        if str(record.msg).startswith("a value cannot be cast ("):
+            self.records.append(record)
+
+
+_SLIPS = ("AttributeError", "IndexError", "KeyError", "NameError", "TypeError", "UnboundLocalError", "ValueError")
+
+
+@pytest.fixture(autouse=True)
+def _no_cast_fails() -> Iterator[None]:
+    """A cast raises nothing, whatever is wrong with it: so that it went wrong shows in the log alone."""
+    logger, kept = logging.getLogger("operad.schemas"), _Kept()
+    logger.addHandler(kept)
+    yield
+    logger.removeHandler(kept)
+    assert not [record.getMessage() for record in kept.records if {*_SLIPS} & {*(record.args or ())}]

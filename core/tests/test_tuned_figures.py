@@ -7,6 +7,8 @@ import attrs
 import pytest
 
 from operad.calls.offers import Offer
+from operad.registry.loading import _LoadedSource
+from operad.registry.pipeline import ResultPipeline
 from operad.registry.search import _Postings, _Word
 from operad.schemas.likeness import Shown
 
@@ -17,7 +19,6 @@ FIGURES = {
     "schemas.compiling": {"STEPS_OF_A_PART": 15, "MAX_CACHED": 512},
     "schemas.conjunctions": {"SCALARS": 10},
     "schemas.explaining": {"_WIDTH": 80},
-    "schemas.keywords": {"_FEW": 8},
     "schemas.nodes": {"FEW": 64, "MANY": 1000},
     "schemas.patterns": {"FREE": 5000},
     "schemas.scalars": {"MAX_NUMBER": 330},
@@ -115,6 +116,10 @@ def test_no_equality_or_text_is_compiled_for_a_record(module: str) -> None:
     assert [one for one in records if not {"__eq__", "__repr__"}.isdisjoint(vars(one))] == []
 
 
-@pytest.mark.parametrize("made", [Offer, _Word, _Postings], ids=["calls.offers", "registry.search", "_"])
+@pytest.mark.parametrize(
+    "made",
+    [Offer, _Word, _Postings, _LoadedSource, ResultPipeline],
+    ids=["calls.offers", "registry.search", "_", "registry.loading", "registry.pipeline"],
+)
 def test_what_is_known_by_identity_is_equal_to_itself_alone(made: type) -> None:
     assert "__eq__" not in vars(made)

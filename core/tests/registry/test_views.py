@@ -263,3 +263,11 @@ async def test_a_timeout_and_a_download_through_a_view_are_those_of_the_registry
         with pytest.raises(CallError) as caught:
             [chunk async for chunk in view.download("x.m.wait", {}, context)]
         assert (caught.value.code == "ACCESS_DENIED") is (context is None)
+
+
+def test_a_search_finds_ten_unless_it_is_told_otherwise() -> None:
+    made = OperationRegistry()
+    for number in range(12):
+        made.register_spec(OperationSpec(namespace="t", name=f"n{number}", description="alpha"))
+    for one in (made, made.view()):
+        assert [len(one.search("alpha", *limit)) for limit in ((), (11,), (1,))] == [10, 11, 1]

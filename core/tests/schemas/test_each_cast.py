@@ -1174,6 +1174,52 @@ def test_how_many_schemas_one_part_of_a_value_can_meet(schema: Any, met: int) ->
     assert crowd(schema) == (met, met >= 1_000, met > 64, "'#'" in str(schema))
 
 
+TREE = {"$ref": "#"}
+NULL = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "met"),
+    [
+        ({"properties": {"a": TREE}}, 3),
+        ({"items": TREE}, 3),
+        ({"properties": {"a": TREE, "b": True}}, 3),
+        ({"properties": {"a": TREE}, "additionalProperties": INT}, 4),
+        ({"properties": {"a": TREE}, "items": TREE}, 4),
+        ({"properties": {"a": {"anyOf": [NULL, TREE]}}}, 5),
+        ({"properties": {"a": {"anyOf": [NULL, TREE], "default": None}}}, 5),
+        ({"properties": {"a": {"anyOf": [NULL, INT, {"items": TREE}]}}}, 6),
+        ({"properties": {"a": {"oneOf": [{"type": ["null", "string"], "maxLength": 5}, TREE]}}}, 5),
+        ({"properties": {"a": TREE, "b": {"enum": [1, "x"]}, "c": {"const": 1}}}, 3),
+        ({"properties": {"a": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"items": TREE}}}, 3),
+        ({"properties": {"a": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"anyOf": [NULL, TREE]}}}, 6),
+    ],
+)
+def test_a_tree_that_holds_itself_meets_each_part_a_few_times(schema: Any, met: int) -> None:
+    assert crowd(schema) == (met, False, False, True)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"anyOf": [NULL, {"properties": {"x": TREE}, "minProperties": 1}]}}},
+        {"properties": {"a": {"anyOf": [NULL, TREE], "type": "object"}}},
+        {"properties": {"a": {"anyOf": [{"items": INT}, TREE]}}},
+        {"properties": {"a": {"oneOf": [{"minimum": 5}, TREE]}}},
+        {"properties": {"a": {"oneOf": [{"type": ["null", "object"]}, TREE]}}},
+        {"properties": {"a": {"oneOf": [{"type": "array"}, TREE]}}},
+        {"properties": {"a": TREE, "b": {"const": [1]}}},
+        {"properties": {"a": TREE, "b": {"enum": [1, {}]}}},
+        {"properties": {"a": TREE, "b": {"patternProperties": {"^x": INT}}}},
+        {"items": TREE, "prefixItems": [TREE]},
+        {"items": TREE, "uniqueItems": True},
+        {"properties": {"a": {"$ref": "#/$defs/d", "type": "object"}}, "$defs": {"d": {"items": TREE}}},
+    ],
+)
+def test_what_holds_itself_and_is_no_plain_tree_is_heavy(schema: Any) -> None:
+    assert crowd(schema) == (1_000, True, True, True)
+
+
 def test_the_groups_of_a_graph_come_after_what_they_refer_to() -> None:
     edges = {"a": ["b", "c"], "b": ["a"], "c": ["d", "x"], "d": ["d"], "e": ["a"]}
     found = [set(group) for group in components(edges)]
@@ -1205,6 +1251,12 @@ def test_a_group_is_those_that_reach_one_another(edges: dict[int, list[int]]) ->
 # --- unions, references, characters ---------------------------------------------------------------
 
 
+def nested_in(key: str, schema: Any, levels: int) -> Any:
+    for _ in range(levels):
+        schema = {key: [schema]}
+    return schema
+
+
 @pytest.mark.parametrize(
     ("branch", "types"),
     [
@@ -1221,6 +1273,8 @@ def test_a_group_is_those_that_reach_one_another(edges: dict[int, list[int]]) ->
         ({"anyOf": [INT, True]}, None),
         ({"type": ["integer", "null"], "oneOf": [INT, STR]}, {"integer"}),
         ({"allOf": [INT, False]}, set()),
+        (nested_in("anyOf", INT, 8), {"integer"}),
+        (nested_in("anyOf", INT, 9), None),
     ],
 )
 def test_the_types_of_a_branch(branch: Any, types: set[str] | None) -> None:
@@ -1350,3 +1404,52 @@ def test_what_says_nothing_leaves_everything() -> None:
     assert repr(from_schema({"type": "x", "a": 1})) == "<Schema of 'type', 'a'>"
     assert repr(from_schema(True)) == "<Schema of True>"
     assert math.isinf(Limits().trusting().max_schema_nodes)
+
+
+class Unhashable:
+    """An object that is no JSON, and that no set can hold."""
+
+    __hash__ = None  # type: ignore[assignment]  # what is tested
+
+
+def test_what_cannot_be_hashed_is_no_member_and_no_double() -> None:
+    assert not from_schema({"enum": [1, "a", [1]]}).is_valid(Unhashable())
+    assert not from_schema({"enum": [[1]]}).is_valid([Unhashable()])
+    assert from_schema({"uniqueItems": True}).is_valid([Unhashable(), Unhashable()])
+
+
+def test_a_value_that_is_larger_than_each_member_of_an_enum_is_not_walked_through() -> None:
+    class Watched(int):
+        def __hash__(self) -> int:
+            asked.append(self)
+            return super().__hash__()
+
+    asked: list[Any] = []
+    for schema in ({"enum": [[1, [2]], "a"]}, {"enum": [5, "a"]}, {"const": {"a": 1}}):
+        compiled = from_schema(schema)
+        assert not compiled.is_valid([1, [2, Watched(3)]])
+        assert asked == []
+    assert from_schema({"enum": [[1, [2]], "a"]}).is_valid([Watched(1), [2]])
+    assert asked != []
+    assert from_schema({"enum": [[], {}, [[]]]}).is_valid([[]])
+
+
+def test_a_value_that_cannot_be_looked_at_is_not_clean_and_one_that_is_too_deep_says_so() -> None:
+    class Endless(list[Any]):
+        def __len__(self) -> int:
+            raise OSError
+
+    value = {"a": Endless()}
+    assert from_schema({"properties": {"a": {"minItems": 1}}}).tracer()(value) == (value, False, False, False)
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    (error,) = from_schema({"uniqueItems": True}).errors([deep, deep])
+    assert error.keyword == "max_data_depth"
+
+
+def test_what_allows_nothing_changes_nothing_and_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    value = {"a": "1"}
+    for schema in (False, {"allOf": [{"properties": {"a": INT}}, False]}, {"items": False}):
+        assert from_schema(schema).cast(value) == value
+    assert caplog.text == ""

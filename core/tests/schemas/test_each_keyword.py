@@ -388,6 +388,9 @@ def test_a_repr_is_cut_at_its_width() -> None:
 def test_a_set_of_characters_and_its_complement_share_no_character() -> None:
     ranges = ((0x30, 0x39), (0x41, 0x5A))
     assert complement(complement(ranges)) == ranges
+    assert complement(ranges) == ((0, 0x2F), (0x3A, 0x40), (0x5B, 0x10FFFF))
+    assert complement(()) == ((0, 0x10FFFF),)
+    assert complement(((0, 0x10FFFF),)) == ()
 
 
 @pytest.mark.parametrize("value", [0, -1, 0.5, True, False, "5", None, math.nan])

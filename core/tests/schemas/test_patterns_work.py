@@ -26,6 +26,10 @@ from operad.schemas.patterns import FREE, WORK, TooMuchWorkError, UnsafePatternE
         ("^a{1}b+?c$", "x" * 9, 10),
         ("^a|b$", "x" * 9, 20),  # its second branch may begin anywhere
         ("a?b", "aaa", 8),  # it need not begin with its first character
+        ("a?b", "xxx", 8),
+        ("a(b?c)", "xxx", 2),
+        ("a|b", "xxx", 8),
+        ("", "xxx", 4),
         ("a{0,1}b", "aaa", 8),
         ("a{1,2}b", "aaa", 8),
         ("a|[ab]*", "xx", 18),
@@ -101,6 +105,9 @@ def test_a_pattern_of_names_never_costs_more_than_is_free() -> None:
     assert cheap.of_names().longest == cheap.longest == DEFAULT.max_pattern_string
     anchored = translate("^[ab]*(c|d)$", Limits(max_pattern_string=4_096)).of_names()
     assert anchored.longest == 2_048
+    for pattern in ("^[ab]*c", "[ab]c"):
+        for longest, left in ((FREE - 1, FREE - 1), (FREE, FREE // 2)):
+            assert translate(pattern, Limits(max_pattern_string=longest)).of_names().longest == left
     least = translate(_of_steps(24, 50).replace("^", "[xy]"), Limits(max_pattern_string=64)).of_names()
     assert least.longest == 16
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operad.schemas import from_schema
+from operad.schemas import Limits, from_schema
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
@@ -354,3 +354,19 @@ def test_a_cast_drops_nothing_of_which_a_part_that_is_unknown_may_know(union: st
     beside = from_schema({"anyOf": [{"$ref": "#/$defs/nowhere"}, known]})
     assert beside.cast({"b": 2}) == {"b": 2}, "of the one that is unknown"
     assert beside.cast({"a": 1, "b": 2}) == {"a": 1}, "more like the one that is known"
+
+
+def test_no_more_schemas_are_looked_through_for_anchors_than_the_bound() -> None:
+    defs = {name: {"$anchor": name, "type": "integer"} for name in "abc"}
+    anywhere = {"properties": {name: {"$ref": f"#{name}"} for name in "abc"}, "$defs": defs}
+    for most, lost in ((7, 0), (6, 1), (4, 3)):  # the root, three properties, three definitions
+        schema = from_schema(anywhere, limits=Limits(max_schema_indexed=most))
+        assert len(schema.warnings) == lost
+        assert sum(schema.is_valid({name: "x"}) for name in "abc") == lost
+    document = {"components": {"schemas": {**defs, "all": anywhere["properties"]}}}
+    for most, lost in ((5, 0), (3, 1)):  # the document, and each of its schemas
+        found = [
+            from_schema({"$ref": f"#{name}"}, document=document, limits=Limits(max_schema_indexed=most))
+            for name in "abc"
+        ]
+        assert sum(one.is_valid("x") for one in found) == lost

@@ -15,6 +15,7 @@ from operad.schemas.compiling import compiled
 from operad.schemas.conjunctions import (
     ABSENT,
     Call,
+    Lazy,
     allowed_values,
     common_types,
     flatten,
@@ -146,6 +147,12 @@ def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:
     mark = call.mark()
     assert mark == (1, False)
     call.moved(mark, old, new)
+    row: dict[str, Any] = {"z": 0}
+    twin = {**row}
+    call.invented += [(row, "z")]
+    call.moved(mark, [1, [row, 2]], [1, [twin]])
+    assert call.invented[1][0] is twin
+    del call.invented[1:]
     call.invented += [(old, "gone"), (old, "a"), (old_part, "x")]
     call.moved(mark, old, {"a": new_part})
     assert call.invented == [("kept", "k"), ({"a": new_part}, "a"), (new_part, "x")]
@@ -165,7 +172,7 @@ def steps(schema: Any, value: Any) -> float:
     """How many schemas a check applies to a value, by the count of the call's budget."""
     made = compiled(from_schema(schema).origin)
     with WORK.call(math.inf, 1_000_000):
-        assert made.checks.of(made.root)(value)
+        assert made.checks.remembering(made.checks.of(made.root))(value)
         return 1_000_000 - WORK.steps
 
 
@@ -185,6 +192,8 @@ CROWD = [{"minimum": number} for number in range(-70, 0)]
         ({"allOf": CROWD, "uniqueItems": True}, [1, [2]], 71 + 2 + 4),
         ({"allOf": CROWD, "properties": {"a": INT}}, {"a": 1}, 71),
         ({"allOf": CROWD, "items": INT}, "x", 71),
+        ({"allOf": CROWD, "not": {"not": {"not": STR}}}, 5, 74),
+        ({"allOf": CROWD, "if": {"allOf": [{}]}, "then": {"allOf": [{}]}, "else": {"allOf": [{}]}}, 5, 75),
     ],
 )
 def test_each_schema_that_is_applied_is_counted(schema: Any, value: Any, count: int) -> None:
@@ -208,13 +217,14 @@ def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_used_are_kept
     def made(number: int) -> Any:
         return compiled(from_schema({"const": number}).origin)
 
-    first, _ = made(1), made(2)
+    first, second = made(1), made(2)
     assert made(1) is first
     made(3)
     assert len(compiling_module._cache) == 2
     assert made(1) is first
-    second = made(2)
-    assert made(2) is second
+    anew = made(2)
+    assert anew is not second
+    assert made(2) is anew
     assert made(3) is not None
     assert compiled(from_schema({"const": 1}, dialect="draft7").origin) is not first
     assert compiled(from_schema({"const": 1}, limits=Limits(max_fill=5)).origin) is not first
@@ -320,6 +330,7 @@ def needs(schema: Any, **more: Any) -> Any:
         ({"anyOf": [{"$ref": "#/$defs/loop"}]}, {}),
         ({"$ref": "#/$defs/loop"}, {}),
         ({"anyOf": [False, {}]}, {}),
+        ({"anyOf": [{"allOf": [STR, False]}, INT]}, {"a": 0}),
         (
             {"type": "object", "properties": {"b": {"default": [1]}, "c": INT}, "required": ["c"]},
             {"a": {"b": [1], "c": 0}},
@@ -337,6 +348,22 @@ def test_a_default_that_is_not_of_its_schema_is_filled_in_only_where_something_h
     schema = {"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}
     assert from_schema(schema).cast({}) == {}
     assert from_schema({**schema, "required": ["a"]}).cast({}) == {"a": "x"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "filled"),
+    [
+        ({"prefixItems": [INT, STR]}, []),
+        ({"prefixItems": [INT, STR], "minItems": 1}, [0]),
+        ({"prefixItems": [INT, STR], "minItems": 5}, [0, ""]),
+        ({"allOf": [{"prefixItems": [INT, STR]}, {"minItems": 2}]}, [0, ""]),
+        ({"prefixItems": [{"default": 7}, False], "minItems": 2}, [7]),
+        ({"prefixItems": [{"default": "x", "type": "integer"}], "minItems": 1}, ["x"]),
+        ({"items": INT, "minItems": 1}, []),
+    ],
+)
+def test_the_positions_of_an_array_that_have_to_be_there_are_filled_in(schema: Any, filled: list[Any]) -> None:
+    assert from_schema(schema).cast([]) == filled
 
 
 @pytest.mark.parametrize(("most", "filled"), [(4, True), (3, False)])
@@ -435,6 +462,61 @@ def test_only_objects_are_compared_with_what_branches_declare() -> None:
         assert union.choose(value, call)[0] == 0
 
 
+LIST = {"type": "array"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "classes", "is_scalar"),
+    [
+        (STR, {str}, True),
+        (INT, {int}, True),
+        ({"type": "number"}, {int, float}, True),
+        ({"type": "boolean"}, {bool}, True),
+        ({"type": ["string", "null"]}, {str, type(None)}, True),
+        ({"enum": ["a", "b"]}, {str}, True),
+        ({"type": "string", "const": "a"}, {str}, True),
+        ({"enum": ["a", 1]}, set(), True),
+        ({"enum": ["a", [1]]}, set(), True),
+        ({"const": 1, "minimum": 0}, set(), True),
+        (True, set(), True),
+        ({"minimum": 1}, set(), False),
+        ({"type": "object"}, set(), False),
+        (LIST, set(), False),
+        ({"type": ["string", "array"]}, set(), False),
+        ({"enum": ["a"], "properties": {"x": INT}}, set(), False),
+        ({"enum": ["a"], "items": INT}, set(), False),
+        ({"enum": ["a"], "prefixItems": [INT]}, set(), False),
+        ({"anyOf": [STR, INT]}, set(), False),
+        ({"type": "string", "oneOf": [STR, INT]}, set(), False),
+    ],
+)
+def test_a_property_of_scalars_is_cast_at_once_and_of_these_classes_not_at_all(
+    schema: Any, classes: set[type], is_scalar: bool
+) -> None:
+    made = compiled(from_schema({"properties": {"a": schema}, "additionalProperties": False}).origin)
+    members, _ = flatten([made.root])
+    ((name, exact, cast, _),) = Casting(made.checks).rows(members)
+    assert (name, exact, isinstance(cast, Lazy)) == ("a", classes, not is_scalar)
+
+
+def test_a_cast_that_was_made_late_is_found_at_once_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of properties and further items, and there alone: a part that another schema has too keeps its own."""
+    asked = []
+    call = Lazy.__call__
+    monkeypatch.setattr(Lazy, "__call__", lambda self, *rest: asked.append(self) or call(self, *rest))
+    row = {"type": "object", "properties": {"n": INT}}
+    for schema, value in (
+        ({"type": "array", "items": row}, [{"n": "1"}] * 3),
+        ({"properties": {"a": row}}, {"a": {"n": "1"}}),
+    ):
+        made = from_schema(schema)
+        first = made.cast(value)
+        assert asked != []
+        asked.clear()
+        assert made.cast(value) == first == ([{"n": 1}] * 3 if isinstance(value, list) else {"a": {"n": 1}})
+        assert asked == []
+
+
 def test_a_value_that_goes_round_between_branches_stays_as_it_came() -> None:
     """Each branch fills in what makes it the other one's."""
     branches = [
@@ -456,6 +538,41 @@ def test_a_value_that_goes_round_between_branches_stays_as_it_came() -> None:
         once = schema.cast(value)
         assert schema.cast(once) == once
         assert not schema.is_valid(value) or schema.is_valid(once)
+
+
+def test_a_value_is_cast_anew_where_its_cast_is_another_branchs() -> None:
+    first, second = {"properties": {"p": {"default": 1}}}, {"properties": {"p": {"const": 1}, "z": {"default": 2}}}
+    settles = {"items": {"anyOf": [first, second]}}
+    assert from_schema(settles).cast([{}, {}]) == [{"p": 1, "z": 2}] * 2
+    assert from_schema(settles, limits=Limits(max_recasts=1)).cast([{}, {}]) == [{"p": 1, "z": 2}, {}]
+    # Each fills in what makes it the other's: for ever, so it is left as it came, and nothing is said of it.
+    a = {"properties": {"p": {"default": 1}, "q": {"const": 1}}}
+    b = {"properties": {"q": {"default": 1}, "p": {"const": 1}}}
+    round_and_round = from_schema({"anyOf": [a, b]})
+    assert round_and_round.cast({}) == {}
+    needy = [{**one, "required": ["r"], "properties": {**one["properties"], "r": INT}} for one in (a, b)]
+    assert from_schema({"anyOf": needy}).tracer()({}) == ({}, False, False, False)
+
+
+@pytest.mark.parametrize("dialect", ["2020-12", "openapi-3.1"])
+def test_a_tag_chooses_the_branch_before_and_after_the_cast(dialect: str) -> None:
+    branches = [
+        {
+            "type": "object",
+            "properties": {"k": {"const": tag, "default": tag}, "n": {"type": kind}},
+            "required": ["k"],
+        }
+        for tag, kind in (("a", "integer"), ("b", "string"))
+    ]
+    schema = from_schema(
+        {"oneOf": branches, "discriminator": {"propertyName": "k"}, "unevaluatedProperties": False},
+        dialect=dialect,
+    )
+    assert schema.cast({"k": "a", "n": "5"}) == {"k": "a", "n": 5}
+    assert schema.cast({"k": "b", "n": 5}) == {"k": "b", "n": "5"}
+    assert schema.cast({"n": "x"}) == {"k": "b", "n": "x"}
+    assert schema.cast({"n": 5}) == {"k": "a", "n": 5}
+    assert schema.cast({"k": "c", "n": 5}) == {"k": "c", "n": 5}
 
 
 @pytest.mark.parametrize(
@@ -894,3 +1011,67 @@ def test_what_is_shown_to_others_is_what_was_given_where_that_can_be_sent() -> N
     assert from_schema({"const": object()}).published() == {}
     document: Any = {"a": given}
     assert from_schema(given, document=document, pointer="/a").published() == given
+
+
+def test_choosing_among_many_patterns_for_a_name_is_counted() -> None:
+    for count, drawn in ((64, 0), (65, 65)):
+        made = compiled(
+            from_schema({"patternProperties": {f"^p{number}$": INT for number in range(count)}}).origin
+        )
+        cast = Casting(made.checks).node([made.root])
+        with WORK.call(math.inf, 1_000):
+            assert cast({"p1": "5", "z": 1}, Call()) == {"p1": 5}
+            assert 1_000 - WORK.steps == 2 * drawn
+
+
+def test_of_each_part_that_a_heavy_schema_meets_again_one_step_is_drawn() -> None:
+    """What was found out is remembered: the second look at a part costs one step, and not what is below."""
+    again = {"$ref": "#"}
+    schema = {"type": "object", "properties": {"x": {"allOf": [again, again]}}}
+    found = [steps(schema, value) for value in ({}, {"x": {}}, {"x": {"x": {}}}, {"x": {"x": {"x": {}}}})]
+    assert found == [1, 7, 13, 19]
+
+
+@pytest.mark.parametrize(
+    ("schema", "size"),
+    [
+        (True, 4),
+        ({}, 4),
+        ({"type": "integer"}, 12),
+        ({"type": "integer", "title": "long"}, 12),
+        ({"minLength": 5}, 17),
+        ({"pattern": "^abc$"}, 20),
+        ({"enum": ["ab", 1, None]}, 26),
+        ({"const": {"a": [1]}}, 4 + 9 + 4 + 5 + 4 + 4),
+        ({"required": ["ab"]}, 4 + 12 + 6),
+        ({"properties": {"ab": {}}}, 4 + 14 + 6 + 4),
+        ({"items": {"items": True}}, 4 + 9 + 4 + 9 + 4),
+        ({"anyOf": [{}, {}]}, 4 + 9 + 8),
+    ],
+)
+def test_the_size_of_a_schema_is_what_is_kept_of_it(schema: Any, size: int) -> None:
+    root = compiled(from_schema(schema).origin).closure.root
+    assert root.size == size
+    for most, known in ((size, True), (size - 1, False)):
+        bounded = from_schema({"allOf": [schema, False]}, limits=Limits(max_schema_bytes=most + 17))
+        assert bounded.is_valid(1) is not known
+
+
+def test_a_schema_is_built_once() -> None:
+    asked = []
+
+    def build() -> Any:
+        asked.append(1)
+        return {"type": "integer"}
+
+    schema = lazy_schema(build)
+    assert schema.origin is schema.origin is schema._built()
+    assert asked == [1]
+
+
+def test_nodes_that_say_the_same_are_two() -> None:
+    one, other = Node({"type": "integer"}), Node({"type": "integer"})
+    assert one != other
+    assert not one == other  # noqa: SIM201  # both operators are the node's own
+    assert one == one  # see above
+    assert not one != one  # noqa: SIM202  # see above

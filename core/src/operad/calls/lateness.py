@@ -96,7 +96,7 @@ class Lateness:
             self._keep(peer, (way, current, clock))
         elif way < current:
             self._keep(peer, (way, last, since))
-        return way - shortest if way > shortest else 0.0
+        return max(way - shortest, 0.0)
 
     def _keep(self, peer: str, measured: tuple[float, float, float]) -> None:
         self._shortest[peer] = measured

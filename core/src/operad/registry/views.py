@@ -126,7 +126,7 @@ class RegistryView(TypedCalls, Browsable):
     ) -> None:
         self._registry, self._catalogue, self._execution = registry, catalogue, execution
         self._selection, self._base = selection, base
-        self._version = -1
+        self._version: int
         self._shown: dict[str, _Shown] = {}
         self._direct: dict[Any, str] = {}
         """What is only called by another name: no view requires anything of its callers."""

@@ -84,10 +84,9 @@ class Casting:
         if impossible:
             return None
         fill = None
-        if any("default" in member for member in members):
-            fill = self._fill(schemas, zero=False, required=required)
-        elif required and not self.keeps:
-            fill = self._fill(schemas, zero=True, required=True)
+        declared = any("default" in member for member in members)
+        if declared or (required and not self.keeps):
+            fill = self._fill(schemas, zero=not declared, required=required)
         exact, cast = _leaf(members)
         return name, exact, cast or self.lazy(schemas), fill
 
@@ -175,8 +174,6 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
     if types is None and values is None:
         return _NONE, None
     if types is not None and ("object" in types or "array" in types):
-        return _NONE, None
-    if types is None and any(isinstance(value, (dict, list)) for value in values or ()):
         return _NONE, None
     if types is None and any(key in OBJECT_KEYWORDS or "tems" in key for member in members for key in member):
         return _NONE, None

@@ -100,8 +100,6 @@ class Checks:
         """
         types = types_of(body)
         checks: list[Check] = []
-        if not body.keys().isdisjoint(_VALUES):
-            checks.append(check_values(body))
         parts: dict[type, Check] = {}
         if not body.keys().isdisjoint(_OBJECTS):
             parts[dict] = self._object(body, in_place=in_place)
@@ -112,7 +110,9 @@ class Checks:
         if not body.keys().isdisjoint(_NUMBERS):
             parts[int] = check_number(body)
         if parts or types is not None:
-            checks.insert(0, check_types(types, parts))
+            checks.append(check_types(types, parts))
+        if not body.keys().isdisjoint(_VALUES):
+            checks.append(check_values(body))
         if "not" in body:
             excluded = self.lazy(body["not"])
             checks.append(lambda value: not excluded(value))
@@ -153,8 +153,6 @@ class Checks:
         local = self._local
 
         def run(*arguments: Any) -> Any:
-            if getattr(local, "memo", None) is not None:
-                return function(*arguments)
             local.memo = {}
             try:
                 return function(*arguments)

@@ -63,9 +63,10 @@ class Call:
         while stack:
             old, new = stack.pop()
             twins[id(old)] = new
-            if isinstance(old, dict) and isinstance(new, dict):
+            # No cast makes another kind of a container.
+            if isinstance(old, dict):
                 stack.extend((item, new[key]) for key, item in old.items() if key in new)
-            elif isinstance(old, list) and isinstance(new, list):
+            elif isinstance(old, list):
                 stack.extend(zip(old, new))  # noqa: B905  # what was cut off has no twin
         places = [(twins.get(id(container), container), key) for container, key in self.invented[start:]]
         self.invented[start:] = [(container, key) for container, key in places if has(container, key)]

@@ -8,12 +8,18 @@ from typing import Any
 
 from operad.schemas.nodes import Body, Node
 from operad.schemas.patterns import Pattern
-from operad.schemas.values import ARRAY, CLASSES, CONTAINER, equal, frozen, is_multiple, is_type
+from operad.schemas.values import (
+    ARRAY,
+    CLASSES,
+    CONTAINER,
+    MAX_PARTS,
+    count_parts,
+    frozen,
+    is_multiple,
+    is_type,
+)
 
 Check = Callable[[Any], bool]
-
-_FEW = 8
-"""Up to how many values of an `enum` are compared one by one."""
 
 
 def types_of(body: Node) -> list[str] | None:
@@ -37,15 +43,15 @@ def check_values(body: Node) -> Check:
 
 
 def _is_one_of(values: list[Any]) -> Check:
-    scalars = frozenset(frozen(value) for value in values if not isinstance(value, CONTAINER))
-    containers = [value for value in values if isinstance(value, CONTAINER)]
-    known = frozenset(map(frozen, containers)) if len(containers) > _FEW else frozenset()
+    known = frozenset(map(frozen, values))
+    largest = max((count_parts(value, MAX_PARTS) for value in values if isinstance(value, CONTAINER)), default=0)
 
     def check(value: Any) -> bool:
+        # What is larger than each of them is none of them, and not walked through.
+        if isinstance(value, CONTAINER) and count_parts(value, largest + 1) > largest:
+            return False
         try:
-            if not isinstance(value, CONTAINER):
-                return frozen(value) in scalars
-            return frozen(value) in known if known else any(equal(value, one) for one in containers)
+            return frozen(value) in known
         except TypeError:  # a Python object that cannot be hashed: it is no JSON, and only itself
             return False
 
@@ -114,8 +120,6 @@ def check_count(body: Node, fewest: str, largest: str) -> Check:
 
 def check_unique(value: Any) -> bool:
     """Whether no two items are equal."""
-    if len(value) < 2:
-        return True
     try:
         return len(set(map(frozen, value))) == len(value)
     except TypeError:  # see above

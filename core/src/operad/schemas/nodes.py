@@ -173,10 +173,10 @@ class Closure:
 class Store:
     """The normal form of a document's schemas, made when first reached and shared by all that reach it.
 
-    `read` reads one definition (`operad.schemas.reader`), raising `SchemaLimitError` beyond a number of nodes.
+    `read` reads one definition (`operad.schemas.reader`), raising `SchemaLimitError` beyond `max_schema_nodes`.
     """
 
-    def __init__(self, references: References, read: Callable[[Store, Definition, int], None], dialect: str, *,
+    def __init__(self, references: References, read: Callable[[Store, Definition], None], dialect: str, *,
                  limits: Limits, annotations: bool = False) -> None:  # fmt: skip
         self.references = references
         self.dialect = dialect
@@ -235,7 +235,7 @@ class Store:
         while queue:
             definition = queue.popleft()
             if not definition.is_read:
-                self._read(self, definition, self.limits.max_schema_nodes - nodes)
+                self._read(self, definition)
                 definition.is_read = True
             nodes += definition.nodes
             size += definition.size

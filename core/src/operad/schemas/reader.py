@@ -22,9 +22,9 @@ from operad.schemas.values import is_number, shown
 from operad.schemas.vocabulary import ANNOTATIONS, SIBLINGS, TYPES, WORDS
 
 
-def read(store: Store, definition: Definition, budget: int) -> None:
-    """Read one schema of a document into one definition; `SchemaLimitError` beyond `budget` subschemas."""
-    reader = _Reader(store, definition, budget)
+def read(store: Store, definition: Definition) -> None:
+    """Read one schema of a document into one definition; `SchemaLimitError` beyond `max_schema_nodes`."""
+    reader = _Reader(store, definition)
     location, node, scope = definition.target
     definition.body = reader.schema(node, location, scope, 0)
     definition.refs = tuple(reader.refs)
@@ -33,18 +33,17 @@ def read(store: Store, definition: Definition, budget: int) -> None:
 class _Reader:
     """Reads one schema; `refs` are the definitions that it refers to."""
 
-    def __init__(self, store: Store, definition: Definition, budget: int) -> None:
+    def __init__(self, store: Store, definition: Definition) -> None:
         self.store = store
         self.limits = store.limits
         self.references = store.references
         self.definition = definition
-        self.budget = budget
         self.refs: dict[Definition, None] = {}
 
     def schema(self, node: Any, location: Location, scope: Scope, depth: int) -> Body:
         self.definition.nodes += 1
         self.definition.size += 4
-        if self.definition.nodes > self.budget:
+        if self.definition.nodes > self.limits.max_schema_nodes:
             raise SchemaLimitError(f"beyond max_schema_nodes = {self.limits.max_schema_nodes}")
         if isinstance(node, bool):
             return node

@@ -191,11 +191,7 @@ class References:
             left = self.most
             tracks, self.tracks_dynamic = self.tracks_dynamic, False
             for root in self.roots:
-                try:
-                    target = self.locate(root)
-                except LookupError:
-                    continue
-                left = self._read(target, index, left)
+                left = self._read(self.locate(root), index, left)
             self.tracks_dynamic = tracks
             self._index = index
         return self._index

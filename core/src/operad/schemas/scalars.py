@@ -46,20 +46,16 @@ def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
         if not isinstance(one, CONTAINER):
             scalars.setdefault(frozen(one), position)
 
-    def fits(position: int | None, name: str) -> bool:
-        if position is None or not is_type(values[position], name):
-            return False
-        return types is None or any(is_type(values[position], other) for other in types)
+    def fits(position: int) -> bool:
+        return types is None or any(is_type(values[position], name) for name in types)
 
     def cast(value: Any, _call: Call) -> Any:
-        if isinstance(value, CONTAINER):
-            return value
         position = scalars.get(frozen(value))
         if position is not None:
             one = values[position]
             return value if one.__class__ is value.__class__ else one
-        found = [(scalars.get(frozen(_convert(value, name))), name) for name in _SCALARS]
-        best = min((at for at, name in found if at is not None and fits(at, name)), default=None)
+        found = [scalars.get(frozen(_convert(value, name))) for name in _SCALARS]
+        best = min((at for at in found if at is not None and fits(at)), default=None)
         return value if best is None else values[best]
 
     return cast

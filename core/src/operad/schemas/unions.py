@@ -92,7 +92,7 @@ class Union:
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
             if isinstance(tag, str) and (tagged := self.tags.get(tag)) is not None:
-                return tagged, ABSENT, 1 if self.decides else None
+                return tagged, ABSENT, None
         name = json_type(value)
         if name is None:
             return None, ABSENT, None

@@ -139,13 +139,12 @@ class Zeros:
     def of(self, schemas: list[Body]) -> Any:
         """The zero value of a conjunction, or `ABSENT`."""
         self.stack, self.steps = [], 0
-        self.lowest = 0
         value = self._of(schemas)
         return ABSENT if value is _INFINITE else value
 
     def _of(self, schemas: Iterable[Body]) -> Any:
         members, impossible = flatten(schemas)
-        if impossible or not members:
+        if impossible:
             return ABSENT
         if members in self.known:
             return self.known[members]
