@@ -21,7 +21,7 @@ from operad import (
     hookimpl,
     hookspecs,
 )
-from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, TransportFactory
+from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, Table, TransportFactory
 from operad.testing import CallLog, StaticSource, make_plugin, plugins_of
 from operad.transports import Capabilities
 
@@ -39,6 +39,16 @@ def test_every_hook_has_a_test() -> None:
     assert len(hooks) == 14
     for hook in hooks:
         assert any(name.startswith(f"test_{hook}") for name in globals()), f"{hook} is not tested"
+
+
+def test_operad_tables_are_there_for_whoever_checks_a_configuration() -> None:
+    @attrs.frozen
+    class Options:
+        port: int = 0
+
+    plugins = plugins_of(make_plugin("p", operad_tables=[Table("hub", Options, "A hub.")]))
+    ((table,),) = (tables() for tables in plugins.implementations("operad_tables"))
+    assert (table.name, table.config_type, table.description) == ("hub", Options, "A hub.")
 
 
 async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> None:

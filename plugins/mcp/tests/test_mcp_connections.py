@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx2
 import pytest
@@ -223,8 +225,12 @@ async def test_what_is_no_answer_raises_what_httpx_would(failure: tuple[bytes | 
 
 
 async def test_who_cannot_be_reached_is_told_as_not_sent() -> None:
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     async with client() as asking:
-        for url in ("http://127.0.0.1:9/", "http://no.such.host.invalid/", "https://127.0.0.1:9/"):
+        lookup = mock.patch.object(asyncio.get_running_loop(), "getaddrinfo", side_effect=unknown)
+        with lookup, pytest.raises(httpx2.ConnectError):
+            await asking.post("http://no.such.host.invalid/", content=b"x")
+        for url in ("http://127.0.0.1:9/", "https://127.0.0.1:9/"):
             with pytest.raises(httpx2.ConnectError):
                 await asking.post(url, content=b"x")
         with pytest.raises(httpx2.UnsupportedProtocol):
