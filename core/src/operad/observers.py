@@ -149,7 +149,12 @@ class Observers:
     def looks(self) -> bool:
         """Whether somebody looks at calls: there is an observer, and not all have an ``is_idle`` that is true."""
         idle = self._idle
-        return idle is None or any(not is_idle() for is_idle in idle)
+        if idle is None:
+            return True
+        for is_idle in idle:  # noqa: SIM110  # asked for each call: a generator for `any` is not free
+            if not is_idle():
+                return True
+        return False
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:

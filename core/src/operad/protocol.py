@@ -183,37 +183,41 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
 # --- the codec -------------------------------------------------------------------------------------
 
 
-class _Codec:
-    """msgspec's encoder and decoder, imported with the first JSON: calls within a process need none."""
-
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes | bytearray | memoryview], Any]
-
-    def __getattr__(self, name: str) -> Any:
-        import msgspec
-
-        self.encode, self.decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-        return vars(self)[name]
+def _encode_first(value: Any) -> bytes:
+    _begin()
+    return _encode(value)
 
 
-_codec = _Codec()
+def _decode_first(data: bytes | bytearray | memoryview) -> Any:
+    _begin()
+    return _decode(data)
+
+
+# msgspec's, imported with the first JSON: calls within a process need none.
+_encode: Callable[[Any], bytes] = _encode_first
+_decode: Callable[[bytes | bytearray | memoryview], Any] = _decode_first
+
+
+def _begin() -> None:
+    global _encode, _decode
+    import msgspec
+
+    _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+
+
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 class Encoded(Event):
     """An event and its JSON: who counts bytes has encoded it already. `encode` does not do so again."""
 
-    __slots__ = ("_data", "_size")
+    __slots__ = ("data", "fields", "size")
 
     def __init__(self, event: Event, data: bytes) -> None:
         dict.__init__(self, event)  # this is of every event on a wire, and super() is not free
-        self._data = data
-        self._size = len(event), len(event["payload"])
-
-    @property
-    def data(self) -> bytes | None:
-        """The JSON; ``None`` if a link has put something into the event since, or taken it out."""
-        return self._data if self._size == (len(self), len(self["payload"])) else None
+        self.data = data
+        """The JSON; that of another event if a link has put something into this one since, or taken it out."""
+        self.size, self.fields = len(event), len(event["payload"])
 
 
 def encoded(event: Event) -> Encoded:
@@ -233,9 +237,9 @@ def encode(event: Event) -> bytes:
     Raises:
         CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
     """
-    if type(event) is Encoded and (data := event.data) is not None:
-        return data
     payload = event["payload"]
+    if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
+        return event.data
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):
         event = {**event, "payload": {**payload, "output": envelope_to_wire(output)}}
@@ -249,12 +253,12 @@ def to_json(value: Any) -> bytes:
         CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
     """
     try:
-        data = _codec.encode(value)
+        data = _encode(value)
         if len(data) > _LARGE and _members_of(value, len(data) // _EACH) is not None:
             return data
         # Where the encoder bent a value (NaN to null, a set to a list), it comes back as another one. Comparing
         # costs a fifth of looking at each value; a tuple comes back as a list, and is looked at.
-        if _codec.decode(data) != value:
+        if _decode(data) != value:
             _check(value)
         return data
     except CallError:
@@ -267,7 +271,7 @@ def to_json(value: Any) -> bytes:
 
 def encode_checked(event: Event) -> bytes:
     """As `encode`, for an event that came out of `decode`: nothing in it needs a check."""
-    return _codec.encode(event)
+    return _encode(event)
 
 
 def envelope_to_wire(envelope: ResponseEnvelope[Any]) -> dict[str, Any]:
@@ -309,12 +313,12 @@ def _decoded(data: bytes | bytearray | memoryview | str) -> Any:
         except UnicodeEncodeError as error:
             raise ProtocolError(f"not valid Unicode: {error}") from None
     try:
-        value = _codec.decode(data)
+        value = _decode(data)
         members = _members_of(value, len(data) // _EACH) if len(data) > _LARGE else None
         if members is not None and not _has_more_colons(bytes(data), members):
             return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
-        compact = _codec.encode(value)
+        compact = _encode(value)
         if compact != data and _members(data) != _members(compact):
             if len(data) > _NAMED:
                 raise ProtocolError("a key is there twice in one object")

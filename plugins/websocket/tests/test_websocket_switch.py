@@ -255,6 +255,19 @@ def test_log_lines_are_few_and_none_is_a_peers_own(
     assert len(caplog.text) < 30_000
 
 
+def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it() -> None:
+    caller, handler = pair()
+    for number in range(3_000):
+        caller.asks(request_id=f"{number}")
+        caller.send("call.aborted", requestId=f"{number}")
+        if number >= 1_000:  # that of the last thousand is not forgotten
+            handler.send("call.responded", requestId=f"{number - 1_000}", output=None)
+    assert caller._switch.refused == 0
+    assert sum(map(len, (handler.peer._ended, handler.peer._ended_before))) <= 2_048
+    handler.send("call.responded", requestId="never", output=None)
+    assert caller._switch.refused == 1
+
+
 def test_connections_without_an_identity_are_counted_by_address() -> None:
     """Otherwise one of them would shut out all others."""
     switch = Switch(Limits(links=1, calls=1))

@@ -50,7 +50,7 @@ class Lateness:
         if behind > period + _SLACK and behind > (self._stood if now < self._until else 0.0):
             self._stood, self._until = behind, now + _SETTLING
         moved = wall - now - self._ahead
-        if abs(moved) > _SLACK:
+        if not -_SLACK <= moved <= _SLACK:
             self._on_clock_set(moved, now)
 
     def _on_clock_set(self, moved: float, now: float) -> None:
@@ -82,7 +82,8 @@ class Lateness:
         deadline, timeout = payload.get("deadline"), payload.get("timeoutMs")
         if not isinstance(deadline, (int, float)) or not isinstance(timeout, (int, float)):
             return stood
-        if abs(deadline) > LATEST or abs(timeout) > LONGEST:  # an integer beyond the range of a float would raise
+        # An integer beyond the range of a float would raise below.
+        if not (-LATEST <= deadline <= LATEST and -LONGEST <= timeout <= LONGEST):
             return stood
         way = now - (deadline - timeout)
         known = self._shortest.get(peer)

@@ -206,8 +206,7 @@ class ServedRequests:
     def _late(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
         """Set when a request has to be over here. A duration needs no common clock, but a live link, or one that
         tells how long it held the request."""
-        timeout, deadline, now = payload.get("timeoutMs"), payload.get("deadline"), time.time() * 1000
-        held = delivery.held
+        timeout, held, now = payload.get("timeoutMs"), delivery.held, time.time() * 1000
         if (self.live or held is not None) and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
             late = 0.0 if self._same_process else self._lateness.of(served.key[0], payload, now, self.period)
             if held is not None and held > late:
@@ -215,7 +214,7 @@ class ServedRequests:
             served.deadline = now + timeout - late
             if late and served.deadline <= now and not delivery.redelivered:
                 return not_begun(served.operation_id, f"came {late / 1000:.1f} s late, after its deadline")
-        elif isinstance(deadline, (int, float)) and deadline < now + LONGEST:
+        elif isinstance(deadline := payload.get("deadline"), (int, float)) and deadline < now + LONGEST:
             served.deadline = float(max(0, deadline))  # an integer below the range of a float would raise
         if served.deadline is not None and served.deadline <= now:
             message = f'"{served.operation_id}" came after its deadline'

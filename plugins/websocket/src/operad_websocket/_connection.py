@@ -83,6 +83,7 @@ class Connection:
         Reading.begin(request.transport, self._is_within_large)
         self._transport = Corked(request.transport, self._under_way)
         self._max_payload = max_payload
+        self._largest = max_payload + HEADROOM
         self._max_buffer = max_buffer
         self._unfinished = unfinished
         self._come = 0
@@ -156,9 +157,9 @@ class Connection:
             self._transport.write(_PING)
 
     def _deliver(self, data: bytes) -> None:
-        size, limit = len(data), self._max_payload + HEADROOM
-        if size > limit:
-            raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {limit}")
+        size = len(data)
+        if size > self._largest:
+            raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._largest}")
         # RFC 6455, 5.2: a final text frame; a server does not mask.
         if size < 126:
             header = bytes((0x81, size))

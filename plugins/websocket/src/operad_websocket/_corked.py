@@ -112,18 +112,21 @@ class Corked:
         self._later: list[bytes | bytearray] = []
         self._kept = 0
         """Bytes of these."""
+        self._enough = 1
+        """How many of them are worth a look at whether they are half of the calls under way."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
-        if len(data) >= _LARGE:  # not worth a copy to save a system call
+        size = len(data)
+        if size >= _LARGE:  # not worth a copy to save a system call
             self._write_later()
-            if not self._transport.is_closing():
+            if not self.is_closing():
                 self._write(data)
             return
-        later, under_way = self._later, self._under_way()
+        later = self._later
         if not self._is_due:
             now = _now()
-            is_single = under_way < 2 and not self._is_burst and now - self._last >= _CLOSE_BY
+            is_single = self._under_way() < 2 and not self._is_burst and now - self._last >= _CLOSE_BY
             self._last = now
             if is_single:
                 self._write(data)
@@ -131,8 +134,15 @@ class Corked:
             self._is_due = True
             self._call_soon(self.flush)
         later.append(data)
-        self._kept += len(data)
-        if 1 < under_way <= 2 * len(later) or self._kept >= _LARGE:
+        self._kept += size
+        if len(later) >= self._enough or self._kept >= _LARGE:
+            self._look()
+
+    def _look(self) -> None:
+        """Write what is kept if it is half of the calls under way, or all that a socket takes."""
+        under_way = self._under_way()
+        self._enough = max(1, under_way // 2)
+        if 1 < under_way <= 2 * len(self._later) or self._kept >= _LARGE:
             self._write_later()
             self._is_burst = True
 
@@ -140,15 +150,31 @@ class Corked:
         """Write what has been kept; idempotent."""
         self._is_due = False
         self._is_burst = len(self._later) > 1
+        self._enough = 1
         self._write_later()
+
+    def abort(self) -> None:
+        """See `asyncio.WriteTransport`."""
+        self._transport.abort()
 
     def _write_later(self) -> None:
         later = self._later
         if later:
-            if not self._transport.is_closing():
+            if not self.is_closing():
                 self._write(b"".join(later))
             later.clear()
             self._kept = 0
+
+
+class Rest:
+    """A corked transport for aiohttp's own writer, with all else that a transport has.
+
+    A class of its own: where one has a ``__getattr__``, each of its attributes takes ten times as long.
+    """
+
+    def __init__(self, corked: Corked, transport: asyncio.WriteTransport) -> None:
+        self.write = corked.write
+        self._transport = transport
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -195,11 +221,13 @@ class Writer:
         if writer is None or transport is None:  # an aiohttp that has its writer elsewhere
             return
         Reading.begin(transport)
-        writer.transport = Corked(transport, under_way)
+        corked = Corked(transport, under_way)
+        writer.transport = Rest(corked, transport)
         if hasattr(writer, "protocol"):
-            self._protocol = writer.protocol = Unshared(writer.protocol)
+            self._protocol, writer.protocol = writer.protocol, Unshared(writer.protocol)
+            self._drain = writer.protocol._drain_helper
             if hasattr(_helpers, "websocket_mask") and hasattr(self._protocol, "_paused"):
-                self._transport = writer.transport
+                self._transport, self._mask = corked, _helpers.websocket_mask
 
     def put(self, data: bytes) -> Awaitable[None] | None:
         """Write JSON as a binary frame, which need not be decoded to text first.
@@ -223,11 +251,11 @@ class Writer:
             header, turned = b"\x82\xff" + size.to_bytes(8, "big") + key, key[2:] + key[:2]
         # All of it is masked, by the key turned as far as the header is long, and the header put back: one copy.
         frame = _EMPTY.join((header, data))
-        _helpers.websocket_mask(turned, frame)
+        self._mask(turned, frame)
         frame[: len(header)] = header
         transport.write(frame)
         if self._protocol._paused and transport.get_write_buffer_size() > _FULL:
-            unwritten: Awaitable[None] = self._protocol._drain_helper()
+            unwritten: Awaitable[None] = self._drain()
             return unwritten
         return None
 

@@ -28,10 +28,10 @@ class Frame(msgspec.Struct):
     to: msgspec.Raw = _NOBODY
 
 
-_frames = msgspec.json.Decoder(Frame)
-_values = msgspec.json.Decoder()
-_strings = msgspec.json.Decoder(str)
-_encoder = msgspec.json.Encoder()
+_frame = msgspec.json.Decoder(Frame).decode
+_value = msgspec.json.Decoder().decode
+_string = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def read(data: bytes | str) -> Frame:
@@ -41,7 +41,7 @@ def read(data: bytes | str) -> Frame:
             data = data.encode()
         elif not data.isascii():
             data.decode()  # a text frame with anything else would end the connection of who gets it
-        return _frames.decode(data)
+        return _frame(data)
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeError
@@ -54,7 +54,7 @@ def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
     if raw is None:
         return None
     try:
-        return _values.decode(raw)
+        return _value(raw)
     except (ValueError, RecursionError):
         return None
 
@@ -64,21 +64,21 @@ def string(raw: msgspec.Raw | None) -> str | None:
     if raw is None or raw is _NOBODY:  # as in most frames: no exception for each of them
         return None
     try:
-        return _strings.decode(raw)
+        return _string(raw)
     except ValueError:
         return None
 
 
 def raw(value: Any) -> msgspec.Raw:
     """A value that this process made, as a payload holds it."""
-    return msgspec.Raw(_encoder.encode(value))
+    return msgspec.Raw(_encode(value))
 
 
 def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
     """The JSON of an event; values are of this process, or those of a frame."""
-    return _encoder.encode({"type": type_, "id": id_, "payload": payload})
+    return _encode({"type": type_, "id": id_, "payload": payload})
 
 
 def write_event(event: Event) -> bytes:
     """The JSON of an event that this process made of checked parts."""
-    return _encoder.encode(event)
+    return _encode(event)

@@ -11,7 +11,7 @@ from operad import Identity
 from operad_websocket._frames import raw
 
 _REMEMBERED = 1_024
-"""How many ended requests of a peer are remembered, so that what was on its way is no alarm."""
+"""How many ended requests of a peer are remembered at least, so that what was on its way is no alarm."""
 
 
 class Peer:
@@ -26,12 +26,13 @@ class Peer:
     """
 
     __slots__ = (
+        "_ended",
+        "_ended_before",
         "account",
         "address",
         "calls",
         "debtor",
         "deliver",
-        "ended",
         "identity",
         "inbox",
         "is_slow",
@@ -73,8 +74,10 @@ class Peer:
         """How many of those each debtor has made."""
         self.topics: dict[str, None] = {}
         """What it serves, in the order of registration."""
-        self.ended: dict[str, bool] = {}
-        """Ids of requests that it made or had lately; true: it knows that they are over."""
+        self._ended: dict[str, bool] = {}
+        self._ended_before: dict[str, bool] = {}
+        """Ids of requests that it made or had lately, in two heaps, for to forget the older one is quicker than to
+        look for the oldest request each time. True: it knows that they are over."""
         self.said_goodbye = False
         """Whether it ended its connection itself."""
 
@@ -89,11 +92,16 @@ class Peer:
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
-        """Remember a request that has ended."""
-        ended = self.ended
+        """Remember a request that has ended; true: it knows that it is over."""
+        ended = self._ended
         ended[request_id] = over
-        if len(ended) > _REMEMBERED:
-            del ended[next(iter(ended))]
+        if len(ended) >= _REMEMBERED:
+            self._ended, self._ended_before = {}, ended
+
+    def recall(self, request_id: str) -> bool | None:
+        """What was remembered of a request; ``None``: nothing."""
+        over = self._ended.get(request_id)
+        return self._ended_before.get(request_id) if over is None else over
 
 
 class Route:

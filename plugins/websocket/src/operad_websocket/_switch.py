@@ -296,7 +296,7 @@ class Switch:
         if route is not None:
             self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
             self._answered(route, peer, over=True)
-        elif request_id not in peer.ended:
+        elif peer.recall(request_id) is None:
             self._refuse(peer, "an abort of a request that is not its own")
 
     def _on_credit(self, peer: Peer, frame: Frame) -> None:
@@ -314,11 +314,12 @@ class Switch:
 
     def _on_stray(self, peer: Peer, handler_id: str | None, type_: str) -> None:
         """A response to nothing that this peer has."""
-        if handler_id is None or handler_id not in peer.ended:
+        over = None if handler_id is None else peer.recall(handler_id)
+        if handler_id is None or over is None:
             self._refuse(peer, f"a {type_} for a request that it does not have")
-        elif not peer.ended[handler_id] and type_ == protocol.RESPONDED:
+        elif not over and type_ == protocol.RESPONDED:
             # It goes on with a stream of which one item was wanted, and cannot know it.
-            peer.ended[handler_id] = True
+            peer.remember(handler_id, True)
             self._deliver(peer, write(protocol.ABORTED, {"requestId": handler_id}))
 
     def _answered(self, route: Route, handler: Peer, *, over: bool) -> None:

@@ -126,7 +126,7 @@ class SpokeLink:
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
-        if payload.get("replyTo") == self.inbox:
+        if "replyTo" in payload and payload["replyTo"] == self.inbox:
             del payload["replyTo"]
         data = encode(event)
         self._note(event["type"], payload)
@@ -140,13 +140,14 @@ class SpokeLink:
 
     def _note(self, type_: str, payload: dict[str, Any]) -> None:
         """Keep count of the requests under way."""
-        request_id = payload.get("requestId")
-        if type(request_id) is not str:
-            return
         if type_ == protocol.REQUESTED:
-            self._under_way.add(request_id)
+            request_id = payload.get("requestId")
+            if type(request_id) is str:
+                self._under_way.add(request_id)
         elif type_ in _ENDS and "seq" not in payload:
-            self._under_way.discard(request_id)
+            request_id = payload.get("requestId")
+            if type(request_id) is str:
+                self._under_way.discard(request_id)
 
     def _count(self) -> int:
         return len(self._under_way)
@@ -242,7 +243,7 @@ class SpokeLink:
             self._on_unreadable(data, error)
             return
         type_ = event["type"]
-        if not type_.startswith("link."):
+        if type_[:5] != "link.":
             self._note(type_, event["payload"])
             self._on_event(event, delivery_of(event))
         elif type_ in (REGISTERED, TOPICS, ERROR):
