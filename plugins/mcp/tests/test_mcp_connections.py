@@ -120,6 +120,15 @@ async def test_connections_that_nobody_uses_are_closed_and_the_one_in_use_is_kep
         assert (await asking.post(url, content=b"x")).text == "ok"
 
 
+async def test_a_connection_is_left_before_the_server_that_says_when_ends_it() -> None:
+    for said, connections in ((b"timeout=1, max=100", 3), (b"timeout=5", 1), (b"max=100", 1)):
+        server = Server(lambda _, said=said: OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: " + said + b"\r\n\r\n"))  # type: ignore[misc]  # bound at once
+        async with serving(server) as url, client() as asking:
+            for _ in range(3):
+                assert (await asking.post(url, content=b"x")).text == "ok"
+            assert len(server.connections) == connections
+
+
 async def test_no_more_connections_are_kept_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pool, "_KEPT", 2)
     server = Server()

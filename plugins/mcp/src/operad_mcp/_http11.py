@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ import httpx2
 
 _HEAD = 100 * 1024
 """The most bytes of a status line and headers."""
+_TIMEOUT = re.compile(rb"(?:^|[,; ])timeout=([0-9]{1,9})")
 _UNREAD = 256 * 1024
 """Bytes that wait to be read, above which no more are taken from the network."""
 
@@ -32,6 +34,8 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         self._asked = self._ended = False
         self._lost: Exception | None = None
+        self.kept_for: float | None = None
+        """Seconds that the server says it keeps the connection without a request, if it says so."""
         self.closed = asyncio.get_running_loop().create_future()
         """Done when the connection is over, whoever ended it."""
 
@@ -90,6 +94,7 @@ class Connection(asyncio.Protocol):
         while True:
             event = await self._event(patience)
             if isinstance(event, h11.Response):
+                self.kept_for = _kept_for(event)
                 return event
 
     async def piece(self, patience: float | None) -> bytes:
@@ -140,6 +145,15 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """End the connection. There is nothing that the server still has to get."""
         self._transport.abort()
+
+
+def _kept_for(head: h11.Response) -> float | None:
+    """The ``timeout`` of a header ``Keep-Alive`` (RFC 2068, 19.7.1.1)."""
+    for name, value in head.headers:
+        if name == b"keep-alive":
+            found = _TIMEOUT.search(value)
+            return None if found is None else float(found[1])
+    return None
 
 
 @contextlib.contextmanager

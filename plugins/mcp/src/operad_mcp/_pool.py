@@ -16,6 +16,8 @@ from operad_mcp._http11 import Connection
 _IDLE = 4.0
 """Seconds that an unused connection is kept, one second less than many servers do. There are as many of them as
 there were requests at once within that time."""
+_SOONER = 1.0
+"""Seconds before the server's own time, where it says one, so that no request meets the end of its connection."""
 _KEPT = 256
 """The most unused connections that are kept."""
 _ATTEMPT = 0.25
@@ -103,9 +105,10 @@ class Pool(httpx2.AsyncBaseTransport):
         """The connection that was used last, so that those that are not needed grow old."""
         kept = self._idle.get(origin, [])
         while kept:
-            _, connection = kept.pop()
-            if not connection.is_over:
+            until, connection = kept.pop()
+            if until > asyncio.get_running_loop().time() and not connection.is_over:
                 return connection
+            connection.close()
         return None
 
     def release(self, origin: _Origin, connection: Connection) -> None:
@@ -121,20 +124,21 @@ class Pool(httpx2.AsyncBaseTransport):
             connection.close()
             return
         loop = asyncio.get_running_loop()
-        kept.append((loop.time(), connection))
+        seconds = _IDLE if connection.kept_for is None else min(_IDLE, connection.kept_for - _SOONER)
+        kept.append((loop.time() + seconds, connection))
         if self._sweeping is None:
-            self._sweeping = loop.call_later(_IDLE, self._sweep)
+            self._sweeping = loop.call_later(min(_IDLE, seconds), self._sweep)
 
     def _sweep(self) -> None:
-        """Close what nobody used for a while; whatever is used last stands last."""
+        """Close what nobody used for a while."""
         loop = asyncio.get_running_loop()
-        for kept in self._idle.values():
-            old = sum(since + _IDLE <= loop.time() for since, _ in kept)
-            for _, connection in kept[:old]:
-                connection.close()
-            del kept[:old]
-        oldest = [kept[0][0] for kept in self._idle.values() if kept]
-        self._sweeping = loop.call_at(min(oldest) + _IDLE, self._sweep) if oldest else None
+        for origin, kept in self._idle.items():
+            for until, connection in kept:
+                if until <= loop.time():
+                    connection.close()
+            self._idle[origin] = [one for one in kept if one[0] > loop.time() and not one[1].is_over]
+        left = [until for kept in self._idle.values() for until, _ in kept]
+        self._sweeping = loop.call_at(min(left), self._sweep) if left else None
 
     async def aclose(self) -> None:
         """Close all connections."""
