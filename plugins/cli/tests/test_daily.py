@@ -144,6 +144,26 @@ def test_a_prompt_shows_the_choices_and_asks_again_and_ends_at_ctrl_c(run: Run, 
         assert terminal.ended() == 130
 
 
+FEATURES = Path(__file__).parents[2] / "mcp/tests/mcp_feature_server.py"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_server_that_asks_while_it_works_is_answered_at_the_terminal(run: Run) -> None:
+    with Path("operad.toml").open("a") as file:
+        file.write(
+            f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(FEATURES)!r}, "stdio"]\n'
+            'elicitation = "caller"\n'
+        )
+    with Terminal("call", "f.greet", "--data") as terminal:
+        terminal.read_until("f.greet asks: What is your name?")
+        terminal.read_until("Answer? [Y/n]: ")
+        terminal.type("\n")
+        terminal.read_until("name (string): ")
+        terminal.type("Ada\n")
+        terminal.read_until("Hello, Ada! True")
+        assert terminal.ended() == 0
+
+
 def test_ctrl_c_while_the_command_starts_is_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupting:
         def find_spec(self, name: str, *_: object) -> None:

@@ -210,7 +210,14 @@ def handle(message: dict[str, Any]) -> None:
     if method == "server/discover":
         if "dies_when_asked" in MODES:
             sys.exit(1)
-        if "silent" not in MODES:
+        if "modern" in MODES:
+            offered = {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "m"},
+            }
+            send({"id": request_id, "result": offered})
+        elif "silent" not in MODES:
             send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
     elif method == "initialize":
         if "mute" in MODES:

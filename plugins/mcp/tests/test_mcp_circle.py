@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from typing import Any
 
@@ -13,6 +14,7 @@ from mcp.server.lowlevel import Server
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad_mcp import to_mcp
+from plugins.mcp.tests import mcp_feature_server
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
@@ -68,6 +70,28 @@ async def test_a_served_registry_loads_with_the_same_ids_schemas_and_data(mode: 
         assert failed.meta.structured_content["error"] == {
             "code": "SOLD_OUT", "message": "no more", "details": {"left": 0}
         }  # fmt: skip
+
+
+@MODES
+@pytest.mark.parametrize("inner_mode", ["legacy", "2026-07-28"])
+async def test_a_question_of_another_server_is_put_to_whoever_called_through_all_of_them(
+    mode: str, inner_mode: str
+) -> None:
+    asked: list[str] = []
+
+    async def elicitation(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params["message"])
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    server = importlib.reload(mcp_feature_server).server
+    async with OperationRegistry(load_plugins(only=["mcp"])) as inner:
+        await inner.load("mcp", namespace="f", server=server, mode=inner_mode, elicitation="caller")
+        async with OperationRegistry(load_plugins(only=["mcp"])) as outer:
+            served = to_mcp(inner).server()
+            await outer.load("mcp", namespace="n", server=served, mode=mode, elicitation=elicitation)
+            greeting = await outer.execute("n.f.greet", {}, timeout=20)
+    assert "Hello, Ada! True" in str(greeting.data)
+    assert asked == ["f.greet asks: What is your name?"]
 
 
 # --- what another MCP server offers --------------------------------------------------------------------

@@ -158,7 +158,8 @@ async def test_bytes_after_a_body_end_their_connection_and_the_next_request_goes
         await until(lambda: server.ended >= 2)
 
 
-async def test_bytes_that_nobody_asked_for_end_an_unused_connection() -> None:
+async def test_bytes_that_nobody_asked_for_end_an_unused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pool, "_IDLE", 60)
     server = Server()
     async with serving(server) as url, client() as asking:
         await asking.post(url, content=b"x")

@@ -8,14 +8,23 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
+from operad import (
+    CallError,
+    ErrorCode,
+    OperationContext,
+    OperationRegistry,
+    OperationType,
+    ResponseEnvelope,
+    SourceError,
+    load_plugins,
+)
 from operad_mcp import MCPProgress
 from plugins.mcp.tests import mcp_feature_server
 
@@ -205,6 +214,54 @@ async def test_the_callbacks_answer_what_the_server_asks(mode: str) -> None:
         assert (await registry.execute("f.think")).meta.content[0].text == "abacus thinks 4"
         assert (await registry.execute("f.roots")).data == {"result": ["file:///tmp/a"]}
     assert asked == ["What is your name?", "2 + 2?"]
+
+
+class Caller:
+    """Whoever waits for a call, and can be asked."""
+
+    capabilities: Mapping[str, Any] = {"elicitation": {}, "sampling": {}}
+
+    def __init__(self, action: str = "accept") -> None:
+        self.asked: list[Any] = []
+        self._action = action
+
+    async def progress(self, *_: Any) -> None: ...
+
+    async def log(self, *_: Any) -> None: ...
+
+    async def roots(self, key: str | None) -> list[Any]:
+        return []
+
+    async def elicit(self, message: str, schema: Any, url: str | None, key: str | None) -> dict[str, Any]:
+        self.asked.append((message, sorted(schema["properties"])))
+        return {"action": self._action, "content": {"name": "Ada"}}
+
+    async def sample(self, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+        self.asked.append(request["messages"][0]["content"]["text"])
+        return {"role": "assistant", "content": {"type": "text", "text": "4"}, "model": "abacus"}
+
+
+@MODES
+async def test_questions_of_a_server_reach_whoever_waits_for_the_call_where_that_is_wanted(mode: str) -> None:
+    caller = Caller()
+    async with features(mode=mode, elicitation="caller", sampling="caller") as registry:
+        context = OperationContext(client=caller)
+        assert (await registry.execute("f.greet", {}, context)).meta.content[0].text == "Hello, Ada! True"
+        assert (await registry.execute("f.think", {}, context)).meta.content[0].text == "abacus thinks 4"
+        assert caller.asked == [("f.greet asks: What is your name?", ["name", "polite"]), "2 + 2?"]
+        refusing = OperationContext(client=Caller("decline"))
+        assert (await outcome(registry.execute("f.greet", {}, refusing))) != "Hello, Ada! True"
+        assert "nobody to answer" in await outcome(registry.execute("f.greet"))
+
+
+async def outcome(call: Awaitable[ResponseEnvelope[Any]]) -> str:
+    """What a call says, whichever way it failed."""
+    try:
+        envelope = await call
+    except CallError as error:
+        return error.message
+    assert envelope.meta.is_error
+    return str(envelope.meta.content[0].text)
 
 
 @pytest.mark.parametrize(

@@ -339,9 +339,9 @@ async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
 # --- bounds ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@MODES
 async def test_no_input_schema_loses_the_listing(mode: str) -> None:
-    async with hostile("schemas", mode=mode) as registry:
+    async with hostile("schemas", "modern", mode=mode) as registry:
         assert names(registry) == {f"bad{number}" for number in range(12)}
 
 

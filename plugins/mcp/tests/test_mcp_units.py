@@ -171,6 +171,7 @@ def test_the_variables_of_a_template_are_its_input() -> None:
         ({"command": "x", "url": "http://a"}, "got command and url"),
         ({"url": "ftp://a"}, "http://"),
         ({"command": "x", "headers": {"a": "b"}}, "env"),
+        ({"command": "x", "elicitation": "calller"}, 'expected "caller", or in Python a function, got .calller.'),
     ],
 )
 def test_a_configuration_that_says_too_little_or_too_much_is_refused(

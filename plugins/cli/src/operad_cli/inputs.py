@@ -108,13 +108,17 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
     _no_unknown(values, schema)
     import click
 
+    from operad_cli.plain import printable
+
     for name, shape in lacking:
         words = shape.get("description") or shape.get("title") or "" if isinstance(shape, dict) else ""
         if words:
-            click.echo(f"{name}: {words}", err=True)
-        with _interruptible():
+            click.echo(printable(f"{name}: {words}"), err=True)
+        with interruptible():
             values[name] = click.prompt(
-                f"{name} ({_kind(shape, schema)})", err=True, value_proc=partial(_answer, shape=shape, root=schema)
+                f"{printable(name)} ({_kind(shape, schema)})",
+                err=True,
+                value_proc=partial(_answer, shape=shape, root=schema),
             )
 
 
@@ -156,7 +160,7 @@ def _kind(shape: Any, root: Schema) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Ctrl-C ends a prompt at once: asyncio's own handler would wait for the task, which waits for the prompt."""
     import click
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, ResponseEnvelope
 from operad.plugin import trace_context
+from operad_cli.asking import client_of_terminal
 from operad_cli.inputs import ask, input_of, usage
 from operad_cli.opening import open_registry
 from operad_cli.plain import print_data, print_envelope
@@ -71,7 +72,9 @@ def own_context() -> OperationContext:
     """
     given = {name: os.environ[name.upper()] for name in _TRACE if name.upper() in os.environ}
     # Whoever runs the command owns the configuration: the access check would protect nobody.
-    return OperationContext(trusted=True, metadata=trace_context(given) if given else {})
+    return OperationContext(
+        trusted=True, metadata=trace_context(given) if given else {}, client=client_of_terminal()
+    )
 
 
 def from_words(words: Sequence[str]) -> OneCall | None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
+from operad_mcp._caller import elicited, sampled
 from operad_mcp._calls import Calls
 from operad_mcp._incoming import KEPT
 from operad_mcp._live import ServerLogger
@@ -124,11 +125,15 @@ class Callbacks:
     async def _elicit(self, _context: Any, params: Any) -> Any:
         from mcp_types import ElicitResult
 
-        assert self._config.elicitation is not None
+        callback = self._config.elicitation
+        assert callback is not None
         if self._asked >= _MOST_ASKED:
             return _too_many()
         asked = _json(params)
-        answer = await self._ask(self._config.elicitation, asked)
+        try:
+            answer = await self._ask(elicited if callback == "caller" else callback, asked)
+        except CallError as error:
+            return _unanswered(error)
         if answer is None:
             return ElicitResult(action="cancel")
         if answer.get("action") == "accept" and "requestedSchema" in asked:
@@ -138,10 +143,14 @@ class Callbacks:
     async def _sample(self, _context: Any, params: Any) -> Any:
         from mcp_types import CreateMessageResult, CreateMessageResultWithTools
 
-        assert self._config.sampling is not None
+        callback = self._config.sampling
+        assert callback is not None
         if self._asked >= _MOST_ASKED:
             return _too_many()
-        answer = await self._ask(self._config.sampling, _json(params))
+        try:
+            answer = await self._ask(sampled if callback == "caller" else callback, _json(params))
+        except CallError as error:
+            return _unanswered(error)
         with_tools = isinstance(answer.get("content"), list) or answer.get("stopReason") == "toolUse"
         return (CreateMessageResultWithTools if with_tools else CreateMessageResult).model_validate(answer)
 
@@ -170,6 +179,12 @@ def _too_many() -> Any:
     from mcp_types import ErrorData
 
     return ErrorData(code=_BUSY, message=f"the client answers {_MOST_ASKED} questions at once; ask again later")
+
+
+def _unanswered(error: CallError) -> Any:
+    from mcp_types import ErrorData
+
+    return ErrorData(code=_BUSY, message=error.message)
 
 
 def _with_defaults(content: Any, schema: Any) -> Json:

@@ -73,6 +73,7 @@ class Maker:
             request_id=context.request_id,
             identity=context.identity,
             report=context.report if context.is_observed else None,
+            client=context.client,
         )
 
     def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:

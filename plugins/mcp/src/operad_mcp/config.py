@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -11,6 +11,9 @@ import msgspec
 
 from operad import ConfigError, Identity
 from operad.plugin import Record, RetryPolicy
+
+if TYPE_CHECKING:
+    from operad.plugin import CallClient
 
 Json = dict[str, Any]
 Elicitation = Callable[..., Awaitable[Json | None]]
@@ -46,6 +49,8 @@ class MCPCall(Record):
     """Who calls."""
     report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
     """Tells observers of the call, as `operad.OperationContext.report`; ``None``: there are none."""
+    client: CallClient | None = attrs.field(default=None, repr=False, eq=False)
+    """Whoever waits for the call, where that can be asked, as `operad.OperationContext.client`."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -270,12 +275,13 @@ class MCPClientConfig(Record):
     """Take the text of a tool that declares an output schema but sends no structured content as JSON, if it
     fits the schema."""
 
-    elicitation: Elicitation | None = None
+    elicitation: Elicitation | Literal["caller"] | None = None
     """``await elicitation(params) -> {"action": "accept" | "decline" | "cancel", "content": {…}}``; the JSON of
-    the protocol. ``None`` as the answer cancels. With a second parameter it gets the `MCPCall`."""
-    sampling: Sampling | None = None
+    the protocol. ``None`` as the answer cancels. With a second parameter it gets the `MCPCall`.
+    ``caller`` asks whoever waits for the call: the terminal of ``operad call``, the client of what is served."""
+    sampling: Sampling | Literal["caller"] | None = None
     """``await sampling(params) -> {"role", "content", "model", …}``; the JSON of the protocol. With a second
-    parameter it gets the `MCPCall`."""
+    parameter it gets the `MCPCall`. ``caller`` as for ``elicitation``."""
     roots: Roots | Callable[[], Awaitable[Roots]] | None = None
     """URIs (or ``{uri, name}``) that the server may work in, or a function that answers them."""
     on_call: Callable[[MCPCall], Any] | None = None
@@ -303,6 +309,10 @@ class MCPClientConfig(Record):
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
+        for name in ("elicitation", "sampling"):
+            asked: Any = getattr(self, name)
+            if asked is not None and asked != "caller" and not callable(asked):
+                raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r}')
 
     @property
     def where(self) -> str:
