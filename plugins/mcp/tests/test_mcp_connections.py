@@ -201,6 +201,21 @@ async def test_a_request_that_is_cancelled_ends_its_connection_and_no_other() ->
         await until(lambda: server.ended == 1)
 
 
+async def test_a_connection_that_comes_about_after_who_wanted_it_stops_waiting_is_used_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_pool, "_IDLE", 60)
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        first = asyncio.create_task(asking.post(url, content=b"x"))
+        await asyncio.sleep(0)  # it is being made
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await until(lambda: len(server.connections) == 1)
+        assert (await asking.post(url, content=b"x")).text == "ok"
+        assert len(server.connections) == 1
+
+
 async def test_what_a_server_does_in_its_body_is_read_as_it_comes() -> None:
     chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n" + b"0\r\n\r\n"
     until_end = b"HTTP/1.0 200 OK\r\n\r\nto the end"

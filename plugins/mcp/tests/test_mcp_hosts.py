@@ -78,6 +78,7 @@ def test_what_is_switched_off_is_not_offered_and_what_is_not_understood_is_named
 ) -> None:
     servers = {
         "off": {"command": "x", "enabled": False},
+        "disabled": {"command": "x", "disabled": True},
         "a": {"command": "x", "disabledTools": ["delete"], "autoApprove": ["read"], "timeout": 60, "retires": 3},
         "b": {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]},
     }

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from operad import CallError, ErrorCode, from_schema
 
-logger = logging.getLogger("operad")
+logger = logging.getLogger("operad.cli")
 _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
 
 
