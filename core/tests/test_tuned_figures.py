@@ -23,7 +23,7 @@ FIGURES = {
     "schemas.patterns": {"FREE": 5000},
     "schemas.scalars": {"MAX_NUMBER": 330},
     "schemas.tags": {"_DEEPEST": 8},
-    "schemas.values": {"MAX_DATA_DEPTH": 200, "MAX_BITS": 14_000, "MAX_PARTS": 1_000_000},
+    "schemas.values": {"MAX_BITS": 14_000, "MAX_PARTS": 1_000_000},
     "registry.deadline": {"_DROPPED": 1000, "_RESOLUTION": 1e-06},
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
     "registry.first_results": {"_RUNNING": 300.0, "_GRACE": 10.0, "_POLL": 0.01, "_SLOWEST_POLL": 0.5},

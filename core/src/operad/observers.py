@@ -139,11 +139,11 @@ class Observers:
     """What says whether they have nothing to do now; ``None`` where one of them does not say."""
 
     def __attrs_post_init__(self) -> None:
-        said = {getattr(each, "is_idle", None) for each in (*self.started, *self.finished, *self.reported)}
+        said = {getattr(one, "is_idle", None) for each in self._each for one in each}
         object.__setattr__(self, "_idle", None if None in said else tuple(said))
 
     def __bool__(self) -> bool:
-        return bool(self.started or self.finished or self.reported)
+        return any(self._each)
 
     @property
     def looks(self) -> bool:
@@ -163,19 +163,16 @@ class Observers:
 
     def with_others(self, others: Observers) -> Observers:
         """These and the others."""
-        return Observers(
-            (*self.started, *others.started),
-            (*self.finished, *others.finished),
-            (*self.reported, *others.reported),
-        )
+        return Observers(*(mine + theirs for mine, theirs in zip(self._each, others._each, strict=True)))
 
     def without(self, others: Observers) -> Observers:
         """These but the others; what is not here is not missed."""
-        return Observers(
-            tuple(each for each in self.started if each not in others.started),
-            tuple(each for each in self.finished if each not in others.finished),
-            tuple(each for each in self.reported if each not in others.reported),
-        )
+        pairs = zip(self._each, others._each, strict=True)
+        return Observers(*(tuple(one for one in mine if one not in theirs) for mine, theirs in pairs))
+
+    @property
+    def _each(self) -> tuple[tuple[Observer, ...], ...]:
+        return self.started, self.finished, self.reported
 
     def watch(self, call: CallRecord, carrier: Carrier) -> Watch:
         """A context manager around the call: tells of its start, of what it reports, and of its end.

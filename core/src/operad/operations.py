@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import attrs
@@ -25,6 +26,14 @@ R_co = TypeVar("R_co", covariant=True)  # an `async def` is known to pyright as 
 
 Handler = Callable[..., Any]
 """``async def handler(input, context)``, an async generator function for a subscription, or a plain ``def``."""
+
+
+def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
+    """Whether a function, what a partial calls, or the ``__call__`` of an object is of a kind."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
+    return predicate(handler) or (not inspect.isroutine(handler) and predicate(call))
 
 
 class OperationType(StrEnum):

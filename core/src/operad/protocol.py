@@ -291,7 +291,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
     Raises:
         ProtocolError: the text is not JSON of the strict profile, or not an event.
     """
-    value = _decoded(data)
+    value = from_json(data)
     if type(value) is dict and type(value.get("type")) is str and type(value.get("payload")) is dict:
         return value
     return checked(value)
@@ -303,10 +303,6 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     Raises:
         ProtocolError: the text is not JSON of the strict profile.
     """
-    return _decoded(data)
-
-
-def _decoded(data: bytes | bytearray | memoryview | str) -> Any:
     if isinstance(data, str):
         try:
             data = data.encode()

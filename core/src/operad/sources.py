@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
@@ -125,9 +124,7 @@ class SourceSession:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -135,24 +132,34 @@ ConfigType = type[Any] | Callable[[], type[Any]]
 """An attrs class, or what answers it, which is asked when it is needed: making a large one takes milliseconds."""
 
 
-def _config_type(owner: Source | Server | Table, _: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, type) or not callable(value):
-        _attrs_class(owner, value)
+class _Configured(Record):
+    """A contribution with options of its own."""
+
+    __slots__ = ()
+
+    name: str
+    _config: ConfigType
+
+    @property
+    def config_type(self) -> type[Any]:
+        """The attrs class of the options."""
+        return _attrs_class(self, self._config if isinstance(self._config, type) else self._config())
 
 
-def _attrs_class(owner: Source | Server | Table, value: object) -> type[Any]:
+def _attrs_class(owner: _Configured, value: object) -> type[Any]:
     if isinstance(value, type) and attrs.has(value):
         return value
     kind = type(owner).__name__.lower()
     raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
 
 
-def _config_class(owner: Source | Server | Table, value: ConfigType) -> type[Any]:
-    return value if isinstance(value, type) else _attrs_class(owner, value())
+def _config_type(owner: _Configured, _: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, type) or not callable(value):  # else it is asked when it is needed
+        _attrs_class(owner, value)
 
 
 @attrs.frozen(eq=False, repr=False)
-class Source(Record):
+class Source(_Configured):
     """A source plugin's contribution.
 
     Args:
@@ -172,11 +179,6 @@ class Source(Record):
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
     login: Callable[[Any, SourceContext, str | None], Awaitable[Login]] | None = None
-
-    @property
-    def config_type(self) -> type[Any]:
-        """The attrs class of the options."""
-        return _config_class(self, self._config)
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
         """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.
@@ -199,7 +201,7 @@ class Source(Record):
 
 
 @attrs.frozen(eq=False, repr=False)
-class Server(Record):
+class Server(_Configured):
     """A server plugin's contribution: serves a registry to the outside.
 
     Args:
@@ -220,14 +222,9 @@ class Server(Record):
     app: Callable[[Any, Any], ASGIApplication] | None = None
     mount: str = "/"
 
-    @property
-    def config_type(self) -> type[Any]:
-        """The attrs class of the options."""
-        return _config_class(self, self._config)
-
 
 @attrs.frozen(eq=False, repr=False)
-class Table(Record):
+class Table(_Configured):
     """A table of the configuration that a plugin reads by itself, such as ``[hub]``: `operad doctor` checks it.
 
     Args:
@@ -239,11 +236,6 @@ class Table(Record):
     name: str
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
-
-    @property
-    def config_type(self) -> type[Any]:
-        """The attrs class of the keys."""
-        return _config_class(self, self._config)
 
 
 @attrs.frozen(eq=False, repr=False)

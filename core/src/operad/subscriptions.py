@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from operad.envelopes import ResponseEnvelope
@@ -117,9 +116,7 @@ class Subscription(AsyncIterator[Envelope]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

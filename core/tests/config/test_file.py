@@ -14,7 +14,7 @@ import pytest
 from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
 from operad.config.reading import load_configuration
 from operad.config.structuring import structure
-from operad.config.variables import expand_variables
+from operad.config.variables import Variables
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.testing import make_plugin, plugins_of
 
@@ -197,17 +197,17 @@ async def test_a_missing_plugin_says_what_to_install(tmp_path: Path) -> None:
 def test_variables_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHO", "ann")
     value = {"a": ["${WHO}", "x-${WHO}-$$-$WHO", 3, True], "b": {"c": "$${WHO}"}}
-    assert expand_variables(value, "f") == {"a": ["ann", "x-ann-$-$WHO", 3, True], "b": {"c": "${WHO}"}}
+    assert Variables().expand(value, "f") == {"a": ["ann", "x-ann-$-$WHO", 3, True], "b": {"c": "${WHO}"}}
 
 
 def test_a_variable_is_not_filled_in_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "${TWO}")
-    assert expand_variables("${ONE}", "f") == "${TWO}"
+    assert Variables().expand("${ONE}", "f") == "${TWO}"
 
 
 def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> None:
     with pytest.raises(ConfigError, match=r"f\.a\[0\] wants the environment variable NOT_SET_ANYWHERE"):
-        expand_variables({"a": ["${NOT_SET_ANYWHERE}"]}, "f")
+        Variables().expand({"a": ["${NOT_SET_ANYWHERE}"]}, "f")
 
 
 async def test_a_source_whose_variable_is_not_set_does_not_keep_the_others_from_loading(tmp_path: Path) -> None:

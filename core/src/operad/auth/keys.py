@@ -23,6 +23,8 @@ KeySource = str | Path | Mapping[str, Any]
 
 MAX_KEYS = 100
 """How many keys of one set are looked at."""
+_MAX_STALE = 86_400.0
+"""Seconds for which a set counts that cannot be loaded again."""
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP", "HS": "oct"}
 
@@ -42,7 +44,7 @@ class KeySet:
 
     A set is taken again after ``max_age`` seconds, and for an unknown key id at once, but never twice within
     ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While it cannot be loaded, the
-    last one counts for ``max_stale`` seconds.
+    last one counts for a day.
 
     Args:
         source: see `KeySource`; ``None`` finds ``jwks_uri`` in the issuer's metadata.
@@ -61,13 +63,12 @@ class KeySet:
         fetch: Fetch | None = None,
         max_age: float = 600.0,
         cooldown: float = 10.0,
-        max_stale: float = 86_400.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         pyjwt()
         self._source, self._issuer = source, issuer
         self._fetch = fetch or default_fetch
-        self._max_age, self._cooldown, self._max_stale, self._clock = max_age, cooldown, max_stale, clock
+        self._max_age, self._cooldown, self._clock = max_age, cooldown, clock
         self._keys: list[dict[str, Any]] | None = None
         self._made: dict[tuple[int, str], PyJWK | None] = {}
         self._loaded = self._tried = float("-inf")
@@ -140,7 +141,7 @@ class KeySet:
             self._loading.add_done_callback(self._ended)
         if self._loading is not None:
             await asyncio.shield(self._loading)
-        if self._clock() - self._loaded > self._max_stale or self._keys is None:
+        if self._clock() - self._loaded > _MAX_STALE or self._keys is None:
             raise self._failure or unavailable(self._where(), "the keys of the issuer have not been loaded")
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import attrs
 
 from operad.config.structuring import structure
-from operad.config.variables import expand_variables
+from operad.config.variables import Variables
 from operad.errors import ConfigError
 from operad.schemas.likeness import Record
 from operad.schemas.limits import Limits
@@ -123,7 +123,7 @@ class Configuration(Record):
             found = found.get(part, {})
             if not isinstance(found, Mapping):
                 raise ConfigError(f"{self.where(table)}: expected a table, got {type(found).__name__}")
-        values: Mapping[str, Any] = expand_variables(found, self.where(table))
+        values: Mapping[str, Any] = Variables().expand(found, self.where(table))
         return values
 
     def transport_options(self) -> Mapping[str, Any]:

@@ -77,8 +77,3 @@ class Variables:
         if isinstance(value, tuple):  # named ones become plain: their classes take fields, not an iterable
             return tuple(self._redacted(item) for item in value)
         return value
-
-
-def expand_variables(value: Any, where: str) -> Any:
-    """``value`` with its variables filled in; see `Variables.expand`."""
-    return Variables().expand(value, where)

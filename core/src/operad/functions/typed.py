@@ -19,7 +19,7 @@ from operad.functions.conversions import Conversions, Structure
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
 from operad.functions.signatures import TypedSignature
-from operad.operations import Method, Operation, OperationSpec, OperationType
+from operad.operations import Method, Operation, OperationSpec, OperationType, is_kind
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.subscriptions import close
 
@@ -148,16 +148,9 @@ def _words(function: Any) -> str:
     return inspect.getdoc(function) or ""
 
 
-def _kind(function: Any, predicate: Callable[[Any], bool]) -> bool:
-    """Whether the function, what a partial calls, or the ``__call__`` of an object is of a kind."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return predicate(function) or (not inspect.isroutine(function) and predicate(type(function).__call__))
-
-
 def _streams(function: Any, hints: Mapping[str, Any]) -> bool:
     """Whether it yields, or says that it answers an iterator."""
-    if _kind(function, inspect.isasyncgenfunction) or _kind(function, inspect.isgeneratorfunction):
+    if is_kind(function, inspect.isasyncgenfunction) or is_kind(function, inspect.isgeneratorfunction):
         return True
     return get_origin(bare(hints.get("return"))) in _ITERATORS
 
@@ -381,9 +374,9 @@ def _handler(
     handle: Callable[..., Any]
     if streams:
         answers = get_origin(bare(hints.get("return")))
-        iterates = _kind(function, inspect.isgeneratorfunction) or answers in _PLAIN_ITERATORS
+        iterates = is_kind(function, inspect.isgeneratorfunction) or answers in _PLAIN_ITERATORS
         handle = _stream_handler(function, make, to_json, iterates)
-    elif _kind(function, inspect.iscoroutinefunction):
+    elif is_kind(function, inspect.iscoroutinefunction):
 
         async def handle(input: Any, context: OperationContext) -> Any:
             return to_json(await function(**make(input, context)))

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Protocol
 
-from operad.envelopes import ResponseEnvelope
+from operad.context import Callables
 from operad.naming import attributes_of, input_of, operation_name
 from operad.operations import OperationSpec, OperationType
-from operad.subscriptions import Subscription
 
 
-class Calls(Protocol):
+class Calls(Callables, Protocol):
     """What a client needs of a registry."""
-
-    async def execute(
-        self, operation_id: str, input: Any = None, *, timeout: float | None = None
-    ) -> ResponseEnvelope[Any]:
-        """Call an operation."""
-
-    def subscribe(self, operation_id: str, input: Any = None, *, timeout: float | None = None) -> Subscription:
-        """Subscribe to an operation."""
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
         """The spec of an operation, or ``None``."""
-
-    def specs(self) -> Sequence[OperationSpec]:
-        """All specs."""
 
 
 class Client:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad.access import check_access
 from operad.errors import CallError, ErrorCode
-from operad.operations import Handler, Operation, OperationSpec, OperationType, Pages
+from operad.operations import Handler, Operation, OperationSpec, OperationType, Pages, is_kind
 from operad.subscriptions import close
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Entry:
         """The items of a streaming handler, whatever kind of function it is."""
         handler = self.stream or self.handler
         assert handler is not None
-        if _is(handler, inspect.isasyncgenfunction):
+        if is_kind(handler, inspect.isasyncgenfunction):
             items: AsyncIterator[Any] = handler(input, call)
             return items
         return self._adapted(handler, input, call, workers)
@@ -130,8 +130,8 @@ class Entry:
     def _is_streaming(self, handler: Handler) -> bool:
         return (
             self.spec.type is OperationType.SUBSCRIPTION
-            or _is(handler, inspect.isasyncgenfunction)
-            or _is(handler, inspect.isgeneratorfunction)
+            or is_kind(handler, inspect.isasyncgenfunction)
+            or is_kind(handler, inspect.isgeneratorfunction)
         )
 
     def _invoker(
@@ -151,7 +151,7 @@ class Entry:
                     await close(items)
 
             return first
-        if _is(handler, inspect.iscoroutinefunction):
+        if is_kind(handler, inspect.iscoroutinefunction):
             return handler
         if self.blocking is False:
 
@@ -171,7 +171,7 @@ class Entry:
         self, handler: Handler, input: Any, call: OperationContext, workers: Workers
     ) -> AsyncGenerator[Any, None]:
         """The items of a plain generator, or of what a handler returns."""
-        threaded = self.blocking is not False and not _is(handler, inspect.iscoroutinefunction)
+        threaded = self.blocking is not False and not is_kind(handler, inspect.iscoroutinefunction)
         result = await workers.run(call, handler, input, call) if threaded else handler(input, call)
         if inspect.isawaitable(result):
             result = await result
@@ -201,12 +201,6 @@ def described(handler: Handler | None) -> str:
     """The application, with the function that it registered where there is one."""
     name = getattr(handler, "__qualname__", None)
     return f"the application ({getattr(handler, '__module__', '?')}.{name})" if name else "the application"
-
-
-def _is(handler: Handler, predicate: Callable[[Any], bool]) -> bool:
-    """Whether the function, or the ``__call__`` of the object, is of a kind."""
-    call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
-    return predicate(handler) or (not inspect.isroutine(handler) and predicate(call))
 
 
 def _invalid_input(spec: OperationSpec, input: Any) -> CallError:

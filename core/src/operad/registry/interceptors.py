@@ -17,7 +17,7 @@ import attrs
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, PluginError
-from operad.operations import OperationSpec
+from operad.operations import OperationSpec, is_kind
 from operad.schemas.likeness import Shown
 from operad.subscriptions import close
 from operad.words import in_words
@@ -126,20 +126,17 @@ StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[En
 
 
 def _coroutine(owner: Any, _: Any, value: Any) -> None:
-    if value is not None and not _is(value, inspect.iscoroutinefunction):
+    if value is not None and not is_kind(value, inspect.iscoroutinefunction):
         raise TypeError(f"an interceptor of calls is an async def, got {value!r}")
 
 
 def _generator(owner: Any, _: Any, value: Any) -> None:
-    if value is not None and not _is(value, inspect.isasyncgenfunction):
+    if value is not None and not is_kind(value, inspect.isasyncgenfunction):
         raise TypeError(f"an interceptor of streams is an async def with yield, got {value!r}")
 
 
-def _is(value: Any, predicate: Callable[[Any], bool]) -> bool:
-    return predicate(value) or predicate(getattr(type(value), "__call__", None))  # noqa: B004  # what is its call
-
-
-def _patterns(match: str | Iterable[str]) -> tuple[str, ...]:
+def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
+    """One shell pattern, or several."""
     return (match,) if isinstance(match, str) else tuple(match)
 
 
@@ -156,7 +153,7 @@ class Interceptor(Shown):
 
     call: CallInterceptor | None = attrs.field(default=None, validator=_coroutine)
     subscribe: StreamInterceptor | None = attrs.field(default=None, validator=_generator)
-    match: tuple[str, ...] = attrs.field(default=("*",), converter=_patterns)
+    match: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     order: int = 0
 
     def matches(self, operation_id: str) -> bool:

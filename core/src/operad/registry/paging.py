@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from operad.envelopes import ResponseEnvelope
@@ -30,11 +31,8 @@ async def items_of(
     execute: Execute, pages: Pages | None, input: Mapping[str, Any] | None, max_pages: int
 ) -> AsyncGenerator[Any, None]:
     """What stands on all pages. Raises `CallError`."""
-    stream = pages_of(execute, pages, input, max_pages)
-    try:
+    async with aclosing(pages_of(execute, pages, input, max_pages)) as stream:
         async for envelope in stream:
             found = pages.items(envelope) if pages is not None else envelope.data
             for item in found if isinstance(found, list) else [found]:
                 yield item
-    finally:
-        await stream.aclose()

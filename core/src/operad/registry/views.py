@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
@@ -21,6 +21,7 @@ from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
 from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
+from operad.registry.interceptors import patterns_of
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.subscriptions import Subscription
 
@@ -44,16 +45,12 @@ class Viewed(Protocol):
         """Call after each change."""
 
 
-def _patterns(value: str | Iterable[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 @attrs.frozen(kw_only=True)
 class Selection:
     """Which operations a view shows, and how."""
 
-    include: tuple[str, ...] = attrs.field(default=("*",), converter=_patterns)
-    exclude: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
+    include: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
+    exclude: tuple[str, ...] = attrs.field(default=(), converter=patterns_of)
     prefix: str | None = None
     rename: Rename | None = None
     access: AccessRules
@@ -159,9 +156,7 @@ class RegistryView(TypedCalls, Browsable):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Nothing: what the registry has opened, it closes."""
 
     async def aclose(self) -> None:
@@ -316,22 +311,20 @@ class RegistryView(TypedCalls, Browsable):
         """As `OperationRegistry.download`."""
         call = self._execution.new_call(context)
         shown, called_as = self._find(operation_id)
-        chunks = self._execution.download(_admitted(shown, called_as, input, call), input, call)
-        try:
+        async with aclosing(
+            self._execution.download(_admitted(shown, called_as, input, call), input, call)
+        ) as chunks:
             async for chunk in chunks:
                 yield chunk
-        finally:
-            await chunks.aclose()
 
     async def _stream(
         self, shown: _Shown | None, called_as: str, input: Any, call: OperationContext, timeout: float | None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        items = self._execution.stream(_admitted(shown, called_as, input, call), input, call, timeout)
-        try:
+        async with aclosing(
+            self._execution.stream(_admitted(shown, called_as, input, call), input, call, timeout)
+        ) as items:
             async for envelope in items:
                 yield envelope
-        finally:
-            await items.aclose()
 
     def _find(self, operation_id: str | Operation[..., Any]) -> tuple[_Shown | None, str]:
         table = self._shown if self._version == self._catalogue.version else self._table()

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from operad.schemas.limits import Limits
-from operad.schemas.nodes import Body, Definition, Node
+from operad.schemas.nodes import Body, Definition, Node, lists_containers
 from operad.schemas.patterns import Pattern
 from operad.schemas.references import Location
-from operad.schemas.values import CONTAINER, MAX_PARTS, count_parts, equal
+from operad.schemas.values import MAX_PARTS, count_parts, equal
 
 ABSENT: Any = object()
 """In the place of a value: there is none."""
@@ -219,13 +219,9 @@ _FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueIt
 _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
 
 
-def _lists_containers(member: Node) -> bool:
-    return any(isinstance(value, CONTAINER) for value in [member.get("const"), *member.get("enum", ())])
-
-
 def is_fragile(members: Members) -> bool:
     """Whether a container can be valid by a node, and its cast not."""
-    fragile = any(not _FRAGILE.isdisjoint(member) or _lists_containers(member) for member in members)
+    fragile = any(not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members)
     closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
     return fragile or closed
 

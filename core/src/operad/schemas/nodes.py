@@ -332,7 +332,7 @@ def _is_tree(body: Body) -> bool:
         node = stack.pop()
         if isinstance(node, bool):
             continue
-        if not node.keys() <= _TREE or (node.ref is not None and len(node) > 1) or _lists_containers(node):
+        if not node.keys() <= _TREE or (node.ref is not None and len(node) > 1) or lists_containers(node):
             return False
         for key in ("anyOf", "oneOf"):
             if key in node:
@@ -353,7 +353,8 @@ def _is_scalar(body: Body) -> bool:
     return _CONTAINERS.isdisjoint([types] if isinstance(types, str) else types)
 
 
-def _lists_containers(node: Node) -> bool:
+def lists_containers(node: Node) -> bool:
+    """Whether an array or an object is among the values that its `const` and `enum` name."""
     return any(isinstance(value, (dict, list)) for value in [node.get("const"), *node.get("enum", ())])
 
 

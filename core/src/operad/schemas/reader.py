@@ -406,7 +406,6 @@ class _Keyword:
                 self.out.setdefault("dependentSchemas", {})[str(name)] = self.sub(needed, str(name))
 
 
-_COUNTED = ("Contains", "Items", "Length", "Properties")
 _READ: dict[str, Callable[[_Keyword], None]] = {
     "type": _Keyword.type,
     SIBLINGS: _Keyword.siblings,

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-MAX_DATA_DEPTH = 200
-"""`max_data_depth`: the levels of a value that are checked and cast."""
-
 MAX_BITS = 14_000
 """The bits of an integer that Python still writes out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 

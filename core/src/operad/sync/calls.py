@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import Any, Self
 
 from operad.calls import PendingRequestMap as AsynchronousMap
@@ -54,9 +53,7 @@ class PendingRequestMap:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from operad.access import AccessControl
@@ -82,9 +81,7 @@ class OperationRegistry(WaitingCalls, Browsable):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def load(self, source: str, **options: Any) -> list[OperationSpec]:

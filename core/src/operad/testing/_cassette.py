@@ -11,7 +11,6 @@ from difflib import SequenceMatcher, unified_diff
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from operad import CallError, ConfigError, OperationRegistry, OperationSpec, ResponseEnvelope
@@ -97,9 +96,7 @@ class Cassette:
                     self._undo.append(partial(self._registry.unregister, id))
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         while self._undo:
             self._undo.pop()()
         if self.recorded:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 _COMES_UP_WITHIN = 10.0
@@ -91,7 +90,5 @@ class ServerProcess(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
