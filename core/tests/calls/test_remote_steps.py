@@ -6,12 +6,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from operad import CallError, ErrorCode, Identity, OperationContext, OperationSpec, local_envelope
+from core.tests.calls.parts import registry_of
+from operad import (
+    CallError,
+    CallHandler,
+    ConfigError,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    local_envelope,
+)
 from operad.calls import CallSettings, InProcessTransport, remote
 from operad.calls.offers import Offer
 from operad.calls.remote import RemoteSession, _options
 from operad.errors import SourceError
-from operad.transports import LinkDownError, TransportError
+from operad.testing import make_plugin, plugins_of
+from operad.transports import LinkDownError, TransportError, TransportFactory
 
 
 def wire(name="op", **more):
@@ -418,3 +430,66 @@ async def test_a_call_is_passed_on_and_what_it_says_is_its_own():
         await mutation.handler({}, context)
     assert caught.value.forwarded is True
     assert calls.called[-1][2]["retry"] is False
+
+
+async def test_a_stream_is_passed_on_and_what_it_says_is_its_own():
+    session, calls = session_of(operad__list__one={"operations": [wire("s", type="subscription")]})
+    calls.answers["operad.describe.one"] = calls.answers["operad.describe"] = CallError("X", "")
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    (operation,) = session.operations
+    asked = []
+
+    class Items:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            asked.append("closed")
+
+        async def __aiter__(self):
+            yield local_envelope(1, "t.s")
+            raise CallError(ErrorCode.NO_RESPONDERS, "gone")
+
+    def subscribe(operation_id, input, **options):
+        asked.append((operation_id, input, options["parent_request_id"]))
+        return Items()
+
+    calls.subscribe = subscribe
+    found = []
+    with pytest.raises(CallError) as caught:
+        async for envelope in operation.handler({"a": 1}, OperationContext(request_id="7")):
+            found.append(envelope.data)
+    assert (found, asked) == ([1], [("t.s", {"a": 1}, "7"), "closed"])
+    assert caught.value.forwarded is True
+
+
+async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(caplog):
+    session, calls = session_of("bad name", operad__list__one={"operations": [wire("a")]})
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    assert ids(session) == []
+    assert "peer one offers an operation that cannot be used" in caplog.text
+
+
+async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
+    bus, given = InProcessTransport(), []
+
+    def create(url, **options):
+        given.append((url, options))
+        return bus
+
+    plugins = plugins_of(make_plugin("p", operad_transports=[TransportFactory(("bus",), create)]))
+    there = registry_of(op=("query", echo))
+    async with CallHandler(there, bus), OperationRegistry(plugins) as registry:
+        await registry.load("remote", url="bus://here", options={"word": 5})
+        await registry.load("remote", namespace="far", url="bus://there", wait=0.1, timeout=5)
+        assert [spec.id for spec in registry.specs()] == ["far.t.op", "t.op"]
+        assert (await registry.execute("far.t.op", 3)).data == 3
+        assert given == [("bus://here", {"word": 5}), ("bus://there", {})]
+        with pytest.raises(ConfigError, match=r"url: expected scheme://…, such as ws://127\.0\.0\.1:8765"):
+            await registry.load("remote", url="here")
+
+
+async def echo(input, context):
+    return input

@@ -1107,3 +1107,25 @@ async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_los
     assert caller.took() == []
     await caller.link.close()
     await handler.aclose()
+
+
+async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
+    back, one = way(), served_of(creditBytes=10)
+    send = back.link.send
+
+    async def gives(to, event):
+        await send(to, event)
+        one.granted = event["payload"].get("wantsBytes", one.granted)
+
+    back.link.send = gives
+    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
+    await asyncio.wait_for(back.send(one, event), 5.0)
+    assert [row[1] for row in back.link.told()] == ["call.credit", "call.responded"]
+    assert one.sent_bytes == one.granted == len(encode(event))
+    assert back._answering == {}
+
+
+async def test_a_peer_that_lost_count_gets_what_it_asked_for_at_once():
+    back, one = way(), served_of()
+    assert await back._room(one, 100) is False
+    assert back.link.told() == []

@@ -231,3 +231,32 @@ async def sleepless(input: Any, context: OperationContext) -> str:
 async def test_a_mapping_is_no_context() -> None:
     with pytest.raises(CallError, match="context: expected an OperationContext, got dict"):
         await OperationRegistry().execute("t.nap", context={"deadline": 5})  # type: ignore[arg-type]  # what is tested
+
+
+async def test_a_cancellation_that_comes_with_an_expiry_counts_although_both_were_taken_for_nothing() -> None:
+    async def stubborn() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        for _ in range(2):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                task.cancel()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            return "done"
+        return "never"
+
+    async def expired() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "done"
+        return "never"
+
+    task = asyncio.ensure_future(until(soon(0.02), stubborn))
+    await asyncio.wait({task})
+    assert task.cancelled()
+    with pytest.raises(DeadlineExpired):
+        await until(soon(0.02), expired)

@@ -12,6 +12,7 @@ from operad import (
     CallError,
     ErrorCode,
     Identity,
+    Operation,
     OperationContext,
     OperationRegistry,
     OperationSpec,
@@ -27,6 +28,8 @@ from operad.registry.loading import SourceOptions, _LoadedSource, _owner
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.typed_calls import with_key
 from operad.registry.views import Selection, combined_access, selection_of
+from operad.sources import Source
+from operad.testing import make_plugin, plugins_of
 
 ANN = Identity(id="ann", scopes=frozenset({"s"}))
 PIPELINE = ResultPipeline(EnvelopeKinds())
@@ -769,3 +772,117 @@ async def test_a_source_that_is_not_there_is_named():
     async with OperationRegistry() as registry:
         with pytest.raises(ConfigError, match='there is no source "nothing"'):
             await registry.sources.reload("nothing")
+
+
+# --- what a registry has and passes on --------------------------------------------------------------------
+
+
+async def test_an_exception_that_is_named_as_a_declared_error_is_that_error():
+    class BROKEN(Exception):  # noqa: N818  # named as the code is
+        pass
+
+    async def fail(input, context):
+        raise BROKEN("it is")
+
+    async def fail_later(input, context):
+        yield 1
+        raise BROKEN("it is")
+
+    async def pass_by(call, proceed):
+        return await proceed(call)
+
+    for stop in (None, pass_by):
+        registry = OperationRegistry()
+        registry.register(spec(error_schemas=[{"code": "BROKEN"}]), fail)
+        registry.register(spec("s", type="subscription", error_schemas=[{"code": "BROKEN"}]), fail_later)
+        if stop is not None:
+            registry.use(stop)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.op")
+        assert (caught.value.code, caught.value.undeclared) == ("BROKEN", False)
+        stream = registry.subscribe("t.s")
+        await anext(stream)
+        with pytest.raises(CallError) as caught:
+            await anext(stream)
+        assert (caught.value.code, caught.value.undeclared) == ("BROKEN", False)
+
+
+async def test_a_context_that_was_made_for_one_call_counts_for_one():
+    """The next call with it is a nested one, as with any context that a handler got."""
+    registry = OperationRegistry()
+    found = seen_by(registry)
+    context = OperationContext(request_id="a", identity=ANN)
+    context.is_fresh = True
+    await registry.execute("t.see", 1, context)
+    await registry.execute("t.see", 1, context)
+    assert found[0] is context
+    assert (found[1].parent_request_id, found[1].identity) == ("a", ANN)
+
+
+def test_a_registry_that_was_forked_leaves_the_parents_loop_and_threads_behind():
+    """The child's own loop counts for it, while the parent's is still open as far as it can see."""
+    registry = OperationRegistry()
+    registry.register(Operation(spec(), lambda input, context: input))
+    first = asyncio.new_event_loop()
+    first.run_until_complete(registry.execute("t.op", 1))
+    parents = registry._workers._pool
+    registry._execution._process = -1
+    assert asyncio.run(registry.execute("t.op", 2)).data == 2
+    assert registry._workers._pool is not parents
+    assert parents._shutdown
+    first.run_until_complete(registry.aclose())
+    first.close()
+
+
+async def test_what_a_registry_was_configured_with_it_tells():
+    registry = OperationRegistry()
+    assert registry.configuration is None
+    with pytest.raises(ConfigError, match="only sources of a configuration have a login"):
+        await registry.source_login("x")
+
+
+async def test_bound_calls_and_clients_are_the_registrys():
+    registry = registry_of("op")
+    bound = registry.bound(timeout=5)
+    assert bound.pages("t.op") is registry.pages("t.op")
+    assert bound.get_spec("t.op") is registry.get_spec("t.op")
+    assert repr(registry.client("t")) == "<client of t>"
+
+
+def test_without_bounds_of_its_own_a_registry_takes_schemas_as_they_are():
+    given = spec()
+    assert PIPELINE.within(given) is given
+
+
+async def test_a_source_without_descriptions_needs_none():
+    told = []
+
+    class Bare:
+        operations = (Operation(spec("bare"), echo),)
+
+        def on_change(self, callback):
+            pass
+
+        async def aclose(self):
+            pass
+
+    class Telling(Bare):
+        operations = (Operation(spec("telling"), echo),)
+
+        async def describe(self, operation_id):
+            told.append(operation_id)
+
+    async def load(config, context):
+        return Telling() if config.tells else Bare()
+
+    @attrs.frozen
+    class Config:
+        tells: bool
+
+    plugins = plugins_of(make_plugin("bare", operad_sources=[Source("bare", load, Config)]))
+    async with OperationRegistry(plugins) as registry:
+        await registry.load("bare", tells=False)
+        await registry.load("bare", tells=True)
+        for name in ("bare", "telling", "none"):
+            await registry.describe(f"t.{name}")
+    assert told == ["t.telling"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry, OperationSpec
+from operad.registry.workers import _close
 from operad.testing import assert_nothing_pending
 
 LIMIT = 10.0
@@ -304,3 +305,36 @@ async def test_an_error_in_a_plain_generator_ends_the_stream_with_it() -> None:
         assert (await anext(subscription)).data == 1
         with pytest.raises(CallError, match="no more"):
             await anext(subscription)
+
+
+async def test_a_registry_that_is_closed_ends_its_threads_and_begins_nothing_that_waits_for_one() -> None:
+    gate, ran = threading.Event(), []
+
+    def wait(input: Any, context: Any) -> None:
+        ran.append(input)
+        gate.wait(LIMIT)
+
+    registry = OperationRegistry(max_threads=1)
+    registry.register(spec(), wait)
+    calls = [asyncio.create_task(registry.execute("t.f", number)) for number in range(2)]
+    await until(lambda: ran)
+    pool: Any = registry._workers._pool
+    await registry.aclose()
+    assert pool._shutdown
+    gate.set()
+    await asyncio.wait(calls)
+    assert ran == [0]
+    pool.shutdown(wait=True)
+
+
+def test_what_a_generator_raises_as_it_is_closed_is_raised() -> None:
+    def stubborn() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            raise ValueError("mine")
+
+    generator: Any = stubborn()
+    next(generator)
+    with pytest.raises(ValueError, match="mine"):
+        _close(generator)
