@@ -848,3 +848,88 @@ async def test_a_page_that_cannot_be_asked_for_is_refused(input) -> None:
     async with CallHandler(registry_of(op=("query", echo)), transport), PendingRequestMap(transport) as calls:
         assert (await error_of(calls.call("operad.list", input))).code == ErrorCode.VALIDATION_ERROR
         assert len((await calls.call("operad.list", {"limit": 1})).data["operations"]) == 1
+
+
+async def test_a_handler_tells_a_consumer_that_it_took_for_gone_and_waits_for_its_own_end():
+    """If the consumer is there after all, it learns that its stream has ended."""
+    cleaned = []
+
+    async def endless(input, context):
+        try:
+            yield 1
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            cleaned.append(input)
+
+    transport = InProcessTransport()
+    async with CallHandler(
+        registry_of(endless=("subscription", endless)), transport, lease=0.05, drain_timeout=0.05
+    ):
+        async with Participant.open(transport) as consumer:
+            await consumer.request("t.endless", "1", {"n": 1}, credit=5)
+            (error,) = await consumer.wait_for("call.error")
+            assert (error["requestId"], error["code"]) == ("1", ErrorCode.ABORTED)
+            assert "gave no sign of life for 0.05 s" in error["message"]
+            await consumer.request("t.endless", "2", {"n": 2}, credit=5)
+            await consumer.wait_for("call.responded", 2)
+    assert cleaned == [{"n": 1}, {"n": 2}]
+
+
+async def test_a_call_that_is_aborted_by_its_map_is_over_on_both_sides_at_once():
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        await calls.abort(request["requestId"])
+        assert calls.pending == 0
+        await server.wait_for("call.aborted")
+        assert (await error_of(task)).code == ErrorCode.ABORTED
+        assert len(server.of("call.aborted")) == 1
+
+
+async def test_a_subscription_may_have_a_deadline():
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(numbers=("subscription", numbers)), transport):
+        async with PendingRequestMap(transport) as calls:
+            past = await error_of(anext(calls.subscribe("t.numbers", {"to": 3}, deadline=1.0)))
+            assert past.code == ErrorCode.TIMEOUT
+            soon = calls.subscribe("t.numbers", {"to": 3}, deadline=(time.time() + 60) * 1000)
+            assert [item.data async for item in soon] == [0, 1, 2]
+
+
+async def test_a_call_that_ended_with_an_error_is_not_aborted():
+    transport = InProcessTransport(strict=True)
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        for number, (type_, fields) in enumerate(
+            [
+                ("call.error", {"code": "X", "message": "no"}),
+                ("call.aborted", {}),
+                ("call.completed", {"count": 0}),
+            ],
+            1,
+        ):
+            task = asyncio.create_task(calls.call("t.op"))
+            request = (await server.wait_for("call.requested", number))[-1]
+            await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+            await error_of(task)
+            assert calls.pending == 0
+        await asyncio.sleep(0.01)
+        assert server.of("call.aborted") == []
+
+
+def test_a_handler_can_be_opened_in_one_loop_after_another_and_refreshed_at_any_time():
+    registry, transport = registry_of(echo=("query", echo)), InProcessTransport()
+    handler = CallHandler(registry, transport)
+
+    async def serve(name):
+        await handler.refresh()
+        async with handler, PendingRequestMap(transport) as calls:
+            registry.register(OperationSpec(namespace="t", name=name, type="query"), echo)
+            await asyncio.gather(handler.refresh(), handler.refresh())
+            assert (await calls.call(f"t.{name}", name)).data == name
+
+    for name in ("one", "two"):
+        asyncio.run(serve(name))

@@ -340,3 +340,15 @@ def test_who_asks_for_more_needs_room_for_what_is_more() -> None:
     assert arrivals.ask(other)
     assert arrivals.ask(more)
     assert arrivals.under_way == 90
+
+
+async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
+    reported = []
+    transport, registry = Wired(), registry_of(larges=("subscription", larges))
+    registry.observe(reported=lambda call, report: reported.append(report))
+    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+        await caller.request("t.larges", "1", {"size": 5_000, "count": 1}, credit=5, creditBytes=10)
+        (question, *_) = await caller.wait_for("call.credit")
+        await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+        await asyncio.sleep(0.01)
+    assert [(report.kind, report.unit) for report in reported] == [("stall", "By")]

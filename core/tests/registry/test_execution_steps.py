@@ -778,7 +778,7 @@ async def test_a_source_that_is_not_there_is_named():
 
 
 async def test_an_exception_that_is_named_as_a_declared_error_is_that_error():
-    class BROKEN(Exception):  # noqa: N818  # named as the code is
+    class BROKEN(Exception):  # named as the code is
         pass
 
     async def fail(input, context):
@@ -822,7 +822,7 @@ async def test_a_context_that_was_made_for_one_call_counts_for_one():
 def test_a_registry_that_was_forked_leaves_the_parents_loop_and_threads_behind():
     """The child's own loop counts for it, while the parent's is still open as far as it can see."""
     registry = OperationRegistry()
-    registry.register(Operation(spec(), lambda input, context: input))
+    registry.register(Operation(spec(), lambda given, context: given))
     first = asyncio.new_event_loop()
     first.run_until_complete(registry.execute("t.op", 1))
     parents = registry._workers._pool

@@ -77,3 +77,39 @@ async def test_observers_see_calls_as_long_as_they_are_there() -> None:
         stop()
         await registry.execute("x.outer")
     assert seen == ["> x.outer", "> x.inner", "< x.inner None", "< x.outer None"]
+
+
+async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_again_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import attrs
+
+    from operad.plugin import Source, SourceSession
+
+    closed: list[int] = []
+    broken = False
+
+    class Counted(SourceSession):
+        async def aclose(self) -> None:
+            closed.append(id(self))
+
+    @attrs.frozen
+    class Config:
+        pass
+
+    async def load(config: Config, context: Any) -> SourceSession:
+        if broken:
+            raise SourceError("it broke")
+        return Counted()
+
+    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "counted"\n')
+    plugins = plugins_of(make_plugin("counted", operad_sources=[Source("counted", load, Config)]))
+    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+        await registry.sources.reload("a")
+        assert (len(registry.sources.states()), len(closed)) == (1, 1)
+        broken = True
+        for number in (1, 2):
+            await registry.sources.reload("a")
+            assert caplog.text.count("source a is not loaded: it broke") == number
+        assert [state.status for state in registry.sources.states()] == ["failed"]
+    assert len(closed) == len(set(closed)) == 2

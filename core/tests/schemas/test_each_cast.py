@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad.schemas import from_schema
-from operad.schemas.characters import CLASSES
+from operad.schemas.characters import CLASSES, property_ranges
 from operad.schemas.compiling import compiled
 from operad.schemas.groups import components
 from operad.schemas.limits import DEFAULT, Limits
@@ -1349,6 +1349,12 @@ def test_the_classes_of_ecma_262_hold_these_characters_and_no_neighbours() -> No
     assert held("d") == "0123456789"
     assert held("w") == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
     assert held("s") == "\t\n\v\f\r "
+    for name, letter in (("ASCII_Hex_Digit", "w"), ("Nd", "d"), ("Zs", "s")):
+        ranges = property_ranges(name)
+        assert ranges is not None
+        inside = {chr(code) for low, high in ranges for code in range(low, min(high, 127) + 1)}
+        assert inside <= {*held(letter)}
+        assert not inside & {*held(letter.upper())}
     assert {*held("W"), *held("w")} == {*held("D"), *held("d")} == {chr(code) for code in range(128)}
     spaces = [chr(code) for code in range(128, 0x10000) if re.fullmatch(f"[{CLASSES['s']}]", chr(code))]
     assert spaces == list("\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"

@@ -29,6 +29,7 @@ from operad.schemas.evaluating import is_plain, seen_by
 from operad.schemas.explaining import changes, path_of
 from operad.schemas.limits import Limits
 from operad.schemas.nodes import Node
+from operad.schemas.objects import ObjectShape
 from operad.schemas.patterns import WORK
 from operad.schemas.scalars import to_type
 from operad.schemas.tags import decides
@@ -654,11 +655,12 @@ def test_the_tags_that_branches_declare(branches: list[Any], tags: Any, closed: 
     assert root_of(schema)["discriminator"]["decides"] is False
 
 
-@pytest.mark.parametrize(("depth", "found"), [(3, True), (4, True), (9, False)])
-def test_tags_are_looked_for_eight_levels_deep(depth: int, found: bool) -> None:
+@pytest.mark.parametrize(("depth", "found"), [(3, True), (8, True), (9, False)])
+@pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
+def test_tags_are_looked_for_eight_levels_deep(key: str, depth: int, found: bool) -> None:
     branch: Any = {"properties": {"k": {"const": "a"}}}
     for _ in range(depth):
-        branch = {"allOf": [branch]}
+        branch = {key: [branch]}
     given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}})["discriminator"]
     assert (given["tags"] == {"a": 0}) is found
 
@@ -1075,3 +1077,70 @@ def test_nodes_that_say_the_same_are_two() -> None:
     assert not one == other  # noqa: SIM201  # both operators are the node's own
     assert one == one  # see above
     assert not one != one  # noqa: SIM202  # see above
+
+
+@pytest.mark.parametrize(("links", "found"), [(1, True), (8, True), (9, False)])
+def test_the_values_of_a_tag_are_looked_for_eight_references_away(links: int, found: bool) -> None:
+    defs: dict[str, Any] = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(links - 1)}
+    defs[f"d{links - 1}"] = {"enum": ["a", 5]}
+    branch = {"properties": {"k": {"$ref": "#/$defs/d0"}}}
+    given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}, "$defs": defs})["discriminator"]
+    assert (given["tags"] == {"a": 0}) is found
+
+
+def test_each_form_of_a_schema_is_made_when_it_is_asked_for_and_once() -> None:
+    for name in ("validator", "caster", "normalizer"):
+        schema = from_schema({"type": "integer"})
+        assert getattr(schema, name) is getattr(schema, name)
+    for answer, found in (
+        (lambda one: one.is_valid("5"), False),
+        (lambda one: one.cast("5"), 5),
+        (lambda one: one.caster("5"), 5),
+        (lambda one: one.validator("5"), False),
+        (lambda one: one.normalizer("5"), (5, True)),
+        (lambda one: one.tracer()("5"), (5, True, False, False)),
+        (lambda one: one.mismatches("5"), []),
+        (lambda one: one.is_unknown, False),
+        (lambda one: one.warnings, ()),
+        (lambda one: len(one.errors("5")), 1),
+    ):
+        assert answer(from_schema({"type": "integer", "description": "for this test alone"})) == found
+        assert answer(lazy_schema(lambda: {"type": "integer"}).limited(Limits(max_fill=7))) == found
+
+
+def test_what_is_declared_under_several_conditions_is_kept_once() -> None:
+    under = {"$ref": "#/$defs/u"}
+    schema = {
+        "properties": {"a": INT}, "if": under, "then": {"anyOf": [under, under]}, "dependentSchemas": {"x": under},
+        "$defs": {"u": {"patternProperties": {"^p": STR}, "properties": {"q": STR}, "required": ["r"]}},
+    }  # fmt: skip
+    made = compiled(from_schema(schema).origin)
+    shape = ObjectShape(Casting(made.checks), flatten([made.root])[0], lambda *_: None)
+    assert (shape.kept, len(shape.kept_patterns)) == ({"q", "r", "x"}, 1)
+    assert from_schema(schema).cast({"a": "1", "p1": 1, "q": 2, "r": 3, "x": 4, "z": 5}) == {
+        "a": 1, "p1": 1, "q": 2, "r": 3, "x": 4,
+    }  # fmt: skip
+
+
+def test_a_zero_that_was_found_within_another_one_is_found_anew_outside_of_it() -> None:
+    """Within A, what D takes of A is not there, and its second choice is taken; outside of it, it is."""
+    a = needs({"anyOf": [{"$ref": "#/$defs/d"}, INT]})
+    d = {
+        "type": "object",
+        "properties": {"p": {"anyOf": [{"$ref": "#/$defs/a"}, INT]}, "q": STR},
+        "required": ["p", "q"],
+    }
+    schema: dict[str, Any] = {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}, "y": {"$ref": "#/$defs/d"}},
+        "required": ["x", "y"], "$defs": {"a": a, "d": d},
+    }  # fmt: skip
+    assert from_schema(schema).cast({}) == {
+        "x": {"a": {"p": 0, "q": ""}},
+        "y": {"p": {"a": {"p": 0, "q": ""}}, "q": ""},
+    }
+
+
+def test_a_name_that_is_no_text_fits_no_pattern() -> None:
+    schema = {"patternProperties": {"^x": {}}, "anyOf": [{"properties": {"a": {}}}], "unevaluatedProperties": INT}
+    assert from_schema(schema).is_valid({1: 5})
+    assert not from_schema(schema).is_valid({1: "x"})

@@ -55,7 +55,7 @@ class Following:
         self._registering: set[str] = set()
         self._refused: set[str] = set()
         """Operations whose address the transport has refused since it was registered."""
-        self._announced = False
+        self._announced: bool
         self._is_back = False
         """Whether the connection was lost since those who follow were told of anything."""
         self._stale = False

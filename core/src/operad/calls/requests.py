@@ -85,8 +85,7 @@ class Said:
             payload["replyTo"] = reply_to
         if self.limit != math.inf:
             payload["deadline"] = math.ceil(self.limit)
-            left = math.ceil(self.limit - now * 1000)
-            payload["timeoutMs"] = left if left > 0 else 0
+            payload["timeoutMs"] = max(math.ceil(self.limit - now * 1000), 0)
         if self.credit is not None:
             payload["credit"] = self.credit
         if self.identity is not None:

@@ -158,7 +158,7 @@ class Compiled:
             return lambda value: (value, True, False, False)
         inner = self._inner(keeps=keeps)
         recursive, depth = self._is_recursive, self.limits.max_data_depth
-        check = self.validator if recursive or self._is_heavy else self.checks.of(self.root)
+        check = self.validator if self._is_heavy else self.checks.of(self.root)
 
         def trace(value: Any) -> Traced:
             if recursive and is_deeper(value, depth):

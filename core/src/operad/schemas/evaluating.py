@@ -126,7 +126,7 @@ class Evaluation:
         patterns = [self.checks.patterns[source].matches for source in body.get("patternProperties", ())]
         closed = "additionalProperties" in body
         rest = None if closed else body.get("unevaluatedProperties")
-        check = self.checks.lazy(True if rest is None else rest)
+        check = None if rest is None else self.checks.lazy(rest)
 
         def names(value: dict[Any, Any], seen: Seen) -> Seen | None:
             if closed:
@@ -135,7 +135,7 @@ class Evaluation:
             if patterns:
                 texts = [name for name in value if isinstance(name, str) and name not in seen]
                 seen.update(name for name in texts if any(matches(name) for matches in patterns))
-            if rest is None:
+            if check is None:
                 return seen
             return set(value) if all(name in seen or check(item) for name, item in value.items()) else None
 
@@ -146,7 +146,7 @@ class Evaluation:
         contained = self.checks.lazy(body["contains"]) if "contains" in body else None
         closed = "items" in body
         rest = None if closed else body.get("unevaluatedItems")
-        check = self.checks.lazy(True if rest is None else rest)
+        check = None if rest is None else self.checks.lazy(rest)
 
         def items(value: Any, seen: Seen) -> Seen | None:
             every = range(len(value))
@@ -155,7 +155,7 @@ class Evaluation:
             seen.update(every[:length])
             if contained is not None:
                 seen.update(index for index, item in enumerate(value) if index not in seen and contained(item))
-            if rest is None:
+            if check is None:
                 return seen
             return set(every) if all(index in seen or check(value[index]) for index in every) else None
 

@@ -148,12 +148,12 @@ def any_of(checks: list[Check]) -> Check:
 
 def one_of(checks: list[Check]) -> Check:
     def check(value: Any) -> bool:
-        count = 0
+        found = False
         for one in checks:
             if one(value):
-                count += 1
-                if count > 1:
+                if found:
                     return False
-        return count == 1
+                found = True
+        return found
 
     return check

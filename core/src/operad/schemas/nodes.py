@@ -111,11 +111,11 @@ class Definition:
         self.refs: tuple[Definition, ...] = ()
         self.crowd = 0
         """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
-        self.is_heavy = False
+        self.is_heavy: bool
         """Whether that is so many that what was found out about a part of a value is remembered within a call."""
         self.counts = False
         """Whether that is so many that each schema that is applied draws on the budget of its call."""
-        self.is_recursive = False
+        self.is_recursive: bool
         self.has_kinds = False
         """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []

@@ -79,7 +79,7 @@ def _convert(value: Any, name: str) -> Any:
         return _to_string(value)
     if name == "boolean":
         if isinstance(value, str):
-            return _BOOLEANS.get(value.lower() if len(value) < 6 else "", ABSENT)
+            return _BOOLEANS.get(value.lower(), ABSENT)
         return bool(value) if isinstance(value, (int, float)) and value in (0, 1) else ABSENT
     if name in ("integer", "number"):
         return _to_number(value, whole=name == "integer")

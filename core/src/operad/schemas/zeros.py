@@ -98,7 +98,7 @@ class Fill:
                 value = ABSENT
             finally:
                 busy.pop()
-            self.size = 0 if value is ABSENT else count_parts(value, self.zeros.most + 1)
+            self.size = count_parts(value, self.zeros.most + 1)
             if self.looped or self.size > self.zeros.most:
                 value = ABSENT
             self.value = value
