@@ -311,7 +311,7 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         value = _decode(data)
         members = _members_of(value, len(data) // _EACH) if len(data) > _LARGE else None
-        if members is not None and not _has_more_colons(bytes(data), members):
+        if members is not None and not _has_more_colons(data, members):
             return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         compact = _encode(value)
@@ -372,9 +372,9 @@ def _members_of(value: Any, most: int) -> int | None:
     return members
 
 
-def _has_more_colons(text: bytes, count: int) -> bool:
+def _has_more_colons(data: bytes | bytearray | memoryview, count: int) -> bool:
     """Whether there are more than ``count`` colons: else there are no more members, and no key is there twice."""
-    at = -1
+    text, at = bytes(data) if type(data) is memoryview else data, -1  # which cannot be searched
     for _ in range(count + 1):
         at = text.find(b":", at + 1)
         if at < 0:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from operad.plugin import Delivery, Event, Link, LinkDownError
+from operad.plugin import Delivery, Event, Link, LinkDownError, encode
 from operad.transports import Transport
 from operad_nats import NATSTransport
-from operad_nats._client import StrictClient
+from operad_nats._connection import Reader
 from operad_nats.testing import NATSServer
 
 pytestmark = pytest.mark.nats
@@ -89,8 +90,10 @@ async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) 
 
 async def test_a_message_for_a_subscription_given_up_meanwhile_is_delivered() -> None:
     received: list[bytes] = []
-    client = StrictClient(lambda subject, reply, data, headers: received.append(data), require_tls=False)
-    await client._process_msg(7, b"subject", b"", b"sent before the server learnt of it", None)
+    reader = Reader(lambda subject, reply, data, headers: received.append(bytes(data)))
+    sent = b"MSG subject 7 35\r\nsent before the server learnt of it\r\n"  # 7: of no subscription that is left
+    reader.get_buffer(-1)[: len(sent)] = sent
+    reader.buffer_updated(len(sent))
     assert received == [b"sent before the server learnt of it"]
 
 
@@ -141,6 +144,34 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, nats_url: st
     await rubbish.close()
     await client.link.send(server.link.inbox, news(1))
     await server.until(lambda: news(1) in server.events)
+    assert server.states == [("up", 1)], "the connection was lost over it"
+
+
+@pytest.mark.parametrize("below", [b"\xff\xfe", b"n.\xff.\xff", b"n.%FF.%FF", b"n", b"n.x", b"r"])
+@pytest.mark.parametrize("operation_id", ["", ".", "a", "test.op", "a\x00b.c", "x" * 100_000])
+async def test_no_request_ends_the_connection_of_whoever_it_comes_to(
+    join: Joiner, nats_url: str, below: bytes, operation_id: str
+) -> None:
+    """Whoever may publish one subject could silence a worker: a server takes subjects of any bytes."""
+    server, client = await join(), await join()
+    await server.link.register("op:test.op", "workers")
+    data = encode(request(1, operation_id))
+    inbox = server.link.inbox.removeprefix("inbox:").encode()
+    address = urlsplit(nats_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
+    for subject in (b"_INBOX.%b.%b" % (inbox, below), f"{server.prefix}.op.test.op".encode()):
+        writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, len(data), data))
+        headers = b"NATS/1.0 503\xff\r\n\r\n"
+        sizes = len(headers), len(headers) + len(data)
+        writer.write(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, *sizes, headers, data))
+    writer.write(b"PING\r\n")
+    await reader.readuntil(b"PONG\r\n")
+    await client.link.send(server.link.inbox, news(1))
+    await server.until(lambda: news(1) in server.events)
+    assert server.states == [("up", 1)], "the connection was lost over it"
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_wrong_credentials_are_refused_at_once() -> None:

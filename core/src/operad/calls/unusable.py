@@ -39,7 +39,9 @@ class Unreadable(NamedTuple):
     """A ``call.error`` with the id of the request."""
 
 
-def unreadable(data: bytes | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR) -> Unreadable | None:
+def unreadable(
+    data: bytes | bytearray | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
+) -> Unreadable | None:
     """What to do about a message that cannot be used, if the id of its request can be read."""
     if (_ID_TEXT if isinstance(data, str) else _ID) not in data:  # type: ignore[operator]  # one of its own kind
         return None  # a flood of rubbish is not looked at any further
@@ -53,7 +55,7 @@ def unreadable(data: bytes | str, why: object, code: str = ErrorCode.SERIALIZATI
     return Unreadable(type_ == protocol.REQUESTED, reply_to, protocol.error_event(request_id, code, message))
 
 
-def _glimpse(data: bytes | str) -> tuple[str, str, str | None] | None:
+def _glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
     """Type, request id and reply address of a message that cannot be used, if the first two can be read."""
     try:
         found = _glimpses.decode(data)
@@ -67,7 +69,7 @@ def _glimpse(data: bytes | str) -> tuple[str, str, str | None] | None:
     return found.type, request_id, reply_to
 
 
-def _lenient_glimpse(data: bytes | str) -> tuple[str, str, str | None] | None:
+def _lenient_glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
     """The same of a text that only Python's own parser reads: NaN, infinity, half of a surrogate pair."""
     if len(data) > _LARGEST:
         return None

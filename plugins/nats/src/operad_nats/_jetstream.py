@@ -200,7 +200,7 @@ class JetStream:
 
     # --- answers -------------------------------------------------------------------------------------
 
-    def answer(self, name: str, data: bytes, headers: bytes | None) -> None:
+    def answer(self, name: str, data: bytes | bytearray, headers: bytes | None) -> None:
         """Take the server's answer to a question. Raises `ValueError` for what is no JSON."""
         future = self._asked.get(name)
         if future is None or future.done():

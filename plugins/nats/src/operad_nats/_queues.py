@@ -108,7 +108,7 @@ class Queues:
 
     # --- what comes in -------------------------------------------------------------------------------
 
-    def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
+    def receive(self, subject: bytes, reply: bytes | None, data: bytes | bytearray, headers: bytes | None) -> bool:
         """Take a message, if it is JetStream's. Raises `ValueError` for what is no event."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
@@ -128,7 +128,7 @@ class Queues:
             self._jetstream.answer(name, data, headers)
         return True
 
-    def _published(self, subject: str, data: bytes, headers: bytes | None) -> bool:
+    def _published(self, subject: str, data: bytes | bytearray, headers: bytes | None) -> bool:
         """What the server says of a request: stored, refused, or taken by nobody (which the link reports)."""
         operation_id, request_id = asked_in(subject)
         if headers is not None and headers.startswith(NO_RESPONDERS):
@@ -146,7 +146,7 @@ class Queues:
         self._tell(protocol.error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
         return True
 
-    def _push(self, ack: str, subject: str, data: bytes) -> bool:
+    def _push(self, ack: str, subject: str, data: bytes | bytearray) -> bool:
         """A request. Its reply says ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4

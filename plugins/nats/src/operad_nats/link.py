@@ -176,7 +176,9 @@ class NATSLink:
 
     # --- events in ---------------------------------------------------------------------------------
 
-    def _receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> None:
+    def _receive(
+        self, subject: bytes, reply: bytes | None, data: bytes | bytearray, headers: bytes | None
+    ) -> None:
         try:
             if self._queues is not None and self._queues.receive(subject, reply, data, headers):
                 return
@@ -189,23 +191,26 @@ class NATSLink:
         except (ValueError, RecursionError) as error:
             self._on_unusable(subject, data, error)
             return
-        if event["type"] == protocol.REQUESTED and not self._is_address(subject.decode(), event):
+        if event["type"] == protocol.REQUESTED and not self._is_address(subject, event):
             why = "it came to an address that is not its operation's"
             self._on_unusable(subject, data, why, ErrorCode.ACCESS_DENIED)
             return
         self._tell(event, _DELIVERY)
 
-    def _is_address(self, subject: str, event: Event) -> bool:
+    def _is_address(self, subject: bytes, event: Event) -> bool:
         """Whether a request came to the address of its operation: permissions are given by subject."""
         operation_id = event["payload"].get("operationId")
         if type(operation_id) is not str:
             return True  # nothing that runs
-        return subject == self._subject(f"op:{operation_id}") or (
-            operation_id == DISCOVER and subject == self._subject(f"all:{DISCOVER}")
+        if not operation_id:
+            return False  # which has no address
+        came_to = subject.decode(errors="replace")  # below an inbox a peer may choose any bytes
+        return came_to == self._subject(f"op:{operation_id}") or (
+            operation_id == DISCOVER and came_to == self._subject(f"all:{DISCOVER}")
         )
 
     def _on_unusable(
-        self, subject: bytes, data: bytes, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
+        self, subject: bytes, data: bytes | bytearray, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
     ) -> None:
         """A message of no use: who waits for what it is about is told, if that can be read."""
         found = unreadable(data, why, code)
