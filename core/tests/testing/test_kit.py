@@ -256,6 +256,29 @@ def test_a_fault_of_a_source_is_found(fault: str, monkeypatch: pytest.MonkeyPatc
         getattr(suite, SOURCE_FAULTS[fault])()
 
 
+@pytest.mark.parametrize(
+    ("fault", "first"),
+    {
+        "leaves a task": "test_what_was_loaded_and_closed_leaves_nothing_behind",
+        "own namespace": "test_operations_load_into_the_namespace",
+        "logs the token": "test_secrets_are_not_shown",
+    }.items(),
+)
+def test_the_first_test_that_fails_is_named_for_the_fault(
+    fault: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operad.testing._running.GRACE", 0.05)
+    failed = []
+    for name in vars(SourceConformance):  # in the order in which runners take them
+        if name.startswith("test_"):
+            try:
+                getattr(type("Faulty", (PigeonSuite,), {"fault": fault})(), name)()
+            except (AssertionError, CallError):
+                failed.append(name)
+                break
+    assert failed == [first]
+
+
 def test_what_is_not_declared_is_skipped() -> None:
     few = SourceCapabilities(errors=False, cancellation=False, envelope_kind="pigeon")
     members = {"capabilities": few, "invalid": None, "broken": (), "secrets": (), "large": None}
@@ -449,6 +472,19 @@ def test_a_fault_of_a_plugin_is_found(
 ) -> None:
     with pytest.raises(AssertionError):
         getattr(kit(**fault), test)()
+
+
+def test_an_import_that_is_heavy_is_named_without_what_it_imports_in_turn(
+    kit: Callable[..., PluginConformance],
+) -> None:
+    with pytest.raises(AssertionError, match=r"^import pytest inside the function that needs it$"):
+        kit("import pytest\n" + PLUGIN).test_loading_imports_nothing_heavy()
+
+
+def test_an_import_by_name_is_found_as_well(kit: Callable[..., PluginConformance]) -> None:
+    hidden = "import importlib\nimportlib.import_module('iniconfig')\n"
+    with pytest.raises(AssertionError, match=r"^import iniconfig inside"):
+        kit(hidden + PLUGIN).test_loading_imports_nothing_heavy()
 
 
 def test_an_import_may_be_declared_light(kit: Callable[..., PluginConformance]) -> None:

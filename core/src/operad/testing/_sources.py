@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, ClassVar
 
 import attrs
@@ -160,21 +160,32 @@ class SourceConformance:
         run(body())
 
     def test_secrets_are_not_shown(self) -> None:
-        """No secret is in the repr of the configuration or in the log."""
+        """No secret is in the repr of the configuration or in the log, whatever else goes wrong."""
         if not self.secrets:
             skip(f"{type(self).__name__} gives no secrets")
         shown: list[str] = []
 
         async def body() -> None:
-            async with self.environment() as options, self._loaded(options) as registry:
-                if self.example is not None:
-                    await self._execute(registry, self.example)
-                shown.append(repr(_configured(registry.plugins, self.source, options)))
+            async with self.environment() as options:
+                shown.append(repr(_configured(self.plugins(), self.source, options)))
+                async with self._loaded(options) as registry:
+                    if self.example is not None:
+                        await self._execute(registry, self.example)
 
-        with _Logged(shown):
+        # A leak, or a wrong namespace, is for the tests that are named for it to say.
+        with _Logged(shown), suppress(Exception):
             run(body())
         for secret in self.secrets:
             assert not any(secret in text for text in shown), "a secret is shown in a repr or in the log"
+
+    def test_what_was_loaded_and_closed_leaves_nothing_behind(self) -> None:
+        """Loading, and closing the registry, leaves no task, timer or generator."""
+
+        async def body() -> None:
+            async with self._loaded():
+                pass
+
+        run(body())
 
     # --- operations ------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, essence
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
-from operad_openapi._http.items import is_stream, items_of, shared_meta
+from operad_openapi._http.items import envelopes_of, is_stream, items_of
 from operad_openapi._http.reading import chunks_of, read_body, read_head
 from operad_openapi._http.responses import decode_body, failure_of, said_by
 from operad_openapi._request.adapting import Adapter
@@ -26,7 +26,7 @@ from operad_openapi._request.request import Credentials, Request
 from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPAuth
-from operad_openapi.envelopes import HTTPResponseMeta, join_pairs
+from operad_openapi.envelopes import http_envelope, join_pairs
 from operad_openapi.sse import SSEParser
 
 if TYPE_CHECKING:
@@ -168,17 +168,21 @@ class DocumentOperation:
     def _answered(
         self, request: Request, response: ClientResponse, body: bytes, started: int
     ) -> ResponseEnvelope[Any]:
-        headers, cookies = join_pairs(response.headers.items())
-        content_type = headers.get("content-type", "")
+        headers = join_pairs(response.headers.items())
+        content_type = headers.joined.get("content-type", "")
         status = response.status
         assert self._plan is not None
         data = None
         if status not in (204, 205):
             data = decode_body(body, content_type, request, expects_json=self._plan.expects_json)
-        url = request.redirected_to or request.url
-        elapsed = (time.perf_counter_ns() - started) // 1000 / 1000
-        return ResponseEnvelope(
-            data, HTTPResponseMeta(status, headers, content_type, url, request.method, elapsed, cookies)
+        return http_envelope(
+            data,
+            status_code=status,
+            headers=headers,
+            content_type=content_type,
+            url=request.redirected_to or request.url,
+            method=request.method,
+            elapsed_ms=(time.perf_counter_ns() - started) // 1000 / 1000,
         )
 
     async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
@@ -197,11 +201,11 @@ class DocumentOperation:
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request)
-        meta = HTTPResponseMeta(*shared_meta(request, response))
+        made = envelopes_of(request, response)
         try:
             async with aclosing(chunks_of(response, request.report)) as pieces:
                 async for chunk in pieces:
-                    yield ResponseEnvelope(chunk, meta)
+                    yield made(chunk)
         finally:
             response.close()
 

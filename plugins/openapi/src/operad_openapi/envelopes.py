@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import attrs
 
@@ -36,11 +36,18 @@ class HTTPResponseMeta(Record):
 HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
 
 
+class JoinedHeaders(NamedTuple):
+    """Headers by lower-case name, and the ``Set-Cookie`` values, which a comma cannot join (RFC 6265, 3)."""
+
+    joined: dict[str, str]
+    cookies: list[str] | None
+
+
 def http_envelope(
     data: Any,
     *,
     status_code: int = 200,
-    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] | JoinedHeaders = (),
     content_type: str | None = None,
     url: str | None = None,
     method: str | None = None,
@@ -61,7 +68,7 @@ def http_envelope(
         event_type: of a server-sent event.
         last_event_id: of a server-sent event.
     """
-    joined, cookies = join_headers(headers)
+    joined, cookies = headers if isinstance(headers, JoinedHeaders) else join_headers(headers)
     if content_type is None:
         content_type = joined.get("content-type", "")
     meta = HTTPResponseMeta(
@@ -70,14 +77,12 @@ def http_envelope(
     return ResponseEnvelope(data, meta)
 
 
-def join_headers(
-    headers: Mapping[str, str] | Iterable[tuple[str, str]],
-) -> tuple[dict[str, str], list[str] | None]:
-    """Headers by lower-case name, and the ``Set-Cookie`` values, which a comma cannot join (RFC 6265, 3)."""
+def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> JoinedHeaders:
+    """Headers as an envelope has them; what many envelopes share is joined once."""
     return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
 
 
-def join_pairs(headers: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[str] | None]:
+def join_pairs(headers: Iterable[tuple[str, str]]) -> JoinedHeaders:
     """`join_headers` of names and values."""
     joined: dict[str, str] = {}
     cookies: list[str] | None = None
@@ -93,7 +98,7 @@ def join_pairs(headers: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list
             joined[name] += ", " + value
         else:
             joined[name] = value
-    return joined, cookies
+    return JoinedHeaders(joined, cookies)
 
 
 def _decoded(value: str) -> str:

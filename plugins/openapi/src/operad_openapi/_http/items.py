@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope
@@ -11,7 +12,7 @@ from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, esse
 from operad_openapi._http.reading import chunks_of
 from operad_openapi._http.responses import decode_body, json_records
 from operad_openapi._request.request import Request
-from operad_openapi.envelopes import HTTPResponseMeta, join_headers
+from operad_openapi.envelopes import http_envelope, join_headers
 from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ def is_stream(response: ClientResponse, *kinds: str) -> bool:
     return response.status != 204 and kind in (kinds or STREAM_TYPES)
 
 
-def shared_meta(
-    request: Request, response: ClientResponse
-) -> tuple[int, dict[str, str], str, str, str, None, list[str] | None]:
-    """The first fields of `HTTPResponseMeta`, which all items of an answer have in common."""
-    headers, cookies = join_headers(response.headers.items())
-    url = request.redirected_to or request.url
-    return response.status, headers, headers.get("content-type", ""), url, request.method, None, cookies
+def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., ResponseEnvelope[Any]]:
+    """`http_envelope` for the items of an answer: with the metadata that they have in common."""
+    return partial(
+        http_envelope,
+        status_code=response.status,
+        headers=join_headers(response.headers.items()),
+        url=request.redirected_to or request.url,
+        method=request.method,
+    )
 
 
 async def items_of(
@@ -50,12 +53,12 @@ async def items_of(
     Raises:
         CallError: the connection breaks off, a record is no JSON or too large.
     """
-    shared = shared_meta(request, response)
-    kind, where = essence(shared[2]), str(request)
+    made = envelopes_of(request, response)
+    kind, where = essence(response.headers.get("Content-Type", "")), str(request)
     if kind != EVENT_STREAM:
         async with aclosing(json_records(response, kind, limit, where)) as records:
             async for record in records:
-                yield ResponseEnvelope(record, HTTPResponseMeta(*shared))
+                yield made(record)
         return
     async with aclosing(chunks_of(response)) as chunks:
         async for chunk in chunks:
@@ -63,9 +66,8 @@ async def items_of(
                 if event.data == _DONE and not is_text:
                     parser.retry = -1  # there is nothing to resume
                     return
-                yield ResponseEnvelope(
-                    _event_value(event, is_text=is_text), HTTPResponseMeta(*shared, event.event, event.id)
-                )
+                value = _event_value(event, is_text=is_text)
+                yield made(value, event_type=event.event, last_event_id=event.id)
 
 
 def _fed(parser: SSEParser, chunk: bytes, where: str, limit: int) -> list[SSEEvent]:

@@ -1,0 +1,44 @@
+"""Who makes envelopes: the factory of their kind, and nobody by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import rooms
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = sorted((ROOT / "plugins").glob("*/src"))
+FACTORIES = {("openapi", "operad_openapi.envelopes"), ("mcp", "operad_mcp.envelopes")}
+OTHERS = {("openapi", "operad_openapi._serving.answers"): "metadata that are there already, in their wire form"}
+
+
+def made_by_hand(text: str) -> Iterator[str]:
+    """The calls of a module that make an envelope, or the metadata of one."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            if name == "ResponseEnvelope" or name.endswith("ResponseMeta"):
+                yield name
+
+
+@pytest.mark.parametrize("source", PLUGINS, ids=[source.parent.name for source in PLUGINS])
+def test_the_envelopes_of_a_kind_are_made_by_its_factory(source: Path) -> None:
+    distribution = source.parent.name
+    found = {
+        (distribution, module)
+        for module, path in rooms.modules(source).items()
+        if any(made_by_hand(path.read_text(encoding="utf-8")))
+    }
+    assert found == {one for one in FACTORIES | OTHERS.keys() if one[0] == distribution}
+
+
+def test_an_envelope_made_by_hand_is_found() -> None:
+    assert list(made_by_hand("yield ResponseEnvelope(data, HTTPResponseMeta(200, {}, ''))")) == [
+        "ResponseEnvelope",
+        "HTTPResponseMeta",
+    ]
+    assert not list(made_by_hand("http_envelope(data)"))
