@@ -184,6 +184,7 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--environments", type=Path, help="a folder for the peers' environments, to keep them")
     parser.add_argument("--only", choices=("calls", "start"))
+    parser.add_argument("--transports", nargs="*", default=["stdio", "HTTP"])
     parser.add_argument("--parties", nargs="*", default=list(NAMES))
     options = parser.parse_args()
     imports()
@@ -191,7 +192,7 @@ def main() -> None:
         folder = (options.environments or Path(scratch)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         pythons = {name: python for name, python in interpreters(folder).items() if name in options.parties}
-        for transport in ("stdio", "HTTP"):
+        for transport in options.transports:
             if options.only != "start":
                 calls(pythons, transport, options.rounds, options.calls)
             if options.only != "calls":

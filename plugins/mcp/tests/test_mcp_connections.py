@@ -179,6 +179,28 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
         assert len(server.connections) == 3
 
 
+def test_a_connection_that_was_closed_while_the_event_loop_was_busy_is_not_used_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+
+        def answer_once() -> socket.socket:
+            side, _ = listener.accept()
+            side.recv(65536)
+            side.sendall(OK)
+            return side
+
+        async def ask() -> None:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            async with client() as asking:
+                for _ in range(2):
+                    answering = asyncio.get_running_loop().run_in_executor(None, answer_once)
+                    assert (await asking.post(url, content=b"x")).text == "ok"
+                    side = await answering
+                    side.close()  # without an await: the event loop must not learn of it before the next request
+
+        asyncio.run(ask())
+
+
 async def test_a_body_that_is_not_read_to_its_end_ends_its_connection() -> None:
     server = Server(lambda _: b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n" + b"x" * 400_000)
     async with serving(server) as url, client() as asking:

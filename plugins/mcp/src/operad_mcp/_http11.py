@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import select
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,6 +133,16 @@ class Connection(asyncio.Protocol):
     def is_over(self) -> bool:
         """Whether a request cannot be sent any more."""
         return self._ended or self._transport.is_closing()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came that the event loop has not looked at yet: while nothing is asked, the end."""
+        socket = self._transport.get_extra_info("socket")
+        if sys.platform == "win32":
+            return bool(select.select([socket], [], [], 0)[0])
+        poll = select.poll()
+        poll.register(socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def renew(self) -> bool:
         """Whether it may be used for another request: the answer was read, and there was nothing else."""

@@ -106,7 +106,7 @@ class Pool(httpx2.AsyncBaseTransport):
         kept = self._idle.get(origin, [])
         while kept:
             until, connection = kept.pop()
-            if until > asyncio.get_running_loop().time() and not connection.is_over:
+            if until > asyncio.get_running_loop().time() and not connection.is_over and not connection.has_news:
                 return connection
             connection.close()
         return None
