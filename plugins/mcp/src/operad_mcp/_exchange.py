@@ -25,6 +25,10 @@ _HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
 _READ_TIMEOUT = 24 * 3600.0
 """Seconds; a stream may be silent for long, and a call's own deadline ends it."""
 _REDIRECTS = 5
+_HEARD = 2.0
+"""Seconds that the server gets to take what has no answer; what is sent next may overtake it then."""
+LAST_WORDS = 0.5
+"""Seconds that it gets for that when the connection ends."""
 _TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -148,6 +152,17 @@ def answers_of(request_id: int | str | None, messages: Sequence[SessionMessage])
     return answers[:1]
 
 
+async def heard(note: asyncio.Task[None], method: str | None) -> None:
+    """Wait until the server has a message that nobody answers, or has had the time to take it.
+
+    Args:
+        note: sends it.
+        method: of the message; ``None`` for an answer.
+    """
+    if method != "notifications/cancelled":  # for whoever cancels has no time left
+        await asyncio.wait([note], timeout=_HEARD)
+
+
 class Tasks:
     """Tasks that end together."""
 
@@ -160,6 +175,11 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def settle(self, patience: float) -> None:
+        """Wait for what still runs, so many seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
 
     async def end(self) -> None:
         """Cancel what still runs, and wait for it."""

@@ -19,7 +19,18 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from operad_mcp._events import Event, EventDecoder
-from operad_mcp._exchange import Tasks, answers_of, body_of, read_body, read_if_any, refusal, sent_within, unsent
+from operad_mcp._exchange import (
+    LAST_WORDS,
+    Tasks,
+    answers_of,
+    body_of,
+    heard,
+    read_body,
+    read_if_any,
+    refusal,
+    sent_within,
+    unsent,
+)
 from operad_mcp._incoming import Incoming
 from operad_mcp._live import MODERN, ServerLogger
 from operad_mcp._messages import failure, parse, too_large
@@ -69,19 +80,20 @@ class HTTPLink(Incoming):
         self._session: str | None = None
         self._version: str | None = None
         self._tasks = Tasks()
+        self._notes = Tasks()
         self._posts: dict[int | str, tuple[asyncio.Task[None], bool]] = {}
 
     # --- the SDK's write stream ------------------------------------------------------------------
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message. A request goes its own way; what is no request is sent before this returns."""
+        """Send a message. A request goes its own way; what is no request is heard before this returns."""
         message: Any = item.message
         method = getattr(message, "method", None)
         if method == "notifications/cancelled" and self._cut_short(message.params or {}):
             return
         headers = self._headers(item, method)
         if method is None or not hasattr(message, "id"):
-            await self._tell(body_of(message), headers)
+            await heard(self._notes.start(self._tell(body_of(message), headers)), method)
             if method == "notifications/initialized":
                 self._tasks.start(self._listen())
             return
@@ -268,6 +280,8 @@ class HTTPLink(Incoming):
     async def leave(self) -> None:
         """End the session, within ``shutdown_timeout``."""
         await self._tasks.end()
+        await self._notes.settle(LAST_WORDS)
+        await self._notes.end()
         self.end()
         if self._session is None:
             return

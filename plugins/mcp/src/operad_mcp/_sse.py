@@ -15,7 +15,7 @@ import httpx2
 from mcp.shared.message import SessionMessage
 
 from operad_mcp._events import Event, EventDecoder
-from operad_mcp._exchange import Tasks, body_of, read_if_any, refusal, sent_within, unsent
+from operad_mcp._exchange import LAST_WORDS, Tasks, body_of, heard, read_if_any, refusal, sent_within, unsent
 from operad_mcp._incoming import Incoming
 from operad_mcp._live import ServerLogger
 from operad_mcp._messages import answered_id, failure, parse, too_large
@@ -69,6 +69,7 @@ class SSELink(Incoming):
         self._limit = config.max_message_bytes
         self._logger = logger
         self._tasks = Tasks()
+        self._notes = Tasks()
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begin(self, response: httpx2.Response) -> None:
@@ -122,13 +123,18 @@ class SSELink(Incoming):
             self._endpoint.set_result(there)
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message. A request goes its own way; what is no request is sent before this returns."""
+        """Send a message. A request goes its own way; what is no request is heard before this returns."""
         message: Any = item.message
         if hasattr(message, "method") and hasattr(message, "id"):
             self._tasks.start(self._ask(message.id, body_of(message)))
             return
+        note = self._notes.start(self._tell(body_of(message)))
+        await heard(note, getattr(message, "method", None))
+
+    async def _tell(self, body: bytes) -> None:
+        """Send what has no answer. That it does not arrive is for the server to notice."""
         try:
-            await self._post(body_of(message))
+            await self._post(body)
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything
             self._logger.debug("a notification was not sent: %s", in_words(error))
 
@@ -151,5 +157,7 @@ class SSELink(Incoming):
 
     async def leave(self) -> None:
         """Stop reading and sending."""
+        await self._notes.settle(LAST_WORDS)
+        await self._notes.end()
         await self._tasks.end()
         self.end()
