@@ -11,7 +11,7 @@ from typing import Any
 
 from operad import protocol
 from operad.errors import ErrorCode
-from operad.testing._running import run
+from operad.testing._running import Body, run, tests_with
 from operad.testing._server import ServerProcess
 from operad.testing.transport.participant import SOON, Participant
 from operad.transports import (
@@ -24,6 +24,27 @@ from operad.transports import (
 )
 
 _MANY = 200
+
+
+def _run(suite: BrokerConformance, body: Body) -> None:
+    async def main() -> None:
+        async with _Bus.open(suite, suite.url()) as bus:
+            await body(bus)
+
+    run(main())
+
+
+def _run_apart(suite: BrokerConformance, body: Body) -> None:
+    async def main(server: ServerProcess) -> None:
+        async with _Bus.open(suite, suite.server_url(server)) as bus:
+            await body(bus, server)
+
+    with suite.server() as server:
+        run(main(server))
+
+
+_with_bus, _with_server = tests_with(_run), tests_with(_run_apart)
+"""For tests on the server that all share, and for those with one of their own."""
 
 
 class BrokerConformance:
@@ -67,301 +88,234 @@ class BrokerConformance:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def test_transport_and_link_have_the_interface_of_the_core(self) -> None:
+    @_with_bus
+    async def test_transport_and_link_have_the_interface_of_the_core(self, bus: _Bus) -> None:
         """They are what `operad.plugin` says a transport and a link are."""
+        assert isinstance(self.transport(self.url(), "any"), Transport)
+        assert isinstance((await bus.join()).link, Link)
 
-        async def body(bus: _Bus) -> None:
-            assert isinstance(self.transport(self.url(), "any"), Transport)
-            assert isinstance((await bus.join()).link, Link)
-
-        self._run(body)
-
-    def test_events_arrive_unchanged_and_in_order(self) -> None:
+    @_with_bus
+    async def test_events_arrive_unchanged_and_in_order(self, bus: _Bus) -> None:
         """Whatever address of a link they were sent to."""
+        server, client = await bus.join(), await bus.join()
+        for name in "abcd":
+            await server.link.register(f"op:test.{name}", "workers")
+        sent = []
+        for number in range(_MANY):
+            operation_id = f"test.{'abcd'[number % 4]}"
+            event = _request(number, operation_id, text="ünïcode \u2028 \x00", big=2**70)
+            sent.append(event)
+            await client.link.send(f"op:{operation_id}", event)
+        await server.wait_for(protocol.REQUESTED, _MANY)
+        assert [event for event, _ in server.events] == sent
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            for name in "abcd":
-                await server.link.register(f"op:test.{name}", "workers")
-            sent = []
-            for number in range(_MANY):
-                operation_id = f"test.{'abcd'[number % 4]}"
-                event = _request(number, operation_id, text="ünïcode \u2028 \x00", big=2**70)
-                sent.append(event)
-                await client.link.send(f"op:{operation_id}", event)
-            await server.wait_for(protocol.REQUESTED, _MANY)
-            assert [event for event, _ in server.events] == sent
-
-        self._run(body)
-
-    def test_an_inbox_is_reached_by_its_address_alone(self) -> None:
+    @_with_bus
+    async def test_an_inbox_is_reached_by_its_address_alone(self, bus: _Bus) -> None:
         """And nobody else hears of what comes there."""
+        one, other = await bus.join(), await bus.join()
+        assert one.link.inbox != other.link.inbox
+        await other.send(one.link.inbox, "news", number=1)
+        assert await one.wait_for("news") == [{"number": 1}]
+        assert other.events == []
 
-        async def body(bus: _Bus) -> None:
-            one, other = await bus.join(), await bus.join()
-            assert one.link.inbox != other.link.inbox
-            await other.send(one.link.inbox, "news", number=1)
-            assert await one.wait_for("news") == [{"number": 1}]
-            assert other.events == []
-
-        self._run(body)
-
-    def test_one_member_of_a_group_gets_each_request(self) -> None:
+    @_with_bus
+    async def test_one_member_of_a_group_gets_each_request(self, bus: _Bus) -> None:
         """And all members get their share."""
+        members = [await bus.join() for _ in range(3)]
+        for member in members:
+            await member.link.register("op:test.op", "workers")
+        client = await bus.join()
+        for number in range(_MANY):
+            await client.link.send("op:test.op", _request(number))
+        await client.link.drain(5)
+        for member in members:
+            await member.link.drain(5)
+        counts = [len(member.events) for member in members]
+        assert sum(counts) == _MANY, f"got {counts}"
+        assert min(counts) > _MANY / 8, f"got {counts}"
 
-        async def body(bus: _Bus) -> None:
-            members = [await bus.join() for _ in range(3)]
-            for member in members:
-                await member.link.register("op:test.op", "workers")
-            client = await bus.join()
-            for number in range(_MANY):
-                await client.link.send("op:test.op", _request(number))
-            await client.link.drain(5)
-            for member in members:
-                await member.link.drain(5)
-            counts = [len(member.events) for member in members]
-            assert sum(counts) == _MANY, f"got {counts}"
-            assert min(counts) > _MANY / 8, f"got {counts}"
-
-        self._run(body)
-
-    def test_what_is_unregistered_is_served_no_longer(self) -> None:
+    @_with_bus
+    async def test_what_is_unregistered_is_served_no_longer(self, bus: _Bus) -> None:
         """Unregistering is idempotent, and a request then finds nobody."""
+        server, client = await bus.join(), await bus.join()
+        registration = await server.link.register("op:test.op", "workers")
+        await registration.unregister()
+        await registration.unregister()
+        await server.link.drain(5)
+        await _finds_nobody(client, _request(1))
+        assert server.events == []
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            registration = await server.link.register("op:test.op", "workers")
-            await registration.unregister()
-            await registration.unregister()
-            await server.link.drain(5)
-            await _finds_nobody(client, _request(1))
-            assert server.events == []
-
-        self._run(body)
-
-    def test_what_nobody_listens_to_is_no_error_but_for_requests(self) -> None:
+    @_with_bus
+    async def test_what_nobody_listens_to_is_no_error_but_for_requests(self, bus: _Bus) -> None:
         """Broadcasts and inboxes may be empty."""
+        client = await bus.join()
+        await client.send("all:nobody", "news", number=1)
+        await client.send("inbox:nobody", "news", number=1)
+        await client.send(client.link.inbox, "news", number=2)
+        assert await client.wait_for("news") == [{"number": 2}]
+        await _finds_nobody(client, _request(1, "test.nobody.here"))
 
-        async def body(bus: _Bus) -> None:
-            client = await bus.join()
-            await client.send("all:nobody", "news", number=1)
-            await client.send("inbox:nobody", "news", number=1)
-            await client.send(client.link.inbox, "news", number=2)
-            assert await client.wait_for("news") == [{"number": 2}]
-            await _finds_nobody(client, _request(1, "test.nobody.here"))
-
-        self._run(body)
-
-    def test_links_of_another_bus_do_not_meet(self) -> None:
+    @_with_bus
+    async def test_links_of_another_bus_do_not_meet(self, bus: _Bus) -> None:
         """A bus is a world of its own."""
-
-        async def body(bus: _Bus) -> None:
-            server, stranger = await bus.join(), await bus.join(bus="another" + secrets.token_hex(4))
-            await server.link.register("op:test.op", "workers")
-            await _finds_nobody(stranger, _request(1))
-            assert server.events == []
-
-        self._run(body)
+        server, stranger = await bus.join(), await bus.join(bus="another" + secrets.token_hex(4))
+        await server.link.register("op:test.op", "workers")
+        await _finds_nobody(stranger, _request(1))
+        assert server.events == []
 
     # --- what is refused ---------------------------------------------------------------------------
 
-    def test_a_request_runs_at_the_address_of_its_operation_alone(self) -> None:
+    @_with_bus
+    async def test_a_request_runs_at_the_address_of_its_operation_alone(self, bus: _Bus) -> None:
         """Permissions are given by address: a request for another operation is refused, wherever it comes in."""
+        server, client = await bus.join(), await bus.join()
+        for topic, group in (("op:test.public", "workers"), ("op:test.secret", "workers"), ("all:news", None)):
+            await server.link.register(topic, group)
+        await server.link.register("all:operad.discover")
+        for number, to in enumerate(("op:test.public", "all:news", "all:operad.discover", server.link.inbox)):
+            await client.link.send(to, _request(number, "test.secret", replyTo=client.link.inbox))
+        errors = await client.wait_for(protocol.ERROR, 4)
+        assert sorted((error["requestId"], error["code"]) for error in errors) == [
+            (f"r{number}", ErrorCode.ACCESS_DENIED) for number in range(4)
+        ]
+        await client.link.send("op:test.secret", _request(8, "test.secret"))
+        await client.link.send("all:operad.discover", _request(9, "operad.discover"))
+        ran = await server.wait_for(protocol.REQUESTED, 2)
+        assert sorted(request["requestId"] for request in ran) == ["r8", "r9"]
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            for topic, group in (("op:test.public", "workers"), ("op:test.secret", "workers"), ("all:news", None)):
-                await server.link.register(topic, group)
-            await server.link.register("all:operad.discover")
-            for number, to in enumerate(("op:test.public", "all:news", "all:operad.discover", server.link.inbox)):
-                await client.link.send(to, _request(number, "test.secret", replyTo=client.link.inbox))
-            errors = await client.wait_for(protocol.ERROR, 4)
-            assert sorted((error["requestId"], error["code"]) for error in errors) == [
-                (f"r{number}", ErrorCode.ACCESS_DENIED) for number in range(4)
-            ]
-            await client.link.send("op:test.secret", _request(8, "test.secret"))
-            await client.link.send("all:operad.discover", _request(9, "operad.discover"))
-            ran = await server.wait_for(protocol.REQUESTED, 2)
-            assert sorted(request["requestId"] for request in ran) == ["r8", "r9"]
-
-        self._run(body)
-
-    def test_a_peer_that_says_what_only_a_link_may_say_is_not_believed(self) -> None:
+    @_with_bus
+    async def test_a_peer_that_says_what_only_a_link_may_say_is_not_believed(self, bus: _Bus) -> None:
         """Events of the kind ``link.…`` are made by the link itself."""
+        server, client = await bus.join(), await bus.join()
+        for type_ in ("link.stored", "link.lost", "link.registered"):
+            await client.send(server.link.inbox, type_, requestId="1")
+        await client.send(server.link.inbox, "news", number=1)
+        await server.wait_for("news")
+        assert [event["type"] for event, _ in server.events] == ["news"]
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            for type_ in ("link.stored", "link.lost", "link.registered"):
-                await client.send(server.link.inbox, type_, requestId="1")
-            await client.send(server.link.inbox, "news", number=1)
-            await server.wait_for("news")
-            assert [event["type"] for event, _ in server.events] == ["news"]
-
-        self._run(body)
-
-    def test_an_event_that_is_too_large_is_refused_before_it_is_sent(self) -> None:
+    @_with_bus
+    async def test_an_event_that_is_too_large_is_refused_before_it_is_sent(self, bus: _Bus) -> None:
         """The error gives both sizes, and the connection lives."""
+        server, client, small = await bus.join(), await bus.join(), await bus.join(max_payload=1_000)
+        await server.link.register("op:test.op", "workers")
+        limit = bus.transport().capabilities.max_payload
+        assert limit is not None
+        for peer, size in ((client, limit), (small, 1_000)):
+            sending = peer.link.send("op:test.op", _request(1, input="x" * size))
+            error = await _raises(PayloadTooLargeError, sending)
+            assert str(size) in str(error), str(error)
+        await client.link.send("op:test.op", _request(2))
+        assert (await server.wait_for(protocol.REQUESTED))[0]["requestId"] == "r2"
 
-        async def body(bus: _Bus) -> None:
-            server, client, small = await bus.join(), await bus.join(), await bus.join(max_payload=1_000)
-            await server.link.register("op:test.op", "workers")
-            limit = bus.transport().capabilities.max_payload
-            assert limit is not None
-            for peer, size in ((client, limit), (small, 1_000)):
-                sending = peer.link.send("op:test.op", _request(1, input="x" * size))
-                error = await _raises(PayloadTooLargeError, sending)
-                assert str(size) in str(error), str(error)
-            await client.link.send("op:test.op", _request(2))
-            assert (await server.wait_for(protocol.REQUESTED))[0]["requestId"] == "r2"
-
-        self._run(body)
-
-    def test_a_receiver_that_raises_does_not_end_the_connection(self) -> None:
+    @_with_bus
+    async def test_a_receiver_that_raises_does_not_end_the_connection(self, bus: _Bus) -> None:
         """A defect of whoever opened the link costs that event alone."""
+        seen = []
 
-        async def body(bus: _Bus) -> None:
-            seen = []
+        def on_event(event: Any, delivery: Any) -> None:
+            seen.append(event)
+            raise RuntimeError("a defect of the receiver")
 
-            def on_event(event: Any, delivery: Any) -> None:
-                seen.append(event)
-                raise RuntimeError("a defect of the receiver")
-
-            link = await bus.transport().open(on_event, lambda state, epoch: None)
-            try:
-                for number in range(2):
-                    await link.send(link.inbox, {"type": "news", "id": "", "payload": {"number": number}})
-                await bus.until(lambda: len(seen) == 2)
-            finally:
-                await link.close()
-
-        self._run(body)
+        link = await bus.transport().open(on_event, lambda state, epoch: None)
+        try:
+            for number in range(2):
+                await link.send(link.inbox, {"type": "news", "id": "", "payload": {"number": number}})
+            await bus.until(lambda: len(seen) == 2)
+        finally:
+            await link.close()
 
     # --- endings -----------------------------------------------------------------------------------
 
-    def test_draining_delivers_what_was_under_way_and_keeps_the_inbox(self) -> None:
+    @_with_bus
+    async def test_draining_delivers_what_was_under_way_and_keeps_the_inbox(self, bus: _Bus) -> None:
         """A drained link serves nothing, and its inbox is open still."""
+        server, client = await bus.join(), await bus.join()
+        await server.link.register("op:test.op", "workers")
+        for number in range(100):
+            await client.link.send("op:test.op", _request(number))
+        await client.link.drain(5)
+        await server.link.drain(5)
+        assert len(server.events) == 100
+        await server.send(client.link.inbox, "news", number=1)
+        await client.send(server.link.inbox, "news", number=2)
+        await client.wait_for("news")
+        await server.wait_for("news")
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            await server.link.register("op:test.op", "workers")
-            for number in range(100):
-                await client.link.send("op:test.op", _request(number))
-            await client.link.drain(5)
-            await server.link.drain(5)
-            assert len(server.events) == 100
-            await server.send(client.link.inbox, "news", number=1)
-            await client.send(server.link.inbox, "news", number=2)
-            await client.wait_for("news")
-            await server.wait_for("news")
-
-        self._run(body)
-
-    def test_closing_writes_what_was_sent(self) -> None:
+    @_with_bus
+    async def test_closing_writes_what_was_sent(self, bus: _Bus) -> None:
         """What was sent before is not lost."""
+        server, client = await bus.join(), await bus.join()
+        for number in range(_MANY):
+            await client.send(server.link.inbox, "news", number=number)
+        await client.link.close()
+        await server.wait_for("news", _MANY)
 
-        async def body(bus: _Bus) -> None:
-            server, client = await bus.join(), await bus.join()
-            for number in range(_MANY):
-                await client.send(server.link.inbox, "news", number=number)
-            await client.link.close()
-            await server.wait_for("news", _MANY)
-
-        self._run(body)
-
-    def test_closing_is_idempotent_and_refuses_what_comes_after(self) -> None:
+    @_with_bus
+    async def test_closing_is_idempotent_and_refuses_what_comes_after(self, bus: _Bus) -> None:
         """Sending and registering then raise."""
-
-        async def body(bus: _Bus) -> None:
-            client = await bus.join()
-            await client.link.close()
-            await client.link.close()
-            await _raises(LinkDownError, client.link.send("op:test.op", _request(1)))
-            await _raises(TransportError, client.link.register("op:test.op", "workers"))
-
-        self._run(body)
+        client = await bus.join()
+        await client.link.close()
+        await client.link.close()
+        await _raises(LinkDownError, client.link.send("op:test.op", _request(1)))
+        await _raises(TransportError, client.link.register("op:test.op", "workers"))
 
     # --- the server --------------------------------------------------------------------------------
 
-    def test_nobody_there_is_an_error_that_names_the_host_and_no_secret(self) -> None:
+    @_with_bus
+    async def test_nobody_there_is_an_error_that_names_the_host_and_no_secret(self, bus: _Bus) -> None:
         """Opening fails at once."""
+        with socket.socket() as taken:  # bound, and not listening
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            url = f"{self.url().partition(':')[0]}://user:secret@127.0.0.1:{port}"
+            opening = self.transport(url, "any").open(lambda event, delivery: None, lambda state, epoch: None)
+            error = await _raises(LinkDownError, opening)
+        assert f"127.0.0.1:{port}" in str(error), str(error)
+        assert "secret" not in str(error), str(error)
 
-        async def body(bus: _Bus) -> None:
-            with socket.socket() as taken:  # bound, and not listening
-                taken.bind(("127.0.0.1", 0))
-                port = taken.getsockname()[1]
-                url = f"{self.url().partition(':')[0]}://user:secret@127.0.0.1:{port}"
-                opening = self.transport(url, "any").open(lambda event, delivery: None, lambda state, epoch: None)
-                error = await _raises(LinkDownError, opening)
-            assert f"127.0.0.1:{port}" in str(error), str(error)
-            assert "secret" not in str(error), str(error)
-
-        self._run(body)
-
-    def test_a_link_survives_its_server(self) -> None:
+    @_with_server
+    async def test_a_link_survives_its_server(self, bus: _Bus, server: ServerProcess) -> None:
         """Down and up are reported, what is sent between is refused, registrations made before or then hold."""
+        worker, client = await bus.join(), await bus.join()
+        await worker.link.register("op:test.op", "workers")
+        server.kill()
+        await bus.until(lambda: client.states[-1] == "down" and worker.states[-1] == "down")
+        await _raises(LinkDownError, client.link.send("op:test.op", _request(1)))
+        await worker.link.register("op:test.more", "workers")
+        server.start()
+        await bus.until(lambda: client.states[-1] == "up" and worker.states[-1] == "up")
+        for number, operation_id in enumerate(("test.op", "test.more")):
+            await client.link.send(f"op:{operation_id}", _request(number, operation_id))
+        await worker.wait_for(protocol.REQUESTED, 2)
+        assert client.states == ["up", "down", "up"]
+        assert client.epochs == [1, 1, 2]
 
-        async def body(bus: _Bus, server: ServerProcess) -> None:
-            worker, client = await bus.join(), await bus.join()
-            await worker.link.register("op:test.op", "workers")
-            server.kill()
-            await bus.until(lambda: client.states[-1] == "down" and worker.states[-1] == "down")
-            await _raises(LinkDownError, client.link.send("op:test.op", _request(1)))
-            await worker.link.register("op:test.more", "workers")
-            server.start()
-            await bus.until(lambda: client.states[-1] == "up" and worker.states[-1] == "up")
-            for number, operation_id in enumerate(("test.op", "test.more")):
-                await client.link.send(f"op:{operation_id}", _request(number, operation_id))
-            await worker.wait_for(protocol.REQUESTED, 2)
-            assert client.states == ["up", "down", "up"]
-            assert client.epochs == [1, 1, 2]
-
-        self._run_apart(body)
-
-    def test_a_server_that_stops_answering_is_noticed(self) -> None:
+    @_with_server
+    async def test_a_server_that_stops_answering_is_noticed(self, bus: _Bus, server: ServerProcess) -> None:
         """A connection that nobody closed is no connection."""
+        client = await bus.join(impatient=True)
+        server.freeze()
+        await bus.until(lambda: client.states[-1] == "down")
+        server.thaw()
+        await bus.until(lambda: client.states[-1] == "up")
 
-        async def body(bus: _Bus, server: ServerProcess) -> None:
-            client = await bus.join(impatient=True)
-            server.freeze()
-            await bus.until(lambda: client.states[-1] == "down")
-            server.thaw()
-            await bus.until(lambda: client.states[-1] == "up")
-
-        self._run_apart(body)
-
-    def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(self) -> None:
+    @_with_server
+    async def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(
+        self, bus: _Bus, server: ServerProcess
+    ) -> None:
         """A refused event lets the event loop go on."""
-
-        async def body(bus: _Bus, server: ServerProcess) -> None:
-            client = await bus.join()
-            server.kill()
-            await bus.until(lambda: client.states[-1] == "down")
-            server.start()
-            async with asyncio.timeout(SOON):
-                while True:
-                    try:
-                        await client.send(client.link.inbox, "news", number=1)
-                    except LinkDownError:
-                        continue
-                    break
-            await client.wait_for("news")
-
-        self._run_apart(body)
-
-    def _run(self, body: Callable[[_Bus], Any]) -> None:
-        async def main() -> None:
-            async with _Bus.open(self, self.url()) as bus:
-                await body(bus)
-
-        run(main())
-
-    def _run_apart(self, body: Callable[[_Bus, ServerProcess], Any]) -> None:
-        async def main(server: ServerProcess) -> None:
-            async with _Bus.open(self, self.server_url(server)) as bus:
-                await body(bus, server)
-
-        with self.server() as server:
-            run(main(server))
+        client = await bus.join()
+        server.kill()
+        await bus.until(lambda: client.states[-1] == "down")
+        server.start()
+        async with asyncio.timeout(SOON):
+            while True:
+                try:
+                    await client.send(client.link.inbox, "news", number=1)
+                except LinkDownError:
+                    continue
+                break
+        await client.wait_for("news")
 
 
 class _Bus:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
 from operad.testing._leaks import assert_nothing_pending
@@ -39,3 +40,28 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
         return result
 
     return asyncio.run(bounded())
+
+
+Body = Callable[..., Coroutine[Any, Any, None]]
+
+
+def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callable[[Any], None]]:
+    """A decorator that makes of the coroutine methods of a suite plain tests, which any runner takes.
+
+    Args:
+        arrange: ``arrange(suite, body)`` runs ``body``, the method of that suite, with what it has arranged.
+    """
+
+    def decorate(test: Body) -> Callable[[Any], None]:
+        def plain(suite: Any) -> None:
+            arrange(suite, partial(test, suite))
+
+        update_wrapper(plain, test)
+        del plain.__wrapped__  # type: ignore[attr-defined]  # else pytest takes its parameters for fixtures
+        return plain
+
+    return decorate
+
+
+in_loop = tests_with(lambda _, body: run(body()))
+"""For a test that arranges all by itself."""

@@ -20,7 +20,7 @@ from operad.plugins.manager import Plugins
 from operad.registry.registry import OperationRegistry
 from operad.sources import SourceContext
 from operad.testing._examples import ANYTHING, Example, equal, given, skip
-from operad.testing._running import run
+from operad.testing._running import in_loop, run
 
 NAMESPACE = "conformance"
 """The namespace under which the suite loads the source."""
@@ -134,30 +134,24 @@ class SourceConformance:
         equal(source.name, self.source, "the name of the source")
         assert source.description, f'give Source("{self.source}", …) a description: one line for listings'
 
-    def test_an_unknown_option_is_refused(self) -> None:
+    @in_loop
+    async def test_an_unknown_option_is_refused(self) -> None:
         """A misspelt option is an error that names it."""
+        async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+            error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
+            assert "no_such_option" in error, f"the error does not name the option: {error}"
 
-        async def body() -> None:
-            async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
-                error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
-                assert "no_such_option" in error, f"the error does not name the option: {error}"
-
-        run(body())
-
-    def test_broken_options_are_refused_with_a_reason(self) -> None:
+    @in_loop
+    async def test_broken_options_are_refused_with_a_reason(self) -> None:
         """What cannot be loaded raises an `OperadError` with a message, and nothing is registered."""
         if not self.broken:
             skip(f"{type(self).__name__} gives no broken options")
-
-        async def body() -> None:
-            async with self.environment() as options:
-                for broken in self.broken:
-                    async with OperationRegistry(self.plugins()) as registry:
-                        error = await _refusal(registry, self.source, {**options, **broken}, OperadError)
-                        assert error.strip(), f"{broken}: the error has no message"
-                        equal(registry.specs(), (), f"operations after a failed load with {broken}")
-
-        run(body())
+        async with self.environment() as options:
+            for broken in self.broken:
+                async with OperationRegistry(self.plugins()) as registry:
+                    error = await _refusal(registry, self.source, {**options, **broken}, OperadError)
+                    assert error.strip(), f"{broken}: the error has no message"
+                    equal(registry.specs(), (), f"operations after a failed load with {broken}")
 
     def test_secrets_are_not_shown(self) -> None:
         """No secret is in the repr of the configuration or in the log, whatever else goes wrong."""
@@ -189,123 +183,94 @@ class SourceConformance:
 
     # --- operations ------------------------------------------------------------------------------
 
-    def test_operations_load_into_the_namespace(self) -> None:
+    @in_loop
+    async def test_operations_load_into_the_namespace(self) -> None:
         """Loading registers operations with ids of the namespace that was asked for."""
+        async with self._loaded() as registry:
+            specs = registry.specs()
+            assert specs, "the source loaded no operation"
+            for spec in specs:
+                assert spec.namespace == NAMESPACE, f"{spec.id}: use context.namespace where it is given"
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                specs = registry.specs()
-                assert specs, "the source loaded no operation"
-                for spec in specs:
-                    assert spec.namespace == NAMESPACE, f"{spec.id}: use context.namespace where it is given"
-
-        run(body())
-
-    def test_specs_survive_the_wire(self) -> None:
+    @in_loop
+    async def test_specs_survive_the_wire(self) -> None:
         """Every spec has a self-contained JSON form that says the same."""
+        async with self._loaded() as registry:
+            for spec in registry.specs():
+                wire = spec.to_wire()
+                assert OperationSpec.from_wire(json.loads(json.dumps(wire))).to_wire() == wire, spec.id
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                for spec in registry.specs():
-                    wire = spec.to_wire()
-                    assert OperationSpec.from_wire(json.loads(json.dumps(wire))).to_wire() == wire, spec.id
-
-        run(body())
-
-    def test_two_loads_live_side_by_side(self) -> None:
+    @in_loop
+    async def test_two_loads_live_side_by_side(self) -> None:
         """A source can be loaded twice into one registry, under two namespaces."""
+        async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+            one = await registry.load(self.source, namespace="one", **options)
+            two = await registry.load(self.source, namespace="two", **options)
+            equal([spec.name for spec in two], [spec.name for spec in one], "the operations of the second load")
+            equal(len(registry), len(one) + len(two), "the number of operations of both loads")
 
-        async def body() -> None:
-            async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
-                one = await registry.load(self.source, namespace="one", **options)
-                two = await registry.load(self.source, namespace="two", **options)
-                equal(
-                    [spec.name for spec in two], [spec.name for spec in one], "the operations of the second load"
-                )
-                equal(len(registry), len(one) + len(two), "the number of operations of both loads")
-
-        run(body())
-
-    def test_closing_twice_is_harmless(self) -> None:
+    @in_loop
+    async def test_closing_twice_is_harmless(self) -> None:
         """`SourceSession.aclose` is idempotent, and nothing runs on afterwards."""
+        plugins = self.plugins()
+        source = plugins.source(self.source)
+        async with self.environment() as options:
+            config = _configured(plugins, self.source, options)
+            session = await source.open(config, SourceContext(plugins=plugins, namespace=NAMESPACE))
+            await session.aclose()
+            await session.aclose()
 
-        async def body() -> None:
-            plugins = self.plugins()
-            source = plugins.source(self.source)
-            async with self.environment() as options:
-                config = _configured(plugins, self.source, options)
-                session = await source.open(config, SourceContext(plugins=plugins, namespace=NAMESPACE))
-                await session.aclose()
-                await session.aclose()
-
-        run(body())
-
-    def test_operations_follow_changes(self) -> None:
+    @in_loop
+    async def test_operations_follow_changes(self) -> None:
         """The registry holds what the source offers now."""
         if not self.capabilities.changes:
             skip(f"{type(self).__name__} does not declare changes")
-
-        async def body() -> None:
-            async with self.environment() as options, self._loaded(options) as registry:
-                before = [spec.id for spec in registry.specs()]
-                await self.change(registry)
-                for _ in range(POLLS):
-                    if [spec.id for spec in registry.specs()] != before:
-                        return
-                    await asyncio.sleep(0.02)
-                raise AssertionError("the operations did not change in time; call session.changed(operations)")
-
-        run(body())
+        async with self.environment() as options, self._loaded(options) as registry:
+            before = [spec.id for spec in registry.specs()]
+            await self.change(registry)
+            for _ in range(POLLS):
+                if [spec.id for spec in registry.specs()] != before:
+                    return
+                await asyncio.sleep(0.02)
+            raise AssertionError("the operations did not change in time; call session.changed(operations)")
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def test_a_call_answers_an_envelope(self) -> None:
+    @in_loop
+    async def test_a_call_answers_an_envelope(self) -> None:
         """The data are as expected, the meta are of the declared kind, and both survive the wire."""
         example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            self._check(registry, await self._execute(registry, example), example.data)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                self._check(registry, await self._execute(registry, example), example.data)
-
-        run(body())
-
-    def test_calls_run_side_by_side(self) -> None:
+    @in_loop
+    async def test_calls_run_side_by_side(self) -> None:
         """Ten calls at once all answer."""
         example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
+                self._check(registry, envelope, example.data)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
-                    self._check(registry, envelope, example.data)
-
-        run(body())
-
-    def test_many_calls_at_once_all_answer(self) -> None:
+    @in_loop
+    async def test_many_calls_at_once_all_answer(self) -> None:
         """Two hundred calls at once all answer: no pool, queue or table of the source is too small to wait."""
         example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            calls = [self._execute(registry, example) for _ in range(MANY)]
+            for envelope in await asyncio.gather(*calls):
+                self._check(registry, envelope, example.data)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                calls = [self._execute(registry, example) for _ in range(MANY)]
-                for envelope in await asyncio.gather(*calls):
-                    self._check(registry, envelope, example.data)
-
-        run(body())
-
-    def test_a_large_answer_arrives_whole(self) -> None:
+    @in_loop
+    async def test_a_large_answer_arrives_whole(self) -> None:
         """An answer of a megabyte or more is neither cut nor changed."""
         if self.large is None:
             skip(f"{type(self).__name__} gives no large example")
         example = self.large
-
-        async def body() -> None:
-            async with self._loaded() as registry:
-                envelope = await self._execute(registry, example)
-                self._check(registry, envelope, example.data)
-                size = len(json.dumps(envelope.to_wire()["data"]))
-                assert size >= LARGE, f"the large example answers {size} bytes, expected {LARGE} or more"
-
-        run(body())
+        async with self._loaded() as registry:
+            envelope = await self._execute(registry, example)
+            self._check(registry, envelope, example.data)
+            size = len(json.dumps(envelope.to_wire()["data"]))
+            assert size >= LARGE, f"the large example answers {size} bytes, expected {LARGE} or more"
 
     def test_an_answer_off_its_schema_is_passed_on_with_a_warning(self) -> None:
         """What does not fit the declared output schema is logged, and the caller still gets it."""
@@ -324,130 +289,106 @@ class SourceConformance:
         said = [line for line in logged if "does not match its output schema" in line]
         assert said, "nothing was logged: does the source declare an output schema?"
 
-    def test_calls_work_again_after_a_restart(self) -> None:
+    @in_loop
+    async def test_calls_work_again_after_a_restart(self) -> None:
         """When what the source talks to went away and came back, calls work again, without another load."""
         if not self.capabilities.restarts:
             skip(f"{type(self).__name__} does not declare restarts")
         example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            self._check(registry, await self._execute(registry, example), example.data)
+            await self.restart(registry)
+            failure: CallError | None = None
+            for _ in range(POLLS):
+                try:
+                    envelope = await self._execute(registry, example, timeout=5)
+                except CallError as error:
+                    failure = error
+                    await asyncio.sleep(0.02)
+                else:
+                    self._check(registry, envelope, example.data)
+                    return
+            raise AssertionError(f"calls still fail after the restart: {failure}")
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                self._check(registry, await self._execute(registry, example), example.data)
-                await self.restart(registry)
-                failure: CallError | None = None
-                for _ in range(POLLS):
-                    try:
-                        envelope = await self._execute(registry, example, timeout=5)
-                    except CallError as error:
-                        failure = error
-                        await asyncio.sleep(0.02)
-                    else:
-                        self._check(registry, envelope, example.data)
-                        return
-                raise AssertionError(f"calls still fail after the restart: {failure}")
-
-        run(body())
-
-    def test_invalid_input_is_refused(self) -> None:
+    @in_loop
+    async def test_invalid_input_is_refused(self) -> None:
         """Input that does not match the schema raises VALIDATION_ERROR and never reaches the source."""
         if self.invalid is None:
             skip(f"{type(self).__name__} gives no invalid example")
         example = self.invalid
+        async with self._loaded() as registry:
+            error = await self._failure(registry, example)
+            assert error.code == ErrorCode.VALIDATION_ERROR, f"got {error.code}: {error.message}"
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                error = await self._failure(registry, example)
-                assert error.code == ErrorCode.VALIDATION_ERROR, f"got {error.code}: {error.message}"
-
-        run(body())
-
-    def test_a_failing_call_raises_its_code(self) -> None:
+    @in_loop
+    async def test_a_failing_call_raises_its_code(self) -> None:
         """A failure is a `CallError` with a message and details that JSON can hold."""
         example = given(self.failing, self.capabilities.errors, self, "failing")
+        async with self._loaded() as registry:
+            error = await self._failure(registry, example)
+            assert error.code == (example.error or ErrorCode.EXECUTION_ERROR), f"got {error.code}: {error}"
+            assert error.message, "the error has no message"
+            json.dumps(error.to_wire(), allow_nan=False)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                error = await self._failure(registry, example)
-                assert error.code == (example.error or ErrorCode.EXECUTION_ERROR), f"got {error.code}: {error}"
-                assert error.message, "the error has no message"
-                json.dumps(error.to_wire(), allow_nan=False)
-
-        run(body())
-
-    def test_an_error_envelope_is_known_as_one(self) -> None:
+    @in_loop
+    async def test_an_error_envelope_is_known_as_one(self) -> None:
         """The envelope kind's ``is_error`` tells it from a success."""
         example = given(self.error_envelope, self.capabilities.error_envelopes, self, "error_envelope")
+        async with self._loaded() as registry:
+            envelope = await self._execute(registry, example)
+            self._check(registry, envelope, example.data)
+            is_error = registry.plugins.envelope_kinds.is_error(envelope)
+            assert is_error, f"the kind does not call this an error: {envelope.meta}"
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                envelope = await self._execute(registry, example)
-                self._check(registry, envelope, example.data)
-                is_error = registry.plugins.envelope_kinds.is_error(envelope)
-                assert is_error, f"the kind does not call this an error: {envelope.meta}"
-
-        run(body())
-
-    def test_a_deadline_ends_a_call(self) -> None:
+    @in_loop
+    async def test_a_deadline_ends_a_call(self) -> None:
         """A call that takes too long raises TIMEOUT, and the next call works."""
         example = given(self.slow, self.capabilities.cancellation, self, "slow")
+        async with self._loaded() as registry:
+            error = await self._failure(registry, example, timeout=0.2)
+            assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
+            await self._still_works(registry)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                error = await self._failure(registry, example, timeout=0.2)
-                assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
-                await self._still_works(registry)
-
-        run(body())
-
-    def test_a_cancelled_call_ends(self) -> None:
+    @in_loop
+    async def test_a_cancelled_call_ends(self) -> None:
         """Cancelling the calling task ends the call, and the next call works."""
         example = given(self.slow, self.capabilities.cancellation, self, "slow")
-
-        async def body() -> None:
-            async with self._loaded() as registry:
-                call = asyncio.create_task(self._execute(registry, example))
-                await asyncio.sleep(0.2)
-                assert not call.done(), f"the slow example has ended already: {call}"
-                call.cancel()
-                await asyncio.wait([call], timeout=10)
-                assert call.cancelled(), "the call did not end within 10 s of its cancellation"
-                await self._still_works(registry)
-
-        run(body())
+        async with self._loaded() as registry:
+            call = asyncio.create_task(self._execute(registry, example))
+            await asyncio.sleep(0.2)
+            assert not call.done(), f"the slow example has ended already: {call}"
+            call.cancel()
+            await asyncio.wait([call], timeout=10)
+            assert call.cancelled(), "the call did not end within 10 s of its cancellation"
+            await self._still_works(registry)
 
     # --- subscriptions ---------------------------------------------------------------------------
 
-    def test_a_subscription_yields_envelopes(self) -> None:
+    @in_loop
+    async def test_a_subscription_yields_envelopes(self) -> None:
         """The first items are as expected, each an envelope of the declared kind."""
         example = given(self.stream, self.capabilities.subscriptions, self, "stream")
+        async with self._loaded() as registry:
+            spec = registry.get_spec(example.id(NAMESPACE))
+            assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
+            equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
+            expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
+            items = registry.subscribe(spec.id, dict(example.input), _trusted())
+            async with items, _beside(self.stir(registry)):
+                for data in expected:
+                    self._check(registry, await anext(items), data)
 
-        async def body() -> None:
-            async with self._loaded() as registry:
-                spec = registry.get_spec(example.id(NAMESPACE))
-                assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
-                equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
-                expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
-                items = registry.subscribe(spec.id, dict(example.input), _trusted())
-                async with items, _beside(self.stir(registry)):
-                    for data in expected:
-                        self._check(registry, await anext(items), data)
-
-        run(body())
-
-    def test_leaving_a_subscription_ends_it(self) -> None:
+    @in_loop
+    async def test_leaving_a_subscription_ends_it(self) -> None:
         """Leaving the loop after the first item leaves nothing running, and the next call works."""
         example = given(self.stream, self.capabilities.subscriptions, self, "stream")
-
-        async def body() -> None:
-            async with self._loaded() as registry:
-                items = registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted())
-                async with _beside(self.stir(registry)):
-                    async for envelope in items:
-                        assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
-                        break
-                await self._still_works(registry)
-
-        run(body())
+        async with self._loaded() as registry:
+            items = registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted())
+            async with _beside(self.stir(registry)):
+                async for envelope in items:
+                    assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
+                    break
+            await self._still_works(registry)
 
     # --- how -------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError
 from operad.operations import OperationSpec
 from operad.registry.registry import OperationRegistry
-from operad.testing._running import run
+from operad.testing._running import Body, run, tests_with
 from operad.transports import (
     Capabilities,
     Delivery,
@@ -329,16 +329,21 @@ class TransportSuite:
         """
         raise NotImplementedError
 
-    def _run(self, body: Callable[[Kit], Any]) -> None:
-        async def main() -> None:
-            async with self.transport() as transport:
-                kit = Kit(transport, idempotent=self.idempotent_work)
-                try:
-                    await body(kit)
-                finally:
-                    kit.served.gate.set()
 
-        run(main())
+def _run(suite: TransportSuite, body: Body) -> None:
+    async def main() -> None:
+        async with suite.transport() as transport:
+            kit = Kit(transport, idempotent=suite.idempotent_work)
+            try:
+                await body(kit)
+            finally:
+                kit.served.gate.set()
+
+    run(main())
+
+
+with_kit = tests_with(_run)
+"""For the tests of a `TransportSuite`: each gets a `Kit` on a transport of its own."""
 
 
 async def error_of(awaitable: Any) -> CallError:
