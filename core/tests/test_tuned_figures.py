@@ -101,7 +101,7 @@ def test_the_figures_of_a_module_are_those_that_were_measured(module: str) -> No
 
 
 RECORDS = (
-    "calls.plugin", "calls.settings", "registry.interceptors", "registry.loading",
+    "calls.config", "calls.settings", "registry.interceptors", "registry.loading",
     "schemas.limits", "schemas.records",
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context, copy_context
+from functools import cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -24,16 +25,16 @@ logger = logging.getLogger("operad")
 T = TypeVar("T")
 
 # Later versions than 00 may have more fields; ff is none.
-_TRACEPARENT = re.compile(
-    r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,450})?"
-)
-_TRACESTATE = re.compile(r"[!-~]([ -~]{0,510}[!-~])?")
+_TRACEPARENT = r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,450})?"
+_TRACESTATE = r"[!-~]([ -~]{0,510}[!-~])?"
 _TOKEN, _OCTETS, _OWS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++", r"[!#-+\--:<-\[\]-~]*+", r"[ \t]*+"
 _MEMBER = rf"{_TOKEN}{_OWS}={_OWS}{_OCTETS}(?:{_OWS};{_OWS}{_TOKEN}(?:{_OWS}={_OWS}{_OCTETS})?)*+"
-_BAGGAGE = re.compile(rf"{_MEMBER}(?:{_OWS},{_OWS}{_MEMBER})*+{_OWS}")
+_BAGGAGE = rf"{_MEMBER}(?:{_OWS},{_OWS}{_MEMBER})*+{_OWS}"
 """W3C Baggage, 3.3.1."""
 _LONGEST_BAGGAGE = 8_192
 """Bytes that every platform has to carry (W3C Baggage, 3.3.2)."""
+
+_form = cache(re.compile)  # when it is first used: most processes are part of no trace
 
 
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
@@ -46,11 +47,15 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     """
     found = {}
     parent, state, baggage = carrier.get("traceparent"), carrier.get("tracestate"), carrier.get("baggage")
-    if isinstance(parent, str) and _TRACEPARENT.fullmatch(parent) is not None:
+    if isinstance(parent, str) and _form(_TRACEPARENT).fullmatch(parent) is not None:
         found["traceparent"] = parent
-        if isinstance(state, str) and _TRACESTATE.fullmatch(state) is not None:
+        if isinstance(state, str) and _form(_TRACESTATE).fullmatch(state) is not None:
             found["tracestate"] = state
-    if isinstance(baggage, str) and len(baggage) <= _LONGEST_BAGGAGE and _BAGGAGE.fullmatch(baggage) is not None:
+    if (
+        isinstance(baggage, str)
+        and len(baggage) <= _LONGEST_BAGGAGE
+        and _form(_BAGGAGE).fullmatch(baggage) is not None
+    ):
         found["baggage"] = baggage
     return found
 

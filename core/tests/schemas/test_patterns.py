@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad.schemas.limits import DEFAULT
-from operad.schemas.patterns import UnsafePatternError, translate
+from operad.schemas.translating import UnsafePatternError, translate
 
 
 @pytest.mark.parametrize(

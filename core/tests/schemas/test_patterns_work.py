@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from operad.schemas.limits import DEFAULT, Limits
-from operad.schemas.patterns import FREE, WORK, TooMuchWorkError, UnsafePatternError, Work, translate
+from operad.schemas.patterns import FREE, WORK, TooMuchWorkError, Work
+from operad.schemas.translating import UnsafePatternError, translate
 
 
 @pytest.mark.parametrize(

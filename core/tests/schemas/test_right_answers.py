@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from operad.schemas import from_schema
-from operad.schemas.patterns import translate
+from operad.schemas.translating import translate
 
 
 @pytest.mark.parametrize(

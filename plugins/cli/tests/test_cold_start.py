@@ -50,14 +50,15 @@ def operad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def imported(*arguments: str, succeeds: bool = True) -> set[str]:
-    """The packages that a command imports."""
+    """The modules that a command imports, and their packages."""
     command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=succeeds)
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    return names | {name.partition(".")[0] for name in names}
 
 
 def imported_after_list(*arguments: str, succeeds: bool = True) -> set[str]:
-    """The packages that a command imports, when ``operad list`` has just seen what is installed.
+    """The modules that a command imports, when ``operad list`` has just seen what is installed.
 
     Done again where a folder of modules changed meanwhile, which may be another test's doing (the first one that
     compiles a module of ``site-packages`` makes a ``__pycache__`` there): then plugins are rightly looked for anew.
@@ -77,9 +78,88 @@ def completed(words: str, position: str, shell: str = "bash") -> subprocess.Comp
 def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(shop: Path) -> None:
     names = imported_after_list("call", "shop.price", "book=x")
     assert names & {"click", "rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
-    assert {name for name in names if name.startswith("operad_")} <= {
+    assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
         "operad_cli", "operad_scanner", "operad_opentelemetry",
     }  # fmt: skip
+
+
+def test_a_call_of_a_scanned_function_imports_nothing_of_tls_and_nothing_that_its_schemas_do_not_need(
+    shop: Path,
+) -> None:
+    names = imported_after_list("call", "shop.price", "book=x")
+    assert "asyncio.base_events" in names
+    assert names & {"ssl", "_ssl", "asyncio.sslproto", "hashlib", "_hashlib", "shutil", "lzma", "msgspec"} == set()
+    assert names & {"operad.schemas.translating", "operad.calls.config", "operad.calls.remote"} == set()
+
+
+WITHOUT = """
+import sys
+from operad_cli.without_tls import import_asyncio
+import_asyncio()
+import asyncio
+assert "_ssl" not in sys.modules and "ssl" not in sys.modules, "it is there"
+"""
+TALK = """
+async def main(chain, authority):
+    import ssl
+    assert asyncio.base_events.ssl.SSLContext is ssl.SSLContext
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(chain)
+    async def served(reader, writer):
+        writer.write(await reader.read(5))
+        writer.close()
+    server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=of_server)
+    port = server.sockets[0].getsockname()[1]
+    told = []
+    for trust in (authority, None):
+        try:
+            context = ssl.create_default_context(cafile=trust)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+            writer.write(b"hello")
+            told.append((await reader.read()).decode())
+            writer.close()
+        except ssl.SSLCertVerificationError:
+            told.append("refused")
+    server.close()
+    plain = socket.socket()
+    plain.setblocking(False)
+    with ssl.create_default_context().wrap_socket(plain, server_hostname="x", do_handshake_on_connect=False) as wrapped:
+        try:
+            await asyncio.get_running_loop().sock_recv(wrapped, 1)
+        except TypeError:
+            told.append("no TLS socket")
+    from asyncio import sslproto
+    import_module("asyncio.sslproto")
+    told.append(sslproto.__spec__ is not None and sys.modules["ssl"] is ssl)
+    print(told)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_asyncio_that_was_imported_without_tls_speaks_it_and_verifies_as_any_other(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority, chain, file = trustme.CA(), str(tmp_path / "chain.pem"), str(tmp_path / "ca.pem")
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(chain)
+    authority.cert_pem.write_to_path(file)
+    said = []
+    for begin in ("import asyncio, sys\n", WITHOUT):
+        program = begin + "import socket\nfrom importlib import import_module\n" + TALK
+        done = subprocess.run(
+            [sys.executable, "-c", program, chain, file], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert said == ["['hello', 'refused', 'no TLS socket', True]\n"] * 2
+
+
+def test_where_tls_or_asyncio_is_there_already_nothing_stands_in_for_it() -> None:
+    for name in ("ssl", "asyncio"):
+        program = (
+            f"import sys, {name}\nfrom operad_cli.without_tls import import_asyncio\nimport_asyncio()\n"
+            "import asyncio, ssl\nassert asyncio.base_events.ssl is ssl\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: Path) -> None:
@@ -94,7 +174,7 @@ def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: P
     names = imported_after_list("call", "api.root", succeeds=False)  # nobody answers there
     assert "aiohttp" in names
     assert names & {"click", "rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
-    assert {name for name in names if name.startswith("operad_")} <= {
+    assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
         "operad_cli", "operad_openapi", "operad_opentelemetry",
     }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -151,6 +150,8 @@ class SharedDefinitions:
 
     def _define(self, names: _Names, closure: Closure, root: Definition | None) -> None:
         """Give all that a schema reaches a name, and a definition; not the schema itself, which stands alone."""
+        import hashlib  # brings OpenSSL along, which many schemas are sent without
+
         fresh = [one for one in closure.definitions if one not in names.known and one is not root]
         added = []
         # What a definition refers to comes before it, so that its digest can be made of theirs.

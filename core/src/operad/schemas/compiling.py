@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -245,6 +244,8 @@ MAX_CACHED = 512
 
 _lock = threading.Lock()
 _cache: OrderedDict[Any, Compiled] = OrderedDict()
+_LONG = 1_000
+"""Characters from which on a schema is known by its digest there, not by its text."""
 _stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
 
 
@@ -323,7 +324,11 @@ def _text_key(origin: Origin) -> Any:
         text = json.dumps(origin.raw, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect(origin), origin.limits
+    if len(text) > _LONG:
+        import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
+
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect(origin), origin.limits
+    return text, dialect(origin), origin.limits
 
 
 def _store(document: Any, used: str, origin: Origin) -> Store:

@@ -15,7 +15,7 @@ from operad.schemas.nodes import (
     TrackDynamicError,
     unless_unknown,
 )
-from operad.schemas.patterns import Pattern, UnsafePatternError, translate
+from operad.schemas.patterns import Pattern
 from operad.schemas.references import Location, Scope
 from operad.schemas.tags import kinds_of
 from operad.schemas.values import is_number, shown
@@ -273,6 +273,8 @@ class _Keyword:
             self.out["pattern"] = pattern.source
 
     def safe(self, pattern: str) -> Pattern | None:
+        from operad.schemas.translating import UnsafePatternError, translate  # most schemas have no pattern
+
         self.reader.definition.size += len(pattern)
         try:
             return translate(pattern, self.reader.limits)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import pairwise
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # as of `typing`, which is imported when garbage is looked for less often
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,9 +28,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         from operad_cli.completing import answer
 
         if (text := answer()) is not None:
-            with suppress(OSError):  # a shell that does not listen any more
+            try:
                 sys.stdout.buffer.write(text.encode("utf-8", "replace"))
                 sys.stdout.buffer.flush()
+            except OSError:  # a shell that does not listen any more
+                pass
             os._exit(0)
     _leave(_code(sys.argv[1:], lambda: gc.set_threshold(*usual)))
 
@@ -45,6 +48,7 @@ def _leave(code: int) -> None:
     """End the process as the interpreter does, but for taking every module apart."""
     import atexit
     import threading
+    from contextlib import suppress
 
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # what Py_FinalizeEx begins with; threads are joined
@@ -63,43 +67,17 @@ def _leave(code: int) -> None:
 
 def _code(argv: Sequence[str], imported: Callable[[], None] = lambda: None) -> int:
     """Run the command line; its exit code. ``imported`` is called when a command that may last begins."""
+    from operad_cli.signals import ends_as_by_interrupt
+
     arguments = speak_json(list(argv))
     debug = "--debug" in arguments
     _set_up_logging(debug, serves=bool({"serve", "hub"} & set(arguments)), as_json=_logs_json(arguments))
-    with _ends_as_by_interrupt() as ended_by:
+    with ends_as_by_interrupt() as ended_by:
         try:
             code = _run(arguments, debug, imported)
         except KeyboardInterrupt:  # while the command's modules were still being imported
             code = 130
     return 128 + ended_by[0] if ended_by else code
-
-
-@contextmanager
-def _ends_as_by_interrupt() -> Iterator[list[int]]:
-    """Within, SIGTERM and SIGHUP end a command as Ctrl-C does, which ends what its sources started.
-
-    Commands that serve put their own handlers in their place. What is given gets the signal that came.
-    """
-    import signal
-    import threading
-
-    came: list[int] = []
-
-    def interrupt(number: int, _frame: object) -> None:
-        came.append(number)
-        signal.raise_signal(signal.SIGINT)
-
-    numbers: list[int] = []
-    if threading.current_thread() is threading.main_thread():
-        named = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        numbers = [number for number in named if signal.getsignal(number) == signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, interrupt)
-    try:
-        yield came
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def speak_json(arguments: list[str]) -> list[str]:
@@ -139,6 +117,10 @@ def _run(arguments: list[str], debug: bool, imported: Callable[[], None]) -> int
 
 def _command(arguments: list[str], imported: Callable[[], None]) -> Callable[[], int]:
     """What the command line asks for: a plain call by itself, everything else by click."""
+    if "call" in arguments:
+        from operad_cli.without_tls import import_asyncio
+
+        import_asyncio()
     from operad_cli.one_call import from_words
 
     call = from_words(arguments)
@@ -199,6 +181,8 @@ def _told_usage(error: Any) -> int:
 
 def _logs_json(arguments: Sequence[str]) -> bool:
     """Whether the command line asks for logs as JSON; seen before it is parsed, as imports may log."""
+    from itertools import pairwise
+
     words = [word for argument in arguments for word in argument.split("=", 1)]
     return any(pair == ("--log-format", "json") for pair in pairwise(words))
 

@@ -63,10 +63,10 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
 def coloured(value: Any) -> str:
     """A value as JSON in several lines, in colours where standard output shows them."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return _TOKEN.sub(_paint, text) if has_colours(sys.stdout) else text
+    return re.sub(_WORD, _paint, text) if has_colours(sys.stdout) else text
 
 
-_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
+_WORD = r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*'
 
 
 def _paint(found: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -45,6 +44,8 @@ class _Line:
         if now < self._next and report.progress is not None:
             return
         self._next = now + _PAUSE
+        import shutil  # brings the modules of three archives along
+
         width = shutil.get_terminal_size().columns - 1
         sys.stderr.write(f"\r\x1b[2K{printable(f'{call.operation_id}: {in_words(report)}')[:width]}")
         sys.stderr.flush()

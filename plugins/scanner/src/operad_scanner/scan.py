@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -92,9 +94,11 @@ def scan_operations(
 
 def _private_package(folder: Path) -> str:
     """A fresh package whose submodules are the files of ``folder``."""
-    import hashlib  # OpenSSL, which an application that only finds this plugin need not load
-
-    name = _PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    base = name = f"{_PACKAGE}{zlib.crc32(os.fsencode(folder)):08x}"  # hashlib would bring OpenSSL along
+    number = 1
+    while (held := sys.modules.get(name)) is not None and held.__path__ != [str(folder)]:  # of another folder
+        number += 1
+        name = f"{base}_{number}"
     for loaded in [n for n in sys.modules if n == name or n.startswith(name + ".")]:
         del sys.modules[loaded]
     package = ModuleType(name)
