@@ -1,13 +1,12 @@
 """Calls over NATS and Redis beside the raw client of the same engine, in the same run.
 
-    python benchmarks/brokers.py [--engine nats|redis] [--rounds 15] [--durable] [--faststream PYTHON]
+    python benchmarks/brokers.py [--engine nats|redis] [--rounds 15] [--durable]
     python benchmarks/brokers.py workers      # throughput and shares with 1 to 4 workers
     python benchmarks/brokers.py scale        # 10,000 operations, 1,000 callers: what they cost on the broker
 
 Server, workers and caller are processes of their own on 127.0.0.1. Raw client and operad take turns in one
 caller, and the ratios are those of neighbouring turns, so that a busy machine meets both. ``--durable`` adds calls
-whose requests NATS stores as a third one. ``--faststream`` is the Python of an environment with
-``faststream[nats,redis]``; it runs after them.
+whose requests NATS stores as a third one. Others, FastStream among them, are in `calls_peers.py`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ RAW = {"nats": "nats-py request/reply", "redis": "redis-py publish/listen"}
 
 
 @contextmanager
-def serving(python: str, role: str, url: str) -> Iterator[None]:
+def serving(role: str, url: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [python, PEERS, "serve", role, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, PEERS, "serve", role, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
@@ -52,8 +51,8 @@ def serving(python: str, role: str, url: str) -> Iterator[None]:
             process.wait()
 
 
-def calling(python: str, roles: str, url: str, rounds: int) -> list[dict[str, Any]]:
-    command = [python, PEERS, "call", roles, url, str(rounds)]
+def calling(roles: str, url: str, rounds: int) -> list[dict[str, Any]]:
+    command = [sys.executable, PEERS, "call", roles, url, str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no output"]
@@ -61,7 +60,7 @@ def calling(python: str, roles: str, url: str, rounds: int) -> list[dict[str, An
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def compare(engine: str, rounds: int, durable: bool, faststream: str | None) -> None:
+def compare(engine: str, rounds: int, durable: bool) -> None:
     roles = ["raw", "operad", "durable"] if durable and engine == "nats" else ["raw", "operad"]
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
@@ -71,15 +70,12 @@ def compare(engine: str, rounds: int, durable: bool, faststream: str | None) -> 
         stack.enter_context(server)
         with ExitStack() as workers:
             for role in roles:
-                workers.enter_context(serving(sys.executable, role, server.url))
-            figures = calling(sys.executable, ",".join(roles), server.url, rounds)
-        if faststream:
-            with serving(faststream, "faststream", server.url):
-                figures += calling(faststream, "faststream", server.url, rounds)
+                workers.enter_context(serving(role, server.url))
+            figures = calling(",".join(roles), server.url, rounds)
     raw = [item for item in figures if item["role"] == "raw"]
     print(f"\n{engine}: 1 worker, 1 caller, medians of {len(raw)} rounds")
     print(f"{'':28}{'p50 us':>9}{'p99 us':>9}{'x raw':>7}{'calls/s at 64':>15}{'x raw':>7}{'caller CPU us':>15}")
-    for role in ("raw", "operad", "durable", "faststream"):
+    for role in ("raw", "operad", "durable"):
         own = [item for item in figures if item["role"] == role]
         if own:
             name = {"raw": RAW[engine], "durable": "operad, durable"}.get(role, role)
@@ -97,11 +93,10 @@ def main() -> None:
     parser.add_argument("--engine", choices=("nats", "redis"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--durable", action="store_true")
-    parser.add_argument("--faststream", metavar="PYTHON")
     options: Any = parser.parse_args()
     for engine in [options.engine] if options.engine else ["nats", "redis"]:
         if options.what == "compare":
-            compare(engine, options.rounds, options.durable, options.faststream)
+            compare(engine, options.rounds, options.durable)
         elif options.what == "workers":
             brokers_scale.workers(engine)
         else:

@@ -1,12 +1,11 @@
-"""The parties of `brokers.py`, each in a process of its own, by roles: operad, durable, raw and faststream.
+"""The parties of `brokers.py`, each in a process of its own, by roles: operad, durable and raw.
 
     python brokers_peers.py serve ROLE URL
     python brokers_peers.py call ROLES URL ROUNDS      -> a line of JSON for each role and round
 
 A caller of several roles (``raw,operad``) takes turns, so that whatever else the machine does meets all of them.
 
-A call carries about 350 bytes there and 535 bytes back, JSON both ways. FastStream runs in an environment of its
-own, so this file imports nothing but the standard library before it knows its role.
+A call carries about 350 bytes there and 535 bytes back, JSON both ways.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ async def serve(role: str, url: str) -> None:
         transport = load_plugins().transport(url, **({"durable": True} if role == "durable" else {}))
         async with CallHandler(registry, transport, operations=lambda spec: spec.id == served):
             await ready()
-    elif role == "faststream":
-        await serve_faststream(url)
     elif url.startswith("nats:"):
         import nats
 
@@ -88,17 +85,6 @@ async def client(role: str, url: str) -> AsyncIterator[Call]:
         transport = load_plugins().transport(url, **({"durable": True} if role == "durable" else {}))
         async with PendingRequestMap(transport) as calls:
             yield lambda: calls.call(OPERATIONS[role], REQUEST)
-    elif role == "faststream":
-        broker = faststream_broker(url)
-        await broker.connect()
-        await broker.start()
-
-        async def ask() -> Any:
-            answer = await broker.request(REQUEST, "bench.echo", timeout=30)
-            return await answer.decode()
-
-        yield ask
-        await broker.stop()
     elif url.startswith("nats:"):
         import nats
 
@@ -152,8 +138,7 @@ async def call(roles: list[str], url: str, rounds: int) -> None:
                 await once()
         for _ in range(rounds):
             for role, once in clients.items():
-                few = 5 if role == "faststream" else 1
-                print(json.dumps({"role": role, **await measure(once, 400 // few, 3_000 // few)}), flush=True)
+                print(json.dumps({"role": role, **await measure(once, 400, 3_000)}), flush=True)
 
 
 async def measure(once: Call, sequential: int, concurrent: int) -> dict[str, float]:
@@ -176,28 +161,6 @@ async def measure(once: Call, sequential: int, concurrent: int) -> dict[str, flo
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     p50, p99 = took[len(took) // 2] * 1e6, took[len(took) * 99 // 100] * 1e6
     return {"p50": p50, "p99": p99, "rate": concurrent / seconds, "cpu": cpu / concurrent * 1e6}
-
-
-def faststream_broker(url: str) -> Any:
-    if url.startswith("nats:"):
-        from faststream.nats import NatsBroker
-
-        return NatsBroker(url, logger=None)
-    from faststream.redis import RedisBroker
-
-    return RedisBroker(url, logger=None)
-
-
-async def serve_faststream(url: str) -> None:
-    broker = faststream_broker(url)
-
-    @broker.subscriber("bench.echo")  # type: ignore[untyped-decorator]  # FastStream lives in another environment
-    async def echo(message: dict) -> dict:  # type: ignore[type-arg]  # FastStream reads these annotations
-        return RESPONSE
-
-    await broker.start()
-    await ready()
-    await broker.stop()
 
 
 def main() -> None:

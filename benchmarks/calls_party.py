@@ -249,7 +249,8 @@ def faststream_broker(url: str) -> Any:
         return NatsBroker(url, logger=None)
     from faststream.redis import RedisBroker
 
-    return RedisBroker(url, logger=None)
+    # Each call takes a connection of its own out of a pool of 100, and fails where none is left.
+    return RedisBroker(url, logger=None, max_connections=1_000)
 
 
 async def serve_faststream(url: str) -> None:

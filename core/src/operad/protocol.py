@@ -228,7 +228,7 @@ def encoded(event: Event) -> Encoded:
 def with_sent_bytes(event: Event, data: bytes, count: int) -> Encoded:
     """The event with ``payload.sentBytes``, which is the last thing in its JSON; ``data`` is the JSON without."""
     event["payload"]["sentBytes"] = count
-    return Encoded(event, b'%b,"sentBytes":%d}}' % (data[:-2], count))
+    return Encoded(event, b"".join((memoryview(data)[:-2], b',"sentBytes":%d}}' % count)))
 
 
 def encode(event: Event) -> bytes:

@@ -16,6 +16,7 @@ from operad import (
 from operad.calls import CallSettings, InProcessTransport, answers
 from operad.calls.flow import Arrivals, Departures
 from operad.calls.requests import Pending
+from operad.calls.tapping import tap
 from operad.protocol import Encoded, decode, encode, encoded, with_sent_bytes
 from operad.testing import Participant
 from operad.transports import Capabilities, Delivery
@@ -102,6 +103,37 @@ def test_what_may_come_unasked_shrinks_with_the_number_of_those_who_wait():
     assert arrivals.unasked(0) == 64 * 1024
     assert arrivals.unasked(9_999) == 1_024
     assert sum(arrivals.unasked(number) for number in range(10_000)) < 32 * MIB
+
+
+def test_an_operation_with_large_answers_need_not_ask_again_within_half_of_a_window():
+    arrivals = Arrivals(1_000, lambda pending: None)
+    arrivals.remember("t.op", 160)
+    first, second, third, fourth, fifth = waiting(0, 0, 0, 0, 0)
+    assert [arrivals.expect(pending, 64) for pending in (first, second, third)] == [180, 180, 64]
+    assert (first.wants, third.wants, arrivals.under_way) == (180, 0, 0)
+    arrivals.ended(second)
+    arrivals.ended(second)
+    assert [arrivals.expect(pending, 64) for pending in (fourth, fifth)] == [180, 64]
+    arrivals.remember("t.op", 90)
+    assert arrivals.large == {"t.op": 180}, "it is the largest that counts"
+    assert arrivals.expect(fifth, 200) == 200, "what comes unasked in any case needs no room of these"
+
+
+def test_of_a_thousand_operations_it_is_known_how_large_their_answers_are():
+    arrivals = Arrivals(1_000, lambda pending: None)
+    for number in range(1_001):
+        arrivals.remember(f"t.op{number}", 100)
+    assert (len(arrivals.large), "t.op0" in arrivals.large) == (1_000, False)
+
+
+async def test_only_the_first_large_answer_of_an_operation_costs_a_question():
+    seen, wired = [], Wired()
+    registry = registry_of(large=("query", large))
+    async with CallHandler(registry, wired), PendingRequestMap(tap(wired, seen.append)) as calls:
+        for _ in range(3):
+            assert len((await calls.call("t.large", {"size": MIB})).data) == MIB
+    asked = [passed for passed in seen if passed.direction == "in" and "wantsBytes" in passed.event["payload"]]
+    assert len(asked) == 1
 
 
 async def test_large_requests_leave_one_after_the_other():

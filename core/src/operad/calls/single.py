@@ -75,8 +75,10 @@ class SingleCalls:
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
-                # What may be answered unasked.
-                pending.granted = event["payload"]["creditBytes"] = requests.arrivals.unasked(len(requests.table))
+                granted = requests.arrivals.unasked(len(requests.table))
+                if operation_id in requests.arrivals.large:
+                    granted = requests.arrivals.expect(pending, granted)
+                pending.granted = event["payload"]["creditBytes"] = granted  # what may be answered unasked
                 data = protocol.encode(event)
                 if len(data) <= LARGE:
                     event = protocol.Encoded(event, data)
@@ -159,5 +161,6 @@ class SingleCalls:
             requests.departures.leave(pending)
         if type(wants) is int and requests.counts_bytes:
             pending.wants = max(pending.wants, wants)
+            requests.arrivals.remember(pending.operation_id, wants)
             if pending.wants <= pending.granted or not requests.arrivals.ask(pending):
                 requests.grant(pending)  # it has to know that it is heard
