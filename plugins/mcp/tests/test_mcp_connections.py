@@ -210,6 +210,25 @@ async def test_a_body_that_is_not_read_to_its_end_ends_its_connection() -> None:
         await until(lambda: server.ended == 1)
 
 
+async def test_a_large_body_is_handed_on_in_small_pieces() -> None:
+    server = Server(lambda _: b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n" + b"x" * 500_000)
+    async with serving(server) as url, client() as asking, asking.stream("POST", url, content=b"x") as response:
+        sizes = [len(piece) async for piece in response.aiter_raw()]
+    assert sum(sizes) == 500_000
+    assert max(sizes) <= 32 * 1024
+
+
+@pytest.mark.parametrize("header", [("authorization", "hush\n"), ("x-key", " hush"), ("x key", "hush")])
+async def test_a_header_that_cannot_be_sent_is_named_and_not_quoted(header: tuple[str, str]) -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        with pytest.raises(httpx2.LocalProtocolError, match="a header cannot be sent") as caught:
+            await asking.post(url, content=b"x", headers=[header])
+        assert "hush" not in str(caught.value)
+        await until(lambda: server.ended == len(server.connections))
+    assert server.requests == []
+
+
 async def test_a_request_that_is_cancelled_ends_its_connection_and_no_other() -> None:
     server = Server()
     async with serving(server) as url, client() as asking:

@@ -171,6 +171,15 @@ def test_the_variables_of_a_template_are_its_input() -> None:
         ({"command": "x", "url": "http://a"}, "got command and url"),
         ({"url": "ftp://a"}, "http://"),
         ({"command": "x", "headers": {"a": "b"}}, "env"),
+        (
+            {"url": "http://a", "headers": {"X-Key": "hush\r\nX: 1"}},
+            "^'X-Key' cannot be sent as a header: ((?!hush).)*$",
+        ),
+        ({"url": "http://a", "headers": {"X Key": "hush"}}, "^'X Key' cannot be sent as a header: ((?!hush).)*$"),
+        (
+            {"url": "http://a", "auth": MCPAuth(token="hush\n")},
+            "^'the token of auth' cannot be sent as a header: ((?!hush).)*$",
+        ),
         ({"command": "x", "elicitation": "calller"}, 'expected "caller", or in Python a function, got .calller.'),
     ],
 )

@@ -133,8 +133,8 @@ def _checked(found: Any, where: str) -> MCPExtras:
     headers, meta = found.get("headers", {}), found.get("meta", {})
     if not isinstance(headers, Mapping) or not isinstance(meta, Mapping):
         raise ConfigError(f"{where}: expected headers and meta to be mappings")
-    if not all(isinstance(value, str) and value.isprintable() for value in headers.values()):
-        raise ConfigError(f"{where}: expected each header to be a text of one line")
+    if not all(isinstance(value, str) and value.isascii() and value.isprintable() for value in headers.values()):
+        raise ConfigError(f"{where}: expected each header to be one line of ASCII")
     return MCPExtras(headers=headers, meta=meta)
 
 

@@ -59,7 +59,7 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
         verify=tls,
         auth=auth,
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
-        limits=httpx2.Limits(max_connections=None),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         follow_redirects=False,
     )
 
@@ -103,9 +103,14 @@ def _within_origin(request: httpx2.Request, following: httpx2.Request) -> bool:
     return same or (upgraded and here.host == there.host)
 
 
+_UNSENT = (
+    httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError, httpx2.LocalProtocolError,
+)  # fmt: skip
+
+
 def unsent(error: Exception) -> bool:
     """Whether the request surely did not reach the server."""
-    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
+    return isinstance(error, _UNSENT)
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes:

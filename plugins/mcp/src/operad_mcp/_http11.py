@@ -23,6 +23,7 @@ import httpx2
 _HEAD = 100 * 1024
 """The most bytes of a status line and headers."""
 _TIMEOUT = re.compile(rb"(?:^|[,; ])timeout=([0-9]{1,9})")
+_VALUE = re.compile(rb"(?:[^\x00-\x20\x7f](?:[^\x00-\x08\x0a-\x1f\x7f]*[^\x00-\x20\x7f])?)?")
 _UNREAD = 256 * 1024
 """Bytes that wait to be read, above which no more are taken from the network."""
 
@@ -88,7 +89,7 @@ class Connection(asyncio.Protocol):
         """
         self._asked = True
         content = b"".join([piece async for piece in request.stream])  # type: ignore[union-attr]  # of an AsyncClient
-        with _in_terms_of_httpx():
+        with _in_terms_of_httpx(request):
             head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
             events = [head, h11.Data(data=content), h11.EndOfMessage()] if content else [head, h11.EndOfMessage()]
             self._transport.write(b"".join(self._h11.send(event) or b"" for event in events))
@@ -109,7 +110,7 @@ class Connection(asyncio.Protocol):
             if self._ended and self._h11.their_state is h11.SEND_RESPONSE and not self._h11.trailing_data[0]:
                 why = f": {self._lost}" if self._lost else ""
                 raise httpx2.RemoteProtocolError(f"the server closed the connection without an answer{why}")
-            with _in_terms_of_httpx():
+            with _in_terms_of_httpx(None):
                 event = self._h11.next_event()
             if event is not h11.NEED_DATA:
                 return event
@@ -169,10 +170,14 @@ def _kept_for(head: h11.Response) -> float | None:
 
 
 @contextlib.contextmanager
-def _in_terms_of_httpx() -> Iterator[None]:
+def _in_terms_of_httpx(request: httpx2.Request | None) -> Iterator[None]:
+    """Raise what httpx2 would, in words that quote no header of a request: it may be a secret."""
     try:
         yield
     except h11.RemoteProtocolError as error:
         raise httpx2.RemoteProtocolError(str(error)) from error
     except h11.LocalProtocolError as error:
-        raise httpx2.LocalProtocolError(str(error)) from error
+        if request is None:
+            raise httpx2.LocalProtocolError(str(error)) from error
+        bad = [name.decode("latin-1") for name, value in request.headers.raw if not _VALUE.fullmatch(value)]
+        raise httpx2.LocalProtocolError(f"a header cannot be sent: {', '.join(bad) or 'its name'}") from None

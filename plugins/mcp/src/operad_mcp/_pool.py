@@ -22,6 +22,8 @@ _KEPT = 256
 """The most unused connections that are kept."""
 _ATTEMPT = 0.25
 """Seconds after which another address of a host is tried as well (RFC 8305)."""
+_PIECE = 32 * 1024
+"""Bytes of a body that are handed on at once: decoded they may be a thousand times as many."""
 _PORTS = {"http": 80, "https": 443}
 _Origin = tuple[str, str, int]
 
@@ -169,7 +171,8 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while piece := await self._connection.piece(self._patience):
-            yield piece
+            for start in range(0, len(piece), _PIECE):
+                yield piece[start : start + _PIECE]
 
     async def aclose(self) -> None:
         """Read no further."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from operad.plugin import Record, RetryPolicy
 if TYPE_CHECKING:
     from operad.plugin import CallClient
 
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 Json = dict[str, Any]
 Elicitation = Callable[..., Awaitable[Json | None]]
 Sampling = Callable[..., Awaitable[Json]]
@@ -309,6 +312,12 @@ class MCPClientConfig(Record):
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
+        token = {} if self.auth is None or self.auth.token is None else {"the token of auth": self.auth.token}
+        for name, value in {**self.headers, **token}.items():
+            if not _VALUE.fullmatch(value) or (name not in token and not _NAME.fullmatch(name)):
+                raise ConfigError(
+                    f"{name!r} cannot be sent as a header: expected ASCII in one line, without spaces around it"
+                )
         for name in ("elicitation", "sampling"):
             asked: Any = getattr(self, name)
             if asked is not None and asked != "caller" and not callable(asked):
