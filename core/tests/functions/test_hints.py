@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar, get_
 
 import annotated_types
 import attrs
+import fastapi
 import msgspec
 import pydantic
 import pytest
@@ -140,12 +141,76 @@ async def test_a_bound_is_checked_wherever_it_stands() -> None:
         (Annotated[int, annotated_types.Predicate(bool)], "has no form in JSON Schema, so nobody would check it"),
         (Annotated[int, pydantic.Field(alias="b")], "alias='b' is not used here; name the parameter so"),
         (Annotated[datetime.date, annotated_types.Ge(datetime.date(2024, 1, 1))], "is no number"),
+        (Annotated[str, pydantic.Field(ge=1)], "minimum says nothing of a JSON string, so nobody would check it"),
+        (Annotated[Decimal, pydantic.Field(gt=0)], "exclusiveMinimum says nothing of a JSON string"),
+        (Annotated[int, annotated_types.MinLen(1)], "minLength says nothing of a JSON integer"),
+        (Annotated[Tree, annotated_types.Gt(1)], "exclusiveMinimum says nothing of a JSON object"),
+        (
+            list[Annotated[int | None, pydantic.Field(pattern="a")]],
+            "pattern says nothing of a JSON integer or null",
+        ),
+        (
+            Annotated[int, pydantic.Field(default=7)],
+            "a default inside of Annotated is not used here; write it behind",
+        ),
+        (Annotated[list[int], fastapi.Query(default_factory=list)], "a default inside of Annotated is not used"),
     ],
     ids=str,
 )
 def test_a_check_that_json_schema_cannot_say_is_refused(hint: Any, said: str) -> None:
     with pytest.raises(RegistrationError, match=said):
         made_of(hint)
+
+
+@pytest.mark.parametrize(
+    ("hint", "bounds"),
+    [
+        (str, {"minLength": 2}),
+        (str | None, {"minLength": 2}),
+        (list[int], {"minItems": 2}),
+        (dict[str, int], {"minProperties": 2}),
+        (Tree, {"minProperties": 2}),
+        (str | list[str], {"minLength": 2, "minItems": 2}),
+        (Any, {"minLength": 2, "minItems": 2, "minProperties": 2}),
+    ],
+    ids=str,
+)
+def test_a_length_is_the_keyword_of_the_type_that_it_bounds(hint: Any, bounds: dict[str, Any]) -> None:
+    made, _ = made_of(Annotated[hint, annotated_types.MinLen(2)])
+    assert {name: value for name, value in property_of(made).items() if name.startswith("min")} == bounds
+
+
+class InjectedToolArg:
+    """As LangChain has it."""
+
+
+class InjectedState(InjectedToolArg):
+    """A kind of it."""
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [fastapi.Depends(dict), fastapi.Security(dict), InjectedToolArg, InjectedState()],
+    ids=lambda extra: type(extra).__name__,
+)
+def test_a_parameter_that_others_hand_in_is_no_input(extra: Any) -> None:
+    """A database session, a user: as an input it would be in every caller's hands."""
+    with pytest.raises(RegistrationError, match=r'"local.f", parameter "a": \w+ says that it is handed in'):
+        made_of(Annotated[Any, extra])
+
+    def f(a: Any = extra) -> None: ...
+
+    with pytest.raises(RegistrationError, match="says that it is handed in"):
+        operation(f)
+
+
+async def test_a_parameter_that_was_bound_before_is_no_input() -> None:
+    def f(a: int, session: Annotated[Any, fastapi.Depends(dict)]) -> Any:
+        return [a, session]
+
+    made = operation(functools.partial(f, session="mine"), name="f")
+    assert list(made.spec.input_schema.raw["properties"]) == ["a"]
+    assert await call(made, {"a": 1}) == [1, "mine"]
 
 
 # --- defaults ----------------------------------------------------------------------------------------
@@ -166,6 +231,17 @@ def test_a_default_that_does_not_fit_its_hint_is_refused(hint: Any, default: Any
     f.__annotations__ = {"a": hint}
     with pytest.raises(RegistrationError, match=f'(?s)"local.f", parameter "a".*{said}'):
         operation(f)
+
+
+async def test_a_default_of_three_dots_is_none() -> None:
+    """As FastAPI spells that a parameter is required."""
+
+    def f(a: int = ...) -> Any:  # type: ignore[assignment]  # as many write it
+        return a
+
+    with pytest.raises(CallError, match="expected the property 'a', got none"):
+        await call(operation(f), {})
+    assert await call(operation(f), {"a": 3}) == 3
 
 
 async def test_a_default_of_none_admits_null() -> None:
@@ -340,6 +416,9 @@ async def test_partials_and_objects_are_functions() -> None:
     tripled = operation(namespace="m")(functools.partial(scale, by=3))
     assert (tripled.id, tripled.spec.description) == ("m.scale", "Scale it.")
     assert await call(tripled, {"value": 2}) == 6
+    assert list(tripled.spec.input_schema.raw["properties"]) == ["value"]
+    with pytest.raises(CallError, match="expected no undeclared property, got 'by'"):
+        await call(tripled, {"value": 2, "by": 4})  # what was bound is in nobody else's hands
     added = operation(namespace="m", name="inc")(Adder())
     assert added.spec.description == "Add one."
     assert await call(added, {"a": 1}) == 2

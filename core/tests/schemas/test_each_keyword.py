@@ -107,6 +107,21 @@ ERRORS: list[tuple[Any, Any, list[str]]] = [
         ["expected no undeclared property, got 'a', 'b', 'c', 'd', 'e' at $"],
     ),
     (
+        {"properties": {"max_prize": INT, "min_prize": INT, "a": INT}, "additionalProperties": False},
+        {"max_price": 1, "min_prize": 2, "mim_prize": 3},
+        ["expected no undeclared property, got 'max_price', 'mim_prize' at $; did you mean 'max_prize'?"],
+    ),
+    (
+        {"properties": {"max_prize": INT}, "additionalProperties": False},
+        {5: 1, "max_price": 1},
+        ["expected no undeclared property, got 5, 'max_price' at $"],
+    ),
+    (
+        {"properties": {"a" * 100: INT}, "additionalProperties": False},
+        {"a" * 99: 1},
+        ["expected no undeclared property, got '" + "a" * 78 + "… at $"],
+    ),
+    (
         {"properties": {"a": INT}, "patternProperties": {"^x": INT}, "additionalProperties": STR},
         {"a": "s", "x1": "s", "y": 1, "z": "s"},
         [

@@ -19,7 +19,7 @@ from operad_mcp import MCPClientConfig, TextContent, map_mcp_content_blocks
 from operad_mcp._blocks import map_many_content_blocks
 from operad_mcp._connection import Connection
 from operad_mcp._ending import end_process, new_mark
-from operad_mcp._stdio import stdio_streams
+from operad_mcp._stdio import _found, stdio_streams
 from operad_mcp.operations import Offer
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
@@ -322,6 +322,15 @@ async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await loading
     await until(lambda: not {child.pid for child in psutil.Process().children()} - before)
+
+
+def test_windows_is_told_which_file_a_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There ``npx`` is ``npx.cmd``, which only a shell would find by that name."""
+    monkeypatch.setattr("operad_mcp._stdio.shutil.which", {"npx": r"C:\nodejs\npx.CMD"}.get)
+    assert _found("npx") == "npx", "elsewhere the system looks it up itself, in the folder of the server"
+    monkeypatch.setattr("operad_mcp._stdio.sys.platform", "win32")
+    assert _found("npx") == r"C:\nodejs\npx.CMD"
+    assert _found("nothing") == "nothing", "so that the error names what was asked for"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="counts descriptors")

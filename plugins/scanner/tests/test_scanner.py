@@ -52,6 +52,18 @@ def test_collects_a_spec_mapping_with_its_handler(tmp_path: Path) -> None:
     assert operation.spec.type == "query"
 
 
+def test_a_spec_mapping_may_hold_its_handler(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        echo='async def run(input, context):\n    return input\nspec = {"namespace": "x", "name": "echo", "handler": run}\n',
+        text='spec = {"namespace": "x", "name": "text", "handler": "run"}\n',
+    )
+    manifest = scan_operations(tmp_path)
+    assert ids(tmp_path) == ["x.echo"]
+    (failure,) = manifest.failures
+    assert 'unknown key "handler"' in str(failure.error), "what cannot be called is none"
+
+
 def test_a_spec_without_handler_is_listed_apart(tmp_path: Path) -> None:
     write(
         tmp_path, remote='from operad import OperationSpec\nspec = OperationSpec(namespace="x", name="remote")\n'

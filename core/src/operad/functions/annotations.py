@@ -21,11 +21,59 @@ _LENGTHS = {"min_length": ("minLength", "minItems", "minProperties"),
 _WORDS = ("title", "description", "examples")
 _OF_OTHERS = frozenset({"annotated_types", "pydantic", "pydantic_core"})
 """Whose annotations are checks: one that has no form in JSON Schema must not be lost in silence."""
+_HANDED_IN = frozenset({"Depends", "Security", "InjectedToolArg"})
+"""Classes of FastAPI, FastMCP and LangChain that keep a parameter from callers: somebody else hands it in."""
+_SAYS_OF = {
+    "minLength": "string", "maxLength": "string", "pattern": "string", "minItems": "array", "maxItems": "array",
+    "minProperties": "object", "maxProperties": "object",
+    **dict.fromkeys((*_BOUNDS.values(), "multipleOf"), "number"),
+}  # fmt: skip
+"""The type of the values that a bound says something of."""
 
 
 def is_field(value: Any) -> bool:
     """Whether it is what pydantic's ``Field`` and FastAPI's ``Query`` make."""
     return all(hasattr(value, name) for name in ("annotation", "default_factory", "metadata", "json_schema_extra"))
+
+
+def is_handed_in(extra: Any) -> bool:
+    """Whether an annotation, or a default, says that a parameter is not for callers."""
+    cls = extra if isinstance(extra, type) else type(extra)
+    return not _HANDED_IN.isdisjoint(base.__name__ for base in cls.__mro__)
+
+
+def handed_in(extra: Any, at: str) -> RegistrationError:
+    """The error of such a parameter: as an input it would be in every caller's hands."""
+    name = getattr(extra, "__name__", type(extra).__name__)
+    return RegistrationError(
+        f"{at}: {name} says that it is handed in, which nobody does here, so that callers could say it; "
+        "take an OperationContext, or bind the parameter before (functools.partial)"
+    )
+
+
+def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """A schema with the keywords of its annotations, of a length the one that says something of its types.
+
+    Args:
+        shape: the schema.
+        types: the JSON types that it takes; ``None`` for any.
+        found: what `keywords` found.
+        at: where it stands.
+
+    Raises:
+        RegistrationError: a bound that says nothing of such values, so that nobody would check it.
+    """
+    numbers = {"number" if name == "integer" else name for name in types or ()}
+    lost = {name for name in found if types is not None and _SAYS_OF.get(name, "") not in {"", *numbers}}
+    for name in lost:
+        group = next((one for one in _LENGTHS.values() if name in one), (name,))
+        if lost.issuperset(group):
+            kind = " or ".join(sorted(types or ()))
+            raise RegistrationError(
+                f"{at}: {group[0]} says nothing of a JSON {kind}, so nobody would check it; "
+                "check it in the function"
+            )
+    return {**shape, **{name: value for name, value in found.items() if name not in lost}}
 
 
 def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
@@ -37,6 +85,8 @@ def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     words = []
     for extra in extras:
+        if is_handed_in(extra):
+            raise handed_in(extra, at)
         if isinstance(extra, str):
             words.append(extra)
         elif isinstance(documentation := getattr(extra, "documentation", None), str):
@@ -71,6 +121,11 @@ def _keywords(extra: Any, at: str) -> dict[str, Any]:
 def _of_field(field: Any, at: str) -> dict[str, Any]:
     if field.alias is not None:
         raise RegistrationError(f"{at}: alias={field.alias!r} is not used here; name the parameter so")
+    if field.default_factory is not None or type(field.default).__name__ not in (
+        "PydanticUndefinedType",
+        "ellipsis",
+    ):
+        raise RegistrationError(f"{at}: a default inside of Annotated is not used here; write it behind, after =")
     found = keywords(field.metadata, at)
     found.update({name: value for name in _WORDS if (value := getattr(field, name, None))})
     if isinstance(field.json_schema_extra, Mapping):

@@ -10,13 +10,13 @@ import enum
 import inspect
 import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import attrs
 
 from operad.errors import RegistrationError
-from operad.functions.annotations import is_field, keywords
+from operad.functions.annotations import bounded, is_field, keywords
 from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
@@ -49,7 +49,8 @@ class Shapes:
         """The schema of a hint inside another one."""
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
-            return {**self.part(core, at), **keywords(extras, at)}
+            shape = self.part(core, at)
+            return bounded(shape, self._types_of(shape), keywords(extras, at), at)
         if isinstance(hint, type) and hint in _SCALARS:
             return {"type": _SCALARS[hint]}
         hint = bare(hint)
@@ -76,6 +77,16 @@ class Shapes:
         ):
             return self._class(hint, at)
         return self._leaf(hint, at)
+
+    def _types_of(self, shape: Mapping[str, Any]) -> set[str] | None:
+        """The JSON types that a schema takes; ``None`` where it does not say."""
+        if isinstance(reference := shape.get("$ref"), str):
+            return self._types_of(self.definitions.get(reference.removeprefix("#/$defs/"), {}))
+        if isinstance(members := shape.get("anyOf"), list):
+            each = [self._types_of(member) for member in members]
+            return None if None in each else {name for one in each for name in one or ()}
+        given = shape.get("type")
+        return {given} if isinstance(given, str) else None if given is None else set(given)
 
     def _leaf(self, hint: Any, at: str) -> dict[str, Any]:
         if isinstance(hint, type) and issubclass(hint, enum.Enum) and not self.types.is_whole(hint):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, ParamSpec, TypeVar, get_args, get_
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, RegistrationError
-from operad.functions.annotations import is_field
+from operad.functions.annotations import handed_in, is_field, is_handed_in
 from operad.functions.conversions import Conversions, Structure
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
@@ -68,7 +68,7 @@ def typed_operation(function: Callable[P, R], given: Given) -> Operation[P, R]:
     result = _Result.of(
         hints.get("return", _NO_HINT), streams, where, conversions, infer=given.output_schema is None
     )
-    parameters = inspect.signature(function).parameters
+    parameters = _open_parameters(function)
     raw, infer = _is_raw(list(parameters), hints), given.input_schema is None
     arguments = None if raw else _Arguments.of(parameters, hints, where, conversions, infer=infer)
     inferred = UNKNOWN if arguments is None or not infer else arguments.schema()
@@ -106,6 +106,16 @@ def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | No
     for name, schema in schemas.items():
         if schema is not None and not isinstance(schema, Schema) and (wrong := from_schema(schema).warnings):
             raise RegistrationError(f"{where}: {name}: {wrong[0]}")
+
+
+def _open_parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """The parameters that callers may say: not what a partial has bound, a connection or a key for one."""
+    open_ones = dict(inspect.signature(function).parameters)
+    while isinstance(function, functools.partial):
+        for name in function.keywords:
+            open_ones.pop(name, None)
+        function = function.func
+    return open_ones
 
 
 def _name(function: Any) -> str:
@@ -226,7 +236,8 @@ class _Arguments:
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise RegistrationError(f"{at}: an operation's input is an object, so parameters need names")
-            default = parameter.default
+            # FastAPI's spelling of a parameter that has no default.
+            default = parameter.empty if parameter.default is ... else parameter.default
             if default is None and not _takes_none(hint):
                 hint = Optional[hint]  # noqa: UP045  # a hint known at run time: `a: int = None`, as many write
             schema = made.shapes.part(hint, at) if infer else {}
@@ -254,6 +265,8 @@ class _Arguments:
 
     def with_default(self, schema: dict[str, Any], default: Any, at: str) -> dict[str, Any]:
         """The schema with a default. Raises `RegistrationError` for one that does not fit the hint."""
+        if is_handed_in(default):
+            raise handed_in(default, at)
         if is_field(default) or type(default).__name__ in ("Field", "_CountingAttr"):
             raise RegistrationError(
                 f"{at}: {default!r:.80} would be the value; write Annotated[<type>, {type(default).__name__}(…)] "

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from operad.schemas.finding import Fault
+from operad.schemas.nodes import Node
 from operad.schemas.records import Change, SchemaError
 from operad.schemas.values import equal, shown
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _WIDTH = 80
+_LOOKED_AT = 64
+"""How many declared properties one that is undeclared may have been meant to be."""
 
 
 def path_of(parts: Iterable[Any]) -> str:
@@ -101,7 +105,19 @@ def _readable(fault: Fault) -> SchemaError:
     if fault.keyword in ("anyOf", "oneOf"):
         return _union(fault, path)
     expected, got = _TEXTS[fault.keyword](fault)
-    return SchemaError(path, f"expected {expected}, got {got} at {path}", fault.keyword, expected, got)
+    meant = _meant(fault) if fault.keyword == "additionalProperties" else ""
+    return SchemaError(path, f"expected {expected}, got {got} at {path}{meant}", fault.keyword, expected, got)
+
+
+def _meant(fault: Fault) -> str:
+    """Which declared property the first undeclared one was probably meant to be."""
+    from difflib import get_close_matches  # with the first one
+
+    name = fault.wanted[0]
+    declared = fault.schema.get("properties", {}) if isinstance(fault.schema, Node) else {}
+    missing = [one for one in islice(declared, _LOOKED_AT) if one not in fault.value and len(one) <= _WIDTH]
+    near = get_close_matches(name, missing, 1, 0.7) if isinstance(name, str) and len(name) <= _WIDTH else []
+    return f"; did you mean {_short(near[0])}?" if near else ""
 
 
 def _union(fault: Fault, path: str) -> SchemaError:

@@ -159,9 +159,12 @@ def _collect(module: ModuleType, namespace: str | None) -> Iterator[Operation[..
         elif isinstance(value, OperationSpec):
             yield _with_handler(value, handler)
         elif name in ("spec", "operation") and isinstance(value, Mapping):
-            _check_keys(value)
             fields = {"namespace": namespace or DEFAULT_NAMESPACE, **value}
-            yield _with_handler(OperationSpec.from_wire(fields), handler)
+            own = (
+                fields.pop("handler") if callable(fields.get("handler")) else handler
+            )  # as the first scanners had it
+            _check_keys(fields)
+            yield _with_handler(OperationSpec.from_wire(fields), own)
 
 
 def _check_keys(spec: Mapping[str, Any]) -> None:
