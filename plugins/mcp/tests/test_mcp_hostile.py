@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -15,12 +16,19 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
-from operad_mcp import MCPClientConfig, TextContent, map_mcp_content_blocks
+from operad_mcp import (
+    MCPClientConfig,
+    MCPClientLoader,
+    TextContent,
+    create_mcp_client,
+    map_mcp_content_blocks,
+)
 from operad_mcp._blocks import map_many_content_blocks
 from operad_mcp._connection import Connection
 from operad_mcp._ending import end_process, new_mark
 from operad_mcp._stdio import _found, stdio_streams
 from operad_mcp.operations import Offer
+from operad_mcp.source import MCPSession
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
 
@@ -312,6 +320,85 @@ async def test_no_process_stays_behind_a_crash() -> None:
         pids = (await registry.execute("h.pid")).data
         await fails(registry.execute("h.crash"))
         await until(lambda: not any(alive(pid) for pid in pids))
+
+
+async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaders: list[MCPClientLoader] = []
+
+    class Kept(MCPClientLoader):
+        def __init__(self) -> None:
+            super().__init__()
+            loaders.append(self)
+
+    monkeypatch.setattr("operad_mcp.client.MCPClientLoader", Kept)
+    servers = {
+        "good": {"command": sys.executable, "args": [str(SERVER)]},
+        "mute": {"command": sys.executable, "args": [str(SERVER), "mute"]},
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    before = {child.pid for child in psutil.Process().children()}
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        options = {"config": str(tmp_path / "mcp.json"), "shutdown_timeout": 0.2, "mode": "legacy"}
+        loading = asyncio.create_task(registry.load("mcp", **options))
+        await until(lambda: bool(loaders and loaders[0].get_client("good")))
+        started = {child.pid for child in psutil.Process().children()} - before
+        assert started
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        assert loaders[0].get_all_wrappers() == []
+        await until(lambda: not any(alive(pid) for pid in started))
+
+
+async def test_a_session_whose_one_server_cannot_be_closed_closes_the_others() -> None:
+    closed: list[str] = []
+
+    class Wrapper:
+        operations = ()
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_change(self, callback: Any) -> None:
+            pass
+
+        async def aclose(self) -> None:
+            if self.name == "bad":
+                raise OSError("it cannot be closed")
+            await asyncio.sleep(0.01)
+            closed.append(self.name)
+
+    session = MCPSession([Wrapper(name) for name in ("bad", "one", "two")])  # type: ignore[misc]  # stand-ins
+    with pytest.raises(OSError, match="cannot be closed"):
+        await session.aclose()
+    assert closed == ["one", "two"]
+
+
+async def test_a_listing_that_fails_for_whatever_reason_is_logged_and_the_next_change_is_heard(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = await create_mcp_client(
+        "h", MCPClientConfig(command=sys.executable, args=[str(SERVER)], mode="legacy")
+    )
+    async with wrapper:
+        real, failing = Offer.refresh, [True]
+
+        async def refresh(offer: Offer, what: str = "all") -> None:
+            if failing:
+                failing.clear()
+                raise RuntimeError("what nobody thought of")
+            await real(offer, what)
+
+        monkeypatch.setattr(Offer, "refresh", refresh)
+        wrapper._dirty("tools")
+        await until(lambda: "listing again failed" in caplog.text)
+        heard: list[Any] = []
+        wrapper.on_change(heard.append)
+        wrapper._offer.tools = ()
+        wrapper._dirty("tools")
+        await until(lambda: bool(heard))
 
 
 async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:

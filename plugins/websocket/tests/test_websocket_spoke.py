@@ -246,6 +246,45 @@ async def _use(transport: WebSocketTransport) -> None:
     await link.register("op:x.y")  # a refused certificate may show with the first frame alone
 
 
+async def test_a_spoke_whose_closing_is_cancelled_leaves_no_session_open() -> None:
+    async with Hub(port=0) as hub:
+        link: Any = await WebSocketTransport(hub.url).open(lambda *_: None, lambda *_: None)
+        waits = asyncio.Event()
+
+        async def stop() -> None:
+            waits.set()
+            await asyncio.sleep(60)
+
+        link._registering.stop = stop
+        closing = asyncio.create_task(link.close())
+        await waits.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert link._session.closed
+
+
+async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(port=0)
+    await hub.start()
+    runner, waits = hub._runner, asyncio.Event()
+    assert runner is not None
+    link = await WebSocketTransport(hub.url).open(lambda *_: None, lambda *_: None)
+
+    async def close(connection: Any) -> None:
+        waits.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("operad_websocket._connection.Connection.close", close)
+    closing = asyncio.create_task(hub.close())
+    await waits.wait()
+    await link.close()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert runner.server is None
+
+
 async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
     authority = trustme.CA()

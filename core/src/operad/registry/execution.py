@@ -243,21 +243,14 @@ class Execution:
         if refused is not None:
             message = f'"{entry.spec.id}" cannot be downloaded: {refused}'
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-        input = _left_out(entry) if input is None else input
-        if entry.adapt is not None:
-            input = entry.adapt(input)
-        entry.admit(input, call)
+        input = _admitted(entry, input, call)
         assert chunks is not None
         stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
         return cast("AsyncGenerator[ResponseEnvelope[Any], None]", stream)
 
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
         """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
-        if input is None:
-            input = _left_out(entry)
-        if entry.adapt is not None:
-            input = entry.adapt(input)
-        entry.admit(input, call)
+        input = _admitted(entry, input, call)
         if entry.stream_chain is not None:
             return entry.stream_chain(InterceptedCall(entry.spec, input, call))
         return entry.items(input, call, self._workers)
@@ -404,6 +397,16 @@ def _left_out(entry: Entry) -> Any:
     """What an input is that is ``None``: an empty one, unless null is what the operation takes."""
     schema = entry.spec.input_schema
     return None if not schema.is_valid({}) and schema.is_valid(None) else {}
+
+
+def _admitted(entry: Entry, input: Any, call: OperationContext) -> Any:
+    """The input of a stream, as JSON, once access and input were checked. `Execution.run` does so step by step."""
+    if input is None:
+        input = _left_out(entry)
+    if entry.adapt is not None:
+        input = entry.adapt(input)
+    entry.admit(input, call)
+    return input
 
 
 def _check_key(key: Any) -> None:

@@ -201,7 +201,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
     schemas: list[Body] = [schema for _, schema in rests if schema is not False]
     inner, impossible = flatten(schemas)
     exact, scalar = (_NONE, None) if impossible else _leaf(inner)
-    further = [scalar or _unless_true(casting, schemas)]
+    further = [scalar or (identity if all(schema is True for schema in schemas) else casting.lazy(schemas))]
     if isinstance(further[0], Lazy):
         further[0].put = lambda real: further.__setitem__(0, real)
     if not length:
@@ -238,7 +238,3 @@ def _all_items(further: list[Caster], exact: frozenset[type], *, closed: bool) -
         return [item if item.__class__ in exact else rest(item, call) for item in value]
 
     return cast
-
-
-def _unless_true(casting: Casting, schemas: list[Body]) -> Caster:
-    return identity if all(schema is True for schema in schemas) else casting.lazy(schemas)

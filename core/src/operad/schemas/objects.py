@@ -135,24 +135,9 @@ def copy_object(value: Any, _call: Call) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-def _declared(rows: list[Row]) -> Caster:
-    """The cast of an object's declared properties; the result has no other."""
-
-    def cast(value: Any, call: Call) -> Any:
-        out: dict[Any, Any] = {}
-        for name, exact, cast_one, fill in rows:
-            if name in value:
-                item = value[name]
-                out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None and not call.is_full:
-                fill(out, name, call)
-        return out
-
-    return cast
-
-
-def closed_object(rows: list[Row]) -> Caster:
-    """The same, which also notes when that drops a property; all in one loop, because it is the hot one."""
+def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
+    """The cast of an object's declared properties: the result has no other, and the call `notes` when that drops
+    one. All in one loop, because it is the hot one."""
 
     def cast(value: Any, call: Call) -> Any:
         if value.__class__ is not dict and not isinstance(value, dict):
@@ -165,7 +150,7 @@ def closed_object(rows: list[Row]) -> Caster:
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
             elif fill is not None and not call.is_full:
                 filled += fill(out, name, call)
-        if len(out) - filled != len(value):
+        if notes and len(out) - filled != len(value):
             call.dropped = True
         return out
 
@@ -174,7 +159,7 @@ def closed_object(rows: list[Row]) -> Caster:
 
 def open_object(rows: list[Row], declared: frozenset[str], hidden: frozenset[str],
                  extra: Callable[[Any, Any, Call], Any]) -> Caster:  # fmt: skip
-    known = _declared(rows)
+    known = closed_object(rows, notes=False)
 
     def cast(value: Any, call: Call) -> Any:
         if not isinstance(value, dict):

@@ -149,7 +149,7 @@ class References:
         """The target of a `$dynamicRef`: the outermost `$dynamicAnchor` of that name, if the first is one."""
         target = self.resolve(ref, scope)
         name = urldefrag(ref).fragment
-        resource = self._entered(target).resource
+        resource = self.enter(target.node, target.location, target.scope).resource
         if self.index.dynamic.get(resource, {}).get(name) != target.location:
             return target
         return self.locate(dict(scope.dynamic).get(name, target.location), scope.dynamic)
@@ -160,9 +160,6 @@ class References:
         if not (isinstance(target.node, Mapping) and target.node.get(RECURSIVE) is True):
             return target
         return self.locate(dict(scope.dynamic).get(RECURSIVE, target.location), scope.dynamic)
-
-    def _entered(self, target: Target) -> Scope:
-        return self.enter(target.node, target.location, target.scope)
 
     def _resource(self, url: str) -> Location:
         found = self.index.resources.get(url.removesuffix("#"))

@@ -64,9 +64,13 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
     except OSError as error:
         logger.warning("%s cannot be written: %s", path, error)
 

@@ -114,6 +114,9 @@ class MCPClientWrapper:
             except CallError as error:  # the operations stay as they were
                 self.client.logger.warning("listing again failed: %s", error)
                 continue
+            except Exception:  # nobody waits for this task, which has to be there for the next change
+                self.client.logger.exception("listing again failed")
+                continue
             finally:
                 self._refreshed = asyncio.get_running_loop().time()
             self._remember()

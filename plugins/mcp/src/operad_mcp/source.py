@@ -139,16 +139,24 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     for name, error in unusable.items():
         context.logger.warning("MCP server %s is not loaded: %s", name, error)
     loader = MCPClientLoader()
-    groups = await asyncio.gather(
-        *(
+    loading = [
+        asyncio.ensure_future(
             loader.load(
                 {name: server},
                 namespace=context.namespace,
                 prefix="" if context.namespace is None else f"{safe_namespace(name)}.",
             )
-            for name, server in servers.items()
         )
-    )
+        for name, server in servers.items()
+    ]
+    try:
+        groups = await asyncio.gather(*loading)
+    except BaseException:  # a cancellation above all: who is connected by now, nobody else would close
+        for each in loading:
+            each.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+        await loader.close_all()
+        raise
     wrappers = [wrapper for group in groups for wrapper in group]
     if servers and not wrappers:
         reasons = "; ".join(str(error) for error in (*loader.failures.values(), *unusable.values()))
@@ -181,7 +189,10 @@ class MCPSession(SourceSession):
         return [operation for wrapper in self._wrappers for operation in wrapper.operations]
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that fails keeps none of the others."""
         import asyncio
 
-        await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers))
+        ended = await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers), return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome

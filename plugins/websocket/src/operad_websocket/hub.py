@@ -157,10 +157,12 @@ class Hub:
         for timer in (self._sweep, self._check):
             if timer is not None:
                 timer.cancel()
-        await self._door.close()
-        await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
-        await runner.cleanup()
-        self.switch.draining = False
+        try:
+            await self._door.close()
+            await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
+        finally:  # whatever became of them, cancelled or not
+            await runner.cleanup()
+            self.switch.draining = False
 
     def _on_sweep(self) -> None:
         self.switch.expire()

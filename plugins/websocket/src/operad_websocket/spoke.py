@@ -189,10 +189,12 @@ class SpokeLink:
         if running is None:
             return
         running.cancel()
-        await asyncio.wait({running})
-        await self._disconnect()
-        if self._session is not None:
-            await self._session.close()
+        try:
+            await asyncio.wait({running})
+            await self._disconnect()
+        finally:
+            if self._session is not None:
+                await self._session.close()
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -312,11 +314,13 @@ class SpokeLink:
             if not asked.done():
                 asked.set_exception(lost)
         self._under_way.clear()
-        await self._registering.stop()
-        self._on_link("down", self._epoch)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2.0):
-                await socket.close()
+        try:
+            await self._registering.stop()
+            self._on_link("down", self._epoch)
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await socket.close()
 
     async def _reconnect(self) -> None:
         assert self._session is not None
