@@ -734,3 +734,22 @@ async def test_a_tap_sees_both_ways_and_disturbs_nothing(caplog):
     assert seen[1][3] is False
     assert states == [("up", 1), ("down", 1)]
     assert "a tap failed; the event goes on" in caplog.text
+
+
+async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):
+    calls = PendingRequestMap(InProcessTransport())
+    await calls.open()
+    link, waits = calls._link, asyncio.Event()
+
+    async def settle(requests):
+        waits.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(PendingRequests, "settle", settle)
+    closing = asyncio.create_task(calls.aclose())
+    await waits.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(LinkDownError):
+        await link.send("all:x", {"type": "x", "id": "", "payload": {}})

@@ -427,3 +427,25 @@ async def test_the_callers_identity_goes_along_signed():
         with pytest.raises(CallError, match="refused"):
             await calls.call("t.me", delegation=sign("t.other", alice))
     assert OperationContext().identity is None
+
+
+async def test_a_session_whose_closing_is_cancelled_closes_its_map():
+    transport = InProcessTransport()
+    async with CallHandler(OperationRegistry(), transport):
+        session = await from_remote(transport)
+
+        async def stubborn():
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.1)
+
+        session._describing["a.b"] = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(session.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert session._calls._link is None
+        await asyncio.wait(session._describing.values())

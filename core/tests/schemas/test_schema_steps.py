@@ -126,7 +126,7 @@ def test_a_call_fills_in_as_much_as_may_be_and_no_more() -> None:
 
     answers, call = fill([1], 4, 3)  # two parts
     assert answers == [True, True, False]
-    assert (call.filled, call.is_full, call.scalars) == (6, True, 0)
+    assert (call.filled, call.is_full, call.scalars) == (6, True, math.inf)
     answers, scalars = fill(1, 1, 20, [1])  # a value of two parts
     assert answers == [True] * 20
     assert (scalars.filled, scalars.is_full) == (0, False)

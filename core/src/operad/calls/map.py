@@ -138,11 +138,13 @@ class PendingRequestMap:
             requests.abort(pending)
             pending.fail(CallError(ErrorCode.ABORTED, "the call map was closed"))
         self._streams.stop()
-        if self._by_hand is not None:
-            await self._by_hand.stop()
-        await requests.settle()
-        requests.link = None
-        await link.close()
+        try:
+            if self._by_hand is not None:
+                await self._by_hand.stop()
+            await requests.settle()
+        finally:  # also where this is cancelled: closing once more does nothing
+            requests.link = None
+            await link.close()
 
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None

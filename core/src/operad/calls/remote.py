@@ -128,11 +128,13 @@ class RemoteSession(SourceSession):
         tasks = {*self._describing.values()} | ({self._asking} if self._asking is not None else set())
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
         if self._telling is not None:
             self._telling.cancel()
-        await self._calls.aclose()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            await self._calls.aclose()
 
     # --- what there is ---------------------------------------------------------------------------
 

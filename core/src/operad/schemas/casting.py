@@ -218,7 +218,7 @@ def _items(casting: Casting, members: Members) -> Caster | None:
         for index, item in enumerate(value[:limit]):
             out.append(positions[index](item, call) if index < length else rest(item, call))
         for index in range(len(out), least):
-            if call.is_full or not fills[index](out, index, call):
+            if not fills[index](out, index, call):
                 break
         return out
 

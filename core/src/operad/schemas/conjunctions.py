@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -31,12 +32,16 @@ class Call:
     recasts = 0
     filled = 0
     """The parts of the defaults and zero values that are filled in, without scalar defaults."""
-    scalars = 0
+    scalars: float = 0
     """The scalar defaults: there may be far more of them, as many as are plausible for the value."""
     is_full = False
     """Whether as much is filled in as may be: what is missing from there on stays absent."""
     value: Any = None
     """What is cast."""
+
+    def be_full(self) -> None:
+        """Nothing more is filled in: whatever comes is too much, scalar defaults included."""
+        self.is_full, self.scalars = True, math.inf
 
     def is_plausible(self) -> bool:
         """Whether so many scalar defaults as are filled in by now are to be expected, for such a value."""
@@ -88,7 +93,7 @@ class Fills(Protocol):
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in a property or the next position, and whether it did; not where the call `is_full`."""
+        """Fill in a property or the next position; whether it did."""
 
     def template(self) -> Any:
         """What is filled in, made once; `ABSENT` where there is nothing."""

@@ -148,7 +148,7 @@ def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
             if name in value:
                 item = value[name]
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None and not call.is_full:
+            elif fill is not None:
                 filled += fill(out, name, call)
         if notes and len(out) - filled != len(value):
             call.dropped = True

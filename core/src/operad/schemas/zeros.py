@@ -63,13 +63,14 @@ class Fill:
         if weight := self.weight:
             call.filled += weight
             if call.filled > self.most:
-                call.is_full = True
+                call.be_full()
                 return False
             value = _copied(value)
         else:
             call.scalars += 1
-            if call.scalars > self.many and not call.is_plausible():
-                call.filled, call.is_full = self.most + 1, True
+            if call.scalars > self.many and (call.is_full or not call.is_plausible()):
+                call.filled = self.most + 1
+                call.be_full()
                 return False
         if isinstance(out, list):
             out.append(value)

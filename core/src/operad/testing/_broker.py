@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from operad import protocol
@@ -117,6 +117,20 @@ class BrokerConformance:
         await other.send(one.link.inbox, "news", number=1)
         assert await one.wait_for("news") == [{"number": 1}]
         assert other.events == []
+
+    @_with_bus
+    async def test_a_link_whose_closing_is_cancelled_leaves_nothing_open(self, bus: _Bus) -> None:
+        """At whatever step; and whoever closes it once more has nothing to do."""
+        for turns in range(12):
+            participant = await bus.join()
+            await participant.link.register("op:test.op", "workers")
+            closing = asyncio.create_task(participant.link.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            with suppress(asyncio.CancelledError):
+                await closing
+            await participant.link.close()
 
     @_with_bus
     async def test_one_member_of_a_group_gets_each_request(self, bus: _Bus) -> None:

@@ -104,17 +104,20 @@ class StrictClient(Client):
     async def close(self) -> None:
         """Write what is left, and close."""
         self._write_out()
-        with contextlib.suppress(AttributeError):  # older versions: of a connection that was never there
-            await super().close()
-        # nats-py ends the tasks of the old connection; one that a reconnection has just made would go on.
-        tasks = [self._reading_task, self._flusher_task, self._ping_interval_task]
-        left = [task for task in tasks if task is not None and not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-        if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+        try:
+            with contextlib.suppress(AttributeError):  # older versions: of a connection that was never there
+                await super().close()
+        finally:
+            # nats-py ends the tasks of the old connection; one that a reconnection has just made would go on, and
+            # where nats-py is cancelled itself, all of them.
+            tasks = [self._reading_task, self._flusher_task, self._ping_interval_task]
+            left = [task for task in tasks if task is not None and not task.done()]
+            for task in left:
+                task.cancel()
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+            if left:
+                await asyncio.wait(left)
 
     async def _process_err(self, err_msg: str) -> None:
         # nats-py takes nearly every error for the end of the client: credentials that have expired, a payload that

@@ -382,9 +382,11 @@ class NATSLink:
             return
         self._closed = True
         try:
-            if self._queues is not None:
-                await self._queues.close()
-            await self._client.close()
+            try:
+                if self._queues is not None:
+                    await self._queues.close()
+            finally:
+                await self._client.close()
         except (errors.Error, OSError) as error:
             logger.debug("closing: %r", error)
         except asyncio.CancelledError:
@@ -392,8 +394,9 @@ class NATSLink:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-        self._is_up = False
-        self._registrations.clear()
+        finally:
+            self._is_up = False
+            self._registrations.clear()
 
 
 class _Registration:

@@ -83,6 +83,7 @@ class RedisLink:
         self._is_up = False
         self._broken: BaseException | None = None
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -385,10 +386,16 @@ class RedisLink:
             raise TransportError(f"draining: {error}") from error
 
     async def close(self) -> None:
-        """Write what is buffered, hand over what is unfinished, disconnect; idempotent."""
-        if self._closed:
-            return
-        self._closed = True
+        """Write what is buffered, hand over what is unfinished, disconnect; idempotent.
+
+        Who is cancelled meanwhile waits no longer; the link is closed all the same.
+        """
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._reconnecting is not None:
             await stop(self._reconnecting)
         if self._is_up and self._commands is not None:
