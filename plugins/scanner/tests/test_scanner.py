@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,3 +194,36 @@ async def test_watch_follows_the_files(tmp_path: Path) -> None:
             while "math.add" in registry:
                 await asyncio.sleep(0.05)
         assert (await registry.execute("math.sub", {"a": 3, "b": 2})).data == 1
+
+
+async def test_watching_goes_on_after_a_scan_that_fails_and_says_when_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchfiles = pytest.importorskip("watchfiles", reason="operad-scanner[watch] is not installed")
+    import asyncio
+
+    changes: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def awatch(path: Path, **_: Any) -> AsyncIterator[set[Any]]:
+        while await changes.get():
+            yield set()
+        raise RuntimeError("the folder is gone")
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(watchfiles, "awatch", awatch)
+    write(tmp_path, math=ADD)
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        await registry.load("scanner", path=tmp_path, watch=True)
+        with monkeypatch.context() as broken:
+            broken.setattr("operad_scanner.source.scan_operations", lambda *_, **__: 1 / 0)
+            changes.put_nowait(True)
+            await until(lambda: "cannot be scanned again" in caplog.text)
+        write(tmp_path, sub=ADD.replace("add", "sub"))
+        changes.put_nowait(True)
+        await until(lambda: "math.sub" in registry)
+        changes.put_nowait(False)
+        await until(lambda: "is watched no longer" in caplog.text)

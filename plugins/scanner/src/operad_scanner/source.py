@@ -86,8 +86,16 @@ class ScannerSession(SourceSession):
                     self.changed(_operations(manifest, config, context.logger))
                 except SourceError as error:  # the folder is as it was, for as long as it is broken
                     context.logger.warning("%s", error)
+                except Exception:  # nobody waits for this task, which has to be there for the next change
+                    context.logger.exception("scanner: %s cannot be scanned again", path)
 
-        self._watcher = asyncio.get_running_loop().create_task(follow())
+        async def watch() -> None:
+            try:
+                await follow()
+            except Exception:  # what watches files raises its own; it would end without a word
+                context.logger.exception("scanner: %s is watched no longer", path)
+
+        self._watcher = asyncio.get_running_loop().create_task(watch())
 
     async def aclose(self) -> None:
         """Stop watching."""
