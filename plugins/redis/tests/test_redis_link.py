@@ -123,6 +123,31 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, redis_url: s
     await rubbish.aclose()
 
 
+async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
+    join: Joiner, monkeypatch: Any, caplog: Any
+) -> None:
+    participant = await join(reconnect_wait=0.01)
+    link: Any = participant.link
+    disconnect, establish, faults = link._disconnect, link._establish, ["_disconnect", "_establish"]
+
+    def broken(step: str, real: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            if step in faults:
+                faults.remove(step)
+                raise ValueError(f"{step}: what nobody thought of")
+            await real()
+
+        return run
+
+    monkeypatch.setattr(link, "_disconnect", broken("_disconnect", disconnect))
+    monkeypatch.setattr(link, "_establish", broken("_establish", establish))
+    link._lost(ConnectionError("it broke"))
+    await participant.until(lambda: participant.states[-1] == ("up", 2))
+    assert faults == []
+    told = [str(record.exc_info[1]).partition(":")[0] for record in caplog.records if record.exc_info]
+    assert told == ["_disconnect", "_establish"]
+
+
 async def test_wrong_credentials_are_refused_at_once() -> None:
     with RedisServer(["--requirepass", "wonder"]) as server:
         for wrong in (server.url, server.url.replace("//", "//:land@")):

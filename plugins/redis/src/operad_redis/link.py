@@ -146,16 +146,16 @@ class RedisLink:
     async def _reconnect(self) -> None:
         wait = self._config.reconnect_wait
         while not self._closed:
-            await self._disconnect()
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # no secret: it only spreads the herd
-            wait = min(2 * wait, _LONGEST_WAIT)
             try:
+                await self._disconnect()
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # it only spreads the herd
+                wait = min(2 * wait, _LONGEST_WAIT)
                 await self._establish()
             except LOST as error:
                 logger.debug("no connection to %s: %r", self._host(), error)
-                self._pool.connection_kwargs.update(
-                    self._home
-                )  # the node of a cluster that we were sent to is gone
+                self._pool.connection_kwargs.update(self._home)  # the node that a cluster sent us to is gone
+            except Exception:  # whatever it is, it must not be the end of the link
+                logger.exception("the connection to %s", self._host())
             else:
                 return
 
