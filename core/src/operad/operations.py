@@ -239,7 +239,7 @@ class OperationSpec(Record):
         values = {name: wire[key] for name, key in _FIELDS.items() if key in wire}
         if "access_control" in values:
             values["access_control"] = _access_from_wire(values["access_control"])
-        return cls(**{**values, **overrides})
+        return cls(**(values | overrides))
 
 
 _FIELDS = {field.name: wire_name(field) for field in attrs.fields(OperationSpec) if field.init}
