@@ -7,7 +7,8 @@ a fork of this process runs the tests that reach its line until one fails. Which
 coverage, made once for each commit (`--maps`). What runs as its module is imported is changed by importing the
 mutant in place of the module; of all else the code of the functions is exchanged, after the tests were collected
 once for all. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
-a message that nobody reads) survives rightly, and is still counted. `--from` and `--to` run a part of the draw.
+a message that nobody reads) survives rightly, and is still counted; `equivalent_mutants.txt` says why of some.
+`--from` and `--to` run a part of the draw.
 
 Not drawn, since nothing can come of it: texts, annotations, `TYPE_CHECKING`, defaults of signatures without a body
 (overloads, protocols), `slots=` of a class, and `return None` as itself.
@@ -63,6 +64,16 @@ WARM = [
     "jsonschema_rs", "pydantic", "asyncio", "concurrent.futures",
 ]  # fmt: skip
 """What every fork has at hand: nothing of operad."""
+
+REASONS = {
+    mutant: reason
+    for mutant, _, reason in (
+        line.rpartition(" = ")
+        for line in Path(__file__).with_name("equivalent_mutants.txt").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    )
+}
+"""Why what no test can tell from the code is the same: see the file."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -481,7 +492,10 @@ class Trial:
         tests = self._reach.tests(mutant)
         found = self._found(self._capped(tests), run)
         self.figures[found] += 1
-        place = f"{mutant.path.relative_to(SOURCE)}:{mutant.line} {mutant.what}"
+        module = mutant.path.relative_to(SOURCE)
+        place = f"{module}:{mutant.line} {mutant.what}"
+        if found == "survived" and (reason := REASONS.get(f"{module}: {mutant.what}")):
+            place += f" (equivalent: {reason})"
         print(
             f"{number} {found} ({len(tests)} tests, {time.monotonic() - began:.1f} s): {place}",
             file=sys.__stdout__,

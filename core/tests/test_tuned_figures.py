@@ -123,3 +123,4 @@ def test_no_equality_or_text_is_compiled_for_a_record(module: str) -> None:
 )
 def test_what_is_known_by_identity_is_equal_to_itself_alone(made: type) -> None:
     assert "__eq__" not in vars(made)
+    assert ("__repr__" in vars(made)) is (made not in (_LoadedSource, ResultPipeline))

@@ -311,6 +311,10 @@ async def test_a_map_opens_once_and_closing_ends_what_is_under_way():
         assert (calls.link, calls.transport) == (None, bus)
         with pytest.raises(CallError, match="the call map is not open"):
             await calls.call("t.slow")
+        async with PendingRequestMap(bus) as closed:
+            await closed.aclose()
+            with pytest.raises(CallError, match="the call map is not open"):
+                await closed.call("t.slow")
         async with calls:
             with pytest.raises(RuntimeError, match="the call map is open already"):
                 await calls.open()

@@ -153,3 +153,37 @@ async def test_a_mutation_that_waited_while_its_process_stood_still_does_not_run
         await asyncio.sleep(0)
         await caller.request("t.work", "2", timeoutMs=20_000)
         await caller.wait_for("call.responded")
+
+
+def test_a_loop_that_stood_still_for_less_than_a_second_has_stood_still(clock):
+    late = Lateness()
+    late.tick(0.25)
+    clock.now += 0.75
+    assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 750
+    late.tick(0.25)
+    clock.now += 0.5
+    assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 750, "no more than a period and some slack"
+
+
+def test_a_clock_that_is_set_forward_by_less_than_a_second_was_set(clock):
+    late = Lateness()
+    late.tick(0.25)
+    clock.ahead += 0.5
+    assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 500
+    clock.ahead -= 0.5
+    later = Lateness()
+    later.tick(0.25)
+    clock.ahead += 0.25
+    assert later.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 0
+
+
+def test_each_time_that_a_clock_is_set_forward_what_comes_at_once_is_late(clock):
+    late = Lateness()
+    late.tick(0.25)
+    for _ in range(2):
+        clock.ahead += 3
+        assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 3_000
+        for _ in range(8):
+            clock.now += 0.25
+            late.tick(0.25)
+        assert late.of("new", {"timeoutMs": 1_000}, 0, 0.25) == 0

@@ -3,8 +3,13 @@
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from operad import CallHandler, InProcessTransport, OperationRegistry, PendingRequestMap
+from operad.calls import pending, served
+from operad.transports import Capabilities
 
 PROGRAM = """
 import resource, sys
@@ -32,3 +37,15 @@ def test_what_one_large_message_leaves_behind_serves_the_next_one():
         command = [sys.executable, "-c", PROGRAM, word]
         faults[word] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert faults["kept"] < 10 < 500 < faults["given back"]
+
+
+async def test_memory_is_kept_for_what_has_a_wire_alone(monkeypatch):
+    asked = []
+    monkeypatch.setattr(served, "keep_memory", lambda: asked.append("served"))
+    monkeypatch.setattr(pending, "keep_memory", lambda: asked.append("calls"))
+    bus = InProcessTransport()
+    async with CallHandler(OperationRegistry(), bus), PendingRequestMap(bus):
+        assert asked == []
+    wire = SimpleNamespace(open=bus.open, capabilities=Capabilities(detects_no_responders=True))
+    async with CallHandler(OperationRegistry(), wire), PendingRequestMap(wire):
+        assert asked == ["served", "calls"]

@@ -20,6 +20,7 @@ from operad import (
 )
 from operad.calls import CallSettings, InProcessTransport, remote
 from operad.calls.offers import Offer
+from operad.calls.plugin import RemoteConfig
 from operad.calls.remote import RemoteSession, _options
 from operad.errors import SourceError
 from operad.testing import make_plugin, plugins_of
@@ -487,6 +488,7 @@ async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
         assert [spec.id for spec in registry.specs()] == ["far.t.op", "t.op"]
         assert (await registry.execute("far.t.op", 3)).data == 3
         assert given == [("bus://here", {"word": 5}), ("bus://there", {})]
+        assert "secret" not in repr(RemoteConfig(url="ws://me:secret@here", options={"token": "secret"}))
         with pytest.raises(ConfigError, match=r"url: expected scheme://…, such as ws://127\.0\.0\.1:8765"):
             await registry.load("remote", url="here")
 

@@ -21,6 +21,7 @@ from operad import (
 )
 from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, PluginError, RegistrationError, SourceError
+from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
@@ -886,3 +887,64 @@ async def test_a_source_without_descriptions_needs_none():
         for name in ("bare", "telling", "none"):
             await registry.describe(f"t.{name}")
     assert told == ["t.telling"]
+
+
+@pytest.mark.parametrize(
+    ("access", "scopes", "allowed"),
+    [
+        (AccessControl(required_scopes=("a",), required_scopes_any=("b", "c")), {"a"}, False),
+        (AccessControl(required_scopes=("a",), required_scopes_any=("b", "c")), {"a", "c"}, True),
+        (AccessControl(required_scopes=("a",), required_scopes_any=("b", "c")), {"b", "c"}, False),
+        (AccessControl(required_scopes_any=("b",)), {"a"}, False),
+        (AccessControl(required_scopes=("a", "b")), {"a"}, False),
+        (AccessControl(required_scopes=("a", "b")), {"a", "b"}, True),
+        (AccessControl(required_scopes=("a",), resource_type="file", resource_action="read"), {"a"}, False),
+    ],
+)
+async def test_all_that_an_operation_requires_is_looked_at(access, scopes, allowed):
+    registry = OperationRegistry()
+    registry.register(spec(access_control=access), echo)
+    call = registry.execute("t.op", 1, OperationContext(identity=Identity(id="ann", scopes=frozenset(scopes))))
+    if allowed:
+        assert (await call).data == 1
+    else:
+        with pytest.raises(CallError) as caught:
+            await call
+        assert caught.value.code == ErrorCode.ACCESS_DENIED
+
+
+async def test_a_subscription_of_one_value_has_its_timeout():
+    registry = OperationRegistry()
+
+    async def slow(input, context):
+        await asyncio.sleep(60)
+
+    registry.register(spec(), slow)
+    with pytest.raises(CallError) as caught:
+        await anext(registry.subscribe("t.op", timeout=0.02))
+    assert caught.value.code == ErrorCode.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("table", "where"),
+    [('only = ["opnapi"]', " @ operad.toml:1: plugins"), ('disable = ["opnapi"]', " @ operad.toml:1: plugins"),
+     ('only = ["openapi"]', ""), ("", "")],
+)  # fmt: skip
+def test_a_misspelt_plugin_is_blamed_on_the_table_if_that_names_it(table, where, tmp_path, monkeypatch):
+    """Otherwise an environment variable has it."""
+
+    def refuse(*_):
+        raise PluginError('there is no plugin "opnapi" here')
+
+    monkeypatch.setattr(discovery, "load_plugins", refuse)
+    (tmp_path / "operad.toml").write_text(f"[plugins]\n{table}\n")
+    with pytest.raises(PluginError) as caught:
+        OperationRegistry.from_config(tmp_path / "operad.toml")
+    assert str(caught.value) == f'there is no plugin "opnapi" here{where}'
+
+
+def test_a_registry_knows_its_configuration(tmp_path):
+    (tmp_path / "operad.toml").write_text("")
+    configuration = OperationRegistry.from_config(tmp_path / "operad.toml", plugins_of()).configuration
+    assert configuration is not None
+    assert configuration.name == "operad.toml"

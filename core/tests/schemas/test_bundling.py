@@ -10,6 +10,7 @@ import pytest
 
 from operad import from_schema
 from operad.plugin import SharedDefinitions
+from operad.schemas import bundling
 
 DOCUMENT: dict[str, Any] = {
     "components": {
@@ -146,3 +147,9 @@ def test_what_is_told_of_a_hostile_schema_is_json_that_utf8_can_hold(schema: Any
 def test_what_can_be_sent_is_published_as_it_was_given() -> None:
     given = {"title": "Ä", "maximum": 2**64, "default": 0.5, "x-own": [None, True, {"deep": _deep(150)}]}
     assert from_schema(given).published() is given
+
+
+def test_how_many_values_what_is_sent_may_be_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "_MAX_VALUES", 3)
+    assert bundling.is_sendable([1, 2])
+    assert not bundling.is_sendable([1, 2, 3])

@@ -1,9 +1,12 @@
 """ECMA-262 patterns: what runs means what it says there, what could backtrack without bound does not run."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operad.schemas.characters import property_ranges
 from operad.schemas.limits import DEFAULT
 from operad.schemas.translating import UnsafePatternError, translate
 
@@ -73,3 +76,33 @@ def test_every_text_is_translated_or_refused(pattern: str) -> None:
     except UnsafePatternError:
         return
     source.compiled.search("ab01" * 50)
+
+
+def codes(name: str) -> set[int]:
+    ranges = property_ranges(name)
+    assert ranges is not None
+    assert all(low <= high for low, high in ranges)
+    assert list(ranges) == sorted(ranges)
+    found = [code for low, high in ranges for code in range(low, high + 1)]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def test_the_characters_of_a_category_are_all_that_unicode_has() -> None:
+    found: dict[str, set[int]] = {}
+    for code in range(0x110000):
+        found.setdefault(unicodedata.category(chr(code)), set()).add(code)
+    for group in "LMNPSZ":
+        assert codes(group) == set().union(*(held for name, held in found.items() if name[0] == group))
+    for name, short in (("Lu", "Lu"), ("Decimal_Number", "Nd"), ("Control", "Cc"), ("Format", "Cf")):
+        assert codes(name) == codes(short) == found[short]
+    assert codes("LC") == codes("Cased_Letter") == found["Lu"] | found["Ll"] | found["Lt"]
+
+
+def test_the_properties_that_are_no_categories() -> None:
+    assert property_ranges("Any") == ((0, 0x10FFFF),)
+    assert codes("ASCII") == set(range(0x80))
+    assert codes("AHex") == codes("ASCII_Hex_Digit") == {ord(char) for char in "0123456789ABCDEFabcdef"}
+    assert codes("White_Space") == {code for code in range(0x10000) if chr(code).isspace()} - {*range(0x1C, 0x20)}
+    assert property_ranges("Nonsense") is None
+    assert property_ranges("l") is None

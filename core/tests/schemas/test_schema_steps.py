@@ -34,6 +34,7 @@ from operad.schemas.patterns import WORK
 from operad.schemas.scalars import to_type
 from operad.schemas.tags import decides
 from operad.schemas.unions import Union
+from operad.schemas.vocabulary import subschemas
 
 INT, STR = {"type": "integer"}, {"type": "string"}
 
@@ -185,6 +186,9 @@ CROWD = [{"minimum": number} for number in range(-70, 0)]
     [
         ({"allOf": CROWD[:60]}, 5, 0),  # too few to be counted
         ({"allOf": CROWD}, 5, 71),
+        ({"allOf": [*CROWD, True, {"type": "integer"}]}, 5, 73),
+        ({"allOf": [*CROWD, {"uniqueItems": True}]}, 5, 72),
+        ({"allOf": [*CROWD, {"items": True}]}, 5, 72),
         ({"anyOf": CROWD}, 5, 71),
         ({"allOf": [*CROWD, {"allOf": [INT]}]}, 5, 73),
         ({"items": {"allOf": CROWD}}, [5, 6], 3 + 2 * 71),
@@ -1144,3 +1148,36 @@ def test_a_name_that_is_no_text_fits_no_pattern() -> None:
     schema = {"patternProperties": {"^x": {}}, "anyOf": [{"properties": {"a": {}}}], "unevaluatedProperties": INT}
     assert from_schema(schema).is_valid({1: 5})
     assert not from_schema(schema).is_valid({1: "x"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"not": {}}, ["not"]),
+        ({"not": [{}]}, []),
+        ({"not": True}, []),
+        ({"items": {}}, ["items"]),
+        ({"items": [{}, {"a": 1}]}, ["items/0", "items/1"]),
+        ({"prefixItems": [{}, True]}, ["prefixItems/0", "prefixItems/1"]),
+        ({"prefixItems": {"a": {}}}, []),
+        ({"allOf": [{}], "anyOf": [], "oneOf": [{}]}, ["allOf/0", "oneOf/0"]),
+        ({"properties": {"a": {}, "b": True}}, ["properties/a", "properties/b"]),
+        ({"properties": [{}]}, []),
+        ({"$defs": {"a": {}}, "definitions": {"b": {}}}, ["$defs/a", "definitions/b"]),
+        ({"enum": [{}], "const": {}, "default": {}, "examples": [{}], "x": {}}, []),
+    ],
+)
+def test_where_a_schema_holds_schemas(schema: Any, places: list[str]) -> None:
+    assert sorted("/".join(tokens) for tokens, _ in subschemas(schema)) == places
+
+
+def test_where_one_place_refers_to_itself_what_stands_beside_it_counts() -> None:
+    itself = {"$ref": "#"}
+    for schema in (
+        {"dependentSchemas": {"a": itself, "b": {"required": ["c"]}}},
+        {"allOf": [itself, {"if": {"required": ["b"]}, "then": {"required": ["c"]}}]},
+        {"if": {"required": ["b"]}, "then": {"required": ["c"]}, "else": itself},
+    ):
+        made = from_schema(schema)
+        assert "it refers to itself in place: that reference is unknown" in made.warnings[0]
+        assert [made.is_valid(value) for value in ({"a": 1}, {"b": 1}, {"b": 1, "c": 1})] == [True, False, True]

@@ -59,7 +59,7 @@ class _Reader:
             return True
         scope = self.references.enter(node, location, scope)
         out = Node()
-        hides = scope.draft <= 7 and isinstance(node.get("$ref"), str)
+        hides = scope.draft < 2019 and isinstance(node.get("$ref"), str)
         if not self.reference(node, out, location, scope):
             return True
         if not hides:

@@ -97,7 +97,7 @@ class References:
 
     def identifier(self, node: Any, draft: int) -> str | None:
         """The `$id` of a node, where it has a say."""
-        if not isinstance(node, Mapping) or (draft <= 7 and "$ref" in node):
+        if not isinstance(node, Mapping) or (draft < 2019 and "$ref" in node):
             return None
         found = node.get("id" if draft == 4 else "$id")
         return found if isinstance(found, str) and not found.startswith("#") else None
@@ -210,7 +210,7 @@ class References:
     @staticmethod
     def _read_anchors(node: Mapping[str, Any], location: Location, scope: Scope, index: _Index) -> None:
         names = [node.get("$anchor"), node.get("$dynamicAnchor")]
-        if scope.draft <= 7:
+        if scope.draft < 2019:
             identifier = node.get("id" if scope.draft == 4 else "$id")
             names = [urldefrag(identifier).fragment] if isinstance(identifier, str) else []
         for name in names:
