@@ -384,3 +384,22 @@ async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
         await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
         await asyncio.sleep(0.01)
     assert [(report.kind, report.unit) for report in reported] == [("stall", "By")]
+
+
+def test_the_bounds_of_what_may_come_unasked():
+    arrivals = Arrivals(100, lambda pending: None)
+    arrivals.remember("t.op", 45)  # and an eighth: 50, half of the window
+    one, other = waiting(0, 0)
+    assert arrivals.large == {"t.op": 50}
+    assert arrivals.expect(other, 50) == 50
+    assert arrivals.expect(one, 49) == 50
+    assert (one.wants, other.wants) == (50, 0)
+    assert arrivals.expect(other, 1) == 1
+    arrivals.remember("t.op", 50)
+    assert arrivals.large == {"t.op": 50}
+    arrivals.remember("t.op", 51)
+    assert arrivals.large == {"t.op": 57}
+    wide = Arrivals(4 * MIB, lambda pending: None)
+    assert [wide.unasked(number) for number in (31, 32)] == [65_536, 2 * MIB // 33]
+    assert [wide.unasked(number) for number in (2_046, 2_047, 2_048)] == [1_024, 1_024, 1_024]
+    assert (wide.unasked(9_999, 512), wide.unasked(0, 512)) == (512, 512)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from operad.schemas import from_schema
 from operad.schemas.characters import CLASSES, property_ranges
-from operad.schemas.compiling import compiled
+from operad.schemas.compiling import _text_key, compiled
 from operad.schemas.groups import components
 from operad.schemas.limits import DEFAULT, Limits
 from operad.schemas.nodes import FEW, MANY
@@ -1459,3 +1459,23 @@ def test_what_allows_nothing_changes_nothing_and_is_silent(caplog: pytest.LogCap
     for schema in (False, {"allOf": [{"properties": {"a": INT}}, False]}, {"items": False}):
         assert from_schema(schema).cast(value) == value
     assert caplog.text == ""
+
+
+def test_a_short_schema_is_known_by_its_text_and_a_long_one_by_its_digest() -> None:
+    for length, kind in ((1_000, str), (1_001, bytes)):
+        schema = {"title": "x" * (length - len('{"title":""}'))}
+        first, *_ = _text_key(from_schema(schema).origin)
+        assert type(first) is kind
+    assert _text_key(from_schema({"const": object()}).origin) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "length", "meant"), [(0, 80, True), (63, 80, True), (64, 80, False), (0, 81, False)]
+)
+def test_what_was_meant_is_looked_for_among_few_and_short_names(before: int, length: int, meant: bool) -> None:
+    name = "n" * length
+    properties = {**{f"p{number}": {} for number in range(before)}, name: {}}
+    (error,) = from_schema({"properties": properties, "additionalProperties": False}).errors({name[:-1]: 1})
+    assert ("; did you mean" in error.message) is meant
+    (error,) = from_schema({"properties": {"n" * 79: {}}, "additionalProperties": False}).errors({name: 1})
+    assert ("; did you mean" in error.message) is (length == 80)
