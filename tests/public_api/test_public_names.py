@@ -31,7 +31,7 @@ PROMISED = {
         NoRespondersError OPERATION_SPEC_SCHEMA OnEvent OnLink OpenURL PayloadTooLargeError ProtocolError
         RateLimits Record Registration Reports ResultStore RetryPolicy Server SharedDefinitions Source SourceContext SourceFailure SourceSession
         Table Tell Transport TransportError TransportFactory attribute_names building check_options client_tls decode definition_name did_you_mean encode
-        from_json hookimpl json_safe keep_memory keyword_names lazy_schema load_configuration mask_error may_list object_members printable protocol
+        from_folder from_json hookimpl json_safe keep_memory keyword_names lazy_schema load_configuration mask_error may_list object_members printable protocol
         recall remember retry_after safe_names tell_manager to_json trace_context unreadable until_stopped write_private
     """,
     "operad.sync": """

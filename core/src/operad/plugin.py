@@ -33,7 +33,8 @@ _HOMES = {
     "operad.schemas.likeness": "Record",
     "operad.service": "tell_manager until_stopped",
     "operad.sources": (
-        "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Table Tell building"
+        "ASGIApplication Admission Login OpenURL Server Source SourceContext SourceSession Table Tell building "
+        "from_folder"
     ),
     "operad.transports": (
         "Capabilities Delivery Event Link LinkDownError NoRespondersError OnEvent OnLink "

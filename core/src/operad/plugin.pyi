@@ -58,6 +58,7 @@ from operad.sources import SourceSession as SourceSession
 from operad.sources import Table as Table
 from operad.sources import Tell as Tell
 from operad.sources import building as building
+from operad.sources import from_folder as from_folder
 from operad.transports import Capabilities as Capabilities
 from operad.transports import Delivery as Delivery
 from operad.transports import Event as Event
@@ -126,6 +127,7 @@ __all__ = [
     "definition_name",
     "did_you_mean",
     "encode",
+    "from_folder",
     "from_json",
     "hookimpl",
     "json_safe",

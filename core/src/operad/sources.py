@@ -13,7 +13,7 @@ import attrs
 
 from operad.access import Identity
 from operad.envelopes import EnvelopeKinds
-from operad.errors import OperadError, SourceError
+from operad.errors import ConfigError, OperadError, SourceError
 from operad.observers import Observers
 from operad.operations import Operation
 from operad.schemas.likeness import Record
@@ -52,6 +52,17 @@ class Login(Protocol):
         ...
 
 
+def from_folder(folder: Path, path: str | Path) -> Path:
+    """A path of a configuration, which starts from ``folder``; ``~`` is the user's home.
+
+    Raises `ConfigError` for the home of somebody whom this machine does not know.
+    """
+    try:
+        return folder.joinpath(Path(path).expanduser()).absolute()
+    except RuntimeError:
+        raise ConfigError(f"{path}: nobody here has that name, and a home") from None
+
+
 class PluginsLike(Protocol):
     """What a source may ask of the plugins of the application."""
 
@@ -86,8 +97,8 @@ class SourceContext(Record):
     """Where diagnostics go: ``operad.<name of the source plugin>``."""
 
     def path(self, path: str | Path) -> Path:
-        """``path``, made absolute from ``base_dir``."""
-        return (self.base_dir or Path.cwd()).joinpath(path).absolute()
+        """``path``, made absolute from ``base_dir``; ``~`` is the user's home. Raises `ConfigError`."""
+        return from_folder(self.base_dir or Path.cwd(), path)
 
 
 class SourceSession:
@@ -231,11 +242,14 @@ class Table(_Configured):
         name: of `operad.config.file.TABLES`.
         config_type: an attrs class, or a function that answers one; its fields are the keys.
         description: one line.
+        check: ``check(config, base_dir)`` looks at the files that the keys name, and starts nothing; relative
+            paths start from ``base_dir``. Raises `ConfigError`.
     """
 
     name: str
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
+    check: Callable[[Any, Path], object] | None = None
 
 
 @attrs.frozen(eq=False, repr=False)

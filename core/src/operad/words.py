@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_MANY = 15
+"""Names that a message lists; of more it says how many there are."""
 MAX_TEXT = 2_000
 """Characters of an object's text that a message keeps."""
 
@@ -19,8 +21,10 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: ``; did you mean "x"?``, or what is known."""
     names = sorted(known)
-    meant = nearest(name, names)
-    return f'; did you mean "{meant}"?' if meant else f"; known: {', '.join(names) or 'none'}"
+    if meant := nearest(name, names):
+        return f'; did you mean "{meant}"?'
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY + 1 else ""
+    return f"; known: {', '.join(names[:_MANY] if more else names) or 'none'}{more}"
 
 
 def in_words(error: BaseException) -> str:

@@ -232,6 +232,18 @@ def test_operad_servers_are_found_by_name() -> None:
     assert plugins_of(make_plugin("p", operad_servers=[server])).server("post") is server
 
 
+def test_operad_tables_are_told_with_their_classes() -> None:
+    @attrs.frozen
+    class Loft:
+        height: int = 3
+
+    plugins = plugins_of(make_plugin("p", operad_tables=lambda: [Table("hub", lambda: Loft, "A loft.")]))
+    (tables,) = plugins.implementations("operad_tables")
+    assert [(table.name, table.config_type, table.description) for table in tables()] == [("hub", Loft, "A loft.")]
+    with pytest.raises(TypeError, match='table "hub": config_type has to be an attrs class'):
+        Table("hub", int)
+
+
 def test_operad_commands_get_the_command_line() -> None:
     cli: list[str] = []
     assert plugins_of(make_plugin("p", operad_commands=lambda cli: cli.append("coo"))).add_commands(cli) == []

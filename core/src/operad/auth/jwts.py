@@ -14,6 +14,7 @@ from operad.auth.credentials import Credentials, strings_of
 from operad.auth.fetching import Fetch
 from operad.auth.keys import KeySet, KeySource, pyjwt
 from operad.errors import ConfigError
+from operad.sources import from_folder
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -61,7 +62,7 @@ class JWTOptions:
         options = attrs.asdict(self)
         jwks: KeySource | None = options.pop("jwks")
         if isinstance(jwks, str) and "://" not in jwks:
-            jwks = (base_dir or Path()) / jwks
+            jwks = from_folder(base_dir or Path(), jwks)
         return JWTAuthenticator(options.pop("issuer"), options.pop("audience"), jwks, fetch=fetch, **options)
 
 

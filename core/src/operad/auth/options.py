@@ -9,6 +9,7 @@ from operad.auth.credentials import Authenticator, any_of, authenticator
 from operad.auth.fetching import Fetch
 from operad.auth.jwts import JWTOptions
 from operad.auth.tokens import StaticTokens, TokenRecord
+from operad.sources import from_folder
 
 
 def authenticator_from(
@@ -40,7 +41,7 @@ def authenticator_from(
     if tokens:
         members.append(StaticTokens(tokens))
     if tokens_file is not None:
-        members.append(StaticTokens.from_file(base / tokens_file))
+        members.append(StaticTokens.from_file(from_folder(base, tokens_file)))
     if jwt is not None:
         members.append(jwt.authenticator(base, fetch))
     if authenticate is not None:

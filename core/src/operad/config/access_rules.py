@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from operad.access import AccessControl
+from operad.config.places import below
 from operad.errors import ConfigError
 from operad.operations import Operation, OperationSpec
 
@@ -28,7 +29,7 @@ class AccessRules(NamedTuple):
         Raises:
             ConfigError: an unknown field, or requirements that cannot be meant.
         """
-        where = f"{where}.access"
+        where = below(where, ".access")
         if access is None:
             return cls()
         if isinstance(access, AccessControl):
@@ -37,7 +38,9 @@ class AccessRules(NamedTuple):
             raise ConfigError(f"{where}: expected a table, got {type(access).__name__}")
         if any(isinstance(value, (Mapping, AccessControl)) for value in access.values()):
             return cls(
-                tuple((pattern, _control(value, f'{where}."{pattern}"')) for pattern, value in access.items())
+                tuple(
+                    (pattern, _control(value, below(where, f'."{pattern}"'))) for pattern, value in access.items()
+                )
             )
         return cls((("*", _control(access, where)),) if access else ())
 

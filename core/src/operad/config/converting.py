@@ -14,8 +14,8 @@ import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
+from operad.config.structuring import unknown_key
 from operad.config.variables import SECRET_LENGTH
-from operad.words import did_you_mean
 
 Structure = Callable[[Any, Any], Any]
 
@@ -163,7 +163,7 @@ def _object(converter: Converter, cls: type[Any]) -> Structure:
             return value
         if not isinstance(value, Mapping):
             raise Unusable(f"expected a table, got {type(value).__name__}")
-        if unknown := [f'unknown key "{key}"{did_you_mean(str(key), known)}' for key in value if key not in known]:
+        if unknown := [unknown_key(cls, str(key), known) for key in value if key not in known]:
             raise Unusable("; ".join(unknown))
         return make(value, cls)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import attrs
 
+from operad.config.places import Place, dotted, exactly
 from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.errors import ConfigError
@@ -19,16 +20,6 @@ T = TypeVar("T")
 
 TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub")
 """The tables of a configuration, besides ``include`` and ``profiles``."""
-
-
-def place_of(table: str, lines: Mapping[str, tuple[str, int]]) -> tuple[str, int] | None:
-    """The file and the line of a table: of its header or key, of its first part, or of what it is written in."""
-    if table in lines:
-        return lines[table]
-    if parts := [place for other, place in lines.items() if other.startswith(f"{table}.")]:
-        return parts[0]
-    above = table.rpartition(".")[0]
-    return place_of(above, lines) if above else None
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -107,10 +98,10 @@ class Configuration(Record):
         """Where relative paths of a source start from."""
         return self.folders.get(source, self.base_dir)
 
-    def where(self, table: str) -> str:
-        """The place of a table, for messages: ``operad.toml:12: sources.shop``."""
-        file, line = place_of(table, self.lines) or (self.name, None)
-        return f"{file}: {table}" if line is None else f"{file}:{line}: {table}"
+    def where(self, *table: str) -> str:
+        """The place of a table, or a key, for messages: ``operad.toml:12: sources.shop``."""
+        name = dotted(*table) if len(table) > 1 else table[0]
+        return Place.of(name, self.lines, self.name)
 
     def values(self, table: str) -> Mapping[str, Any]:
         """A table with its variables filled in; ``"serve.mcp"`` is a table in a table. Empty if there is none.
@@ -123,7 +114,11 @@ class Configuration(Record):
             found = found.get(part, {})
             if not isinstance(found, Mapping):
                 raise ConfigError(f"{self.where(table)}: expected a table, got {type(found).__name__}")
-        values: Mapping[str, Any] = Variables().expand(found, self.where(table))
+        where = self.where(table)
+        try:
+            values: Mapping[str, Any] = Variables().expand(found, where)
+        except ConfigError as error:
+            raise ConfigError(exactly(where, str(error))) from None
         return values
 
     def transport_options(self) -> Mapping[str, Any]:
@@ -132,7 +127,7 @@ class Configuration(Record):
 
         options = self.values("transport")
         if not isinstance(url := options.get("url", ""), str):
-            raise ConfigError(f"expected str, got {type(url).__name__} @ {self.where('transport')}.url")
+            raise ConfigError(f"expected str, got {type(url).__name__} @ {self.where('transport', 'url')}")
         return with_paths(options, self.base_dir)
 
     def table(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:

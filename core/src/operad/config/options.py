@@ -11,6 +11,7 @@ import attrs
 
 from operad.config.structuring import structure
 from operad.errors import ConfigError
+from operad.sources import from_folder
 from operad.words import did_you_mean
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
     """Options of a transport as a configuration has them, with the paths in them as they are from its folder."""
     return {
-        name: str(base_dir / value) if name in TLS_FILES and isinstance(value, str) else value
+        name: str(from_folder(base_dir, value)) if name in TLS_FILES and isinstance(value, str) else value
         for name, value in options.items()
     }
 

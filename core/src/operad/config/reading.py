@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any
 
 import attrs
 
-from operad.config.file import TABLES, Configuration, place_of
+from operad.config.file import TABLES, Configuration
+from operad.config.places import Lines, dotted, lines_of, place_of
 from operad.errors import ConfigError
+from operad.sources import from_folder
 from operad.words import did_you_mean
 
 CONFIG_FILE = "operad.toml"
@@ -41,19 +42,29 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
     if not file.is_file():
         raise ConfigError(f"no configuration at {path}; write an {CONFIG_FILE} or name another file")
     read = _read(file, ())
-    tables, folders, profiles = read.tables, read.folders, read.profiles
+    tables, folders, profiles, lines = read.tables, read.folders, read.profiles, read.lines
     if chosen := profile or os.environ.get(PROFILE):
         if chosen not in profiles:
             raise ConfigError(f"{path}: there is no profile {chosen!r}{did_you_mean(chosen, profiles)}")
         tables = _laid_over(tables, profiles[chosen])
         folders = dict.fromkeys(profiles[chosen].get("sources", {}), file.parent) | folders
+        layer = f"{dotted('profiles', chosen)}."
+        lines = lines | {name[len(layer) :]: place for name, place in lines.items() if name.startswith(layer)}
     for name, table in tables.get("sources", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("type"), str):
-            found = place_of(f"sources.{name}", read.lines)
-            # Its file may be one that is included.
-            where = str(path) if found is None else f"{found[0] if found[0] != file.name else path}:{found[1]}"
-            raise ConfigError(f'{where}: [sources.{name}] needs a type, such as type = "openapi"')
-    return Configuration(file.parent, file, tables, folders, read.lines)
+            raise ConfigError(_untyped(name, table, lines, path))
+    return Configuration(file.parent, file, tables, folders, lines)
+
+
+def _untyped(name: str, table: Any, lines: Lines, path: str | os.PathLike[str]) -> str:
+    """What is wrong with a source without a type."""
+    full = dotted("sources", name)
+    found = place_of(full, lines)
+    # Its file may be one that is included.
+    where = str(path) if found is None else f"{found[0] if found[0] != Path(path).name else path}:{found[1]}"
+    below = [key for key, value in table.items() if isinstance(value, dict)] if isinstance(table, dict) else []
+    dot = f'; if "{name}.{below[0]}" is its name: a name has no dots' if below and len(below) == len(table) else ""
+    return f'{where}: [{full}] needs a type, such as type = "openapi"{dot}'
 
 
 _Tables = dict[str, Any]
@@ -76,9 +87,8 @@ class _Read:
         """Both, ``over`` laid over this one. Raises `ConfigError` for a source that both have."""
         if twice := self.owners.keys() & over.owners.keys():
             name = min(twice)
-            raise ConfigError(
-                f"[sources.{name}] is in {self.owners[name]} and in {over.owners[name]}: rename one of them"
-            )
+            both = f"{self.owners[name]} and in {over.owners[name]}"
+            raise ConfigError(f"[{dotted('sources', name)}] is in {both}: rename one of them")
         return _Read(
             _laid_over(self.tables, over.tables),
             _laid_over(self.profiles, over.profiles),
@@ -104,53 +114,48 @@ def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
     return found.under(own)
 
 
-_HEADER = re.compile(r"[ \t]*\[\[?[ \t]*([^\]\n]+?)[ \t]*\]")
-_KEY = re.compile(r"""[ \t]*([\w"'-][\w"'. \t-]*?)[ \t]*=""")
-
-
-def _lines(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Where each table begins, and each of its keys.
-
-    Only for messages: what looks like one inside a string of several lines is found, too.
-    """
-    found: dict[str, tuple[str, int]] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if (header := _HEADER.match(line)) is not None:
-            place = table = _dotted(header[1]).removeprefix("tool.operad.")
-        elif (key := _KEY.match(line)) is not None:
-            place = f"{table}.{_dotted(key[1])}".lstrip(".")
-        else:
-            continue
-        found.setdefault(place, (name, number))
-    return found
-
-
-def _dotted(key: str) -> str:
-    """A key of TOML as its parts are named in messages."""
-    return re.sub(r"""["'\s]""", "", key)
-
-
 def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
     """What one file says, its tables checked by name, and where each begins."""
-    text = ""
+    text = _text(file)
     try:
-        text = file.read_text(encoding="utf-8")
         document = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        # The end is where TOML's reader notes what goes on for too long, or is there twice.
-        told = str(error).replace("at end of document", f"at line {text.rstrip().count(chr(10)) + 1}, the end")
-        raise ConfigError(f"{file} cannot be read as TOML: {told}") from error
+    except tomllib.TOMLDecodeError as error:
+        from operad.config.mistakes import not_toml
+
+        raise ConfigError(not_toml(file, text, error)) from None  # it holds the whole text
+    except RecursionError:
+        raise ConfigError(f"{file} cannot be read as TOML: it is nested too deeply") from None
     if file.name == "pyproject.toml":
         document = document.get("tool", {}).get("operad", {})
-    lines = _lines(text, file.name)
+    lines = lines_of(text, file.name)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{_where('tool.operad', file, lines)}: [tool.operad] has to be a table")
     _check(document, file, (*TABLES, "include", "profiles"), lines)
     for name, layer in document.get("profiles", {}).items():
         if not isinstance(layer, dict):
-            where = _where(f"profiles.{name}", file, lines)
-            raise ConfigError(f"{where}: [profiles.{name}] has to be a table, got {type(layer).__name__}")
-        _check(layer, file, TABLES, lines, f"profiles.{name}.")
+            table = dotted("profiles", name)
+            raise ConfigError(
+                f"{_where(table, file, lines)}: [{table}] has to be a table, got {type(layer).__name__}"
+            )
+        _check(layer, file, TABLES, lines, f"{dotted('profiles', name)}.")
     return document, lines
+
+
+def _text(file: Path) -> str:
+    """The text of a file. A mark of its byte order, as some editors write it, is no part of it."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        from operad.config.mistakes import not_text
+
+        raise ConfigError(not_text(file, data, error)) from None
+    if "\0" in text[:64]:  # half of a letter is one, where the text has no mark of its byte order
+        raise ConfigError(f"{file} is written as UTF-16; save it as UTF-8")
+    return text
 
 
 def _where(table: str, file: Path, lines: Mapping[str, tuple[str, int]]) -> str:
@@ -166,11 +171,14 @@ def _check(
     within: str = "",
 ) -> None:
     for name, table in document.items():
-        where = _where(f"{within}{name}", file, lines)
+        full = f"{within}{dotted(name)}"
+        where = _where(full, file, lines)
+        if name not in known and not isinstance(table, (dict, list)):
+            raise ConfigError(f"{where}: {full} stands in no table; write it below one, such as [sources.NAME]")
         if name not in known:
-            raise ConfigError(f"{where}: unknown table [{within}{name}]{did_you_mean(name, known)}")
+            raise ConfigError(f"{where}: unknown table [{full}]{did_you_mean(name, known)}")
         if name != "include" and not isinstance(table, dict):
-            raise ConfigError(f"{where}: [{within}{name}] has to be a table, got {type(table).__name__}")
+            raise ConfigError(f"{where}: [{full}] has to be a table, got {type(table).__name__}")
 
 
 def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
@@ -180,7 +188,7 @@ def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
     for name in names:
         if any(sign in name for sign in "*?["):
             yield from sorted(path for path in file.parent.glob(name) if path != file)
-        elif (path := file.parent / name).is_file():
+        elif (path := from_folder(file.parent, name)).is_file():
             yield path.resolve()
         else:
             raise ConfigError(f"{where}: include: there is no file {name}")

@@ -127,6 +127,7 @@ class LoadedSources:
             source = self.plugins.source(name)
         except PluginError as error:
             raise error if called is None else PluginError(f"{error} @ {where}") from None
+        _check_keys(source.config_type, table, where)
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
         context = attrs.evolve(self._context(name, options, base_dir, called), operation=operation)
@@ -280,13 +281,35 @@ class _Table(NamedTuple):
     where: str
 
 
+def _check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
+    """Raise `ConfigError` for keys that neither the source nor every source has."""
+    own = {field.alias for field in attrs.fields(config_type) if field.init}
+    if table.keys() <= own:
+        return
+    from operad.config.places import exactly
+    from operad.config.structuring import unknown_key
+
+    known = own | {field.alias for field in attrs.fields(SourceOptions)}
+    told = [f"{unknown_key(config_type, key, known)} @ {where}" for key in table if key not in own]
+    raise ConfigError(exactly(where, "; ".join(told)))
+
+
 def _read(configuration: Configuration, name: str, variables: Variables) -> _Table:
+    from operad.config.places import dotted, exactly
     from operad.config.structuring import structure
 
-    where = configuration.where(f"sources.{name}")
-    own = variables.expand(configuration.sources[name], where)
+    where = configuration.where("sources", name)
+    try:
+        own = variables.expand(configuration.sources[name], where)
+    except ConfigError as error:
+        raise ConfigError(exactly(where, str(error))) from None
     shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
     source = own.pop("type")
+    if "namespace" not in shared and not NAMESPACE.fullmatch(name):
+        raise ConfigError(
+            f"{where}: the name of a source is the namespace of its operations, of A-Z a-z 0-9 _ -, and this is "
+            f'{dotted(name)}; rename the table, or write namespace = "…" in it'
+        )
     return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
 
 

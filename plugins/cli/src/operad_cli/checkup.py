@@ -18,6 +18,7 @@ from typing import Any, Literal
 import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
+from operad.plugin import Table
 from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
 from operad_cli.render import with_place
 
@@ -96,7 +97,7 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
     from operad.plugin import CallSettings
-    from operad_cli import frontdoor
+    from operad_cli import frontdoor  # half of what the command line imports: not for every command
 
     servers = frontdoor.server_tables(registry)
     yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
@@ -110,7 +111,7 @@ def _tables(registry: OperationRegistry) -> Iterator[Check]:
         except Exception as error:  # noqa: BLE001  # one plugin's mistake must not hide the rest
             yield Check("warning", "plugin", f"operad_tables raised {type(error).__name__}: {error}")
     for name, table in contributed.items():
-        yield from _broken(name, partial(registry.configured, name, table.config_type))
+        yield from _broken(name, partial(_contributed, registry, table))
     configuration = registry.configuration
     if configuration is not None and "hub" in configuration.tables and "hub" not in contributed:
         where = configuration.where("hub")
@@ -126,19 +127,35 @@ def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
 
 def _serving(registry: OperationRegistry, servers: Collection[str]) -> None:
     """Read ``[serve]`` as `operad serve` does."""
-    from operad_cli.frontdoor import ServeOptions
-    from operad_cli.listening import parse_address
+    from operad_cli import frontdoor
+    from operad_cli.listening import check_alone
 
     configuration = registry.configuration
     assert configuration is not None
-    options = registry.configured("serve", ServeOptions, but=servers)
-    for key in ("http", "health"):
-        if (text := getattr(options, key)) is not None:
-            try:
-                parse_address(text)
-            except ConfigError as error:
-                raise ConfigError(f"{error} @ {configuration.where(f'serve.{key}')}") from None
-    options.authenticator(configuration.base_dir)
+    options = registry.configured("serve", frontdoor.ServeOptions, but=servers)
+    http = frontdoor.configured_address(registry, "http", options.http, configuration.base_dir)
+    frontdoor.configured_address(registry, "health", options.health, configuration.base_dir)
+    if frontdoor.configured_authenticator(registry, options, configuration.base_dir) is None and isinstance(
+        http, tuple
+    ):
+        try:
+            check_alone(*http, "[serve] http")
+        except ConfigError as error:
+            raise frontdoor.at(registry, error, "serve", "http") from None
+
+
+def _contributed(registry: OperationRegistry, table: Table) -> None:
+    """Read the table of a plugin as that does."""
+    configuration = registry.configuration
+    assert configuration is not None
+    read = registry.configured(table.name, table.config_type)
+    if table.check is not None and table.name in configuration.tables:
+        try:
+            table.check(read, configuration.base_dir)
+        except ConfigError as error:
+            from operad_cli.frontdoor import at
+
+            raise at(registry, error, table.name) from None
 
 
 def _server(registry: OperationRegistry, name: str) -> None:
@@ -208,10 +225,16 @@ async def _transport(registry: OperationRegistry, timeout: float) -> list[Check]
             link = await transport.open(lambda event, delivery: None, lambda state, epoch: None)
             await link.close()
     except (OperadError, ConfigError) as error:
-        return [Check("error", "transport", str(error), "start it, or mend [transport]")]
+        place = _place(registry)
+        return [Check("error", "transport", f"{error}{place}", "start it, or mend [transport]")]
     except TimeoutError:
         return [Check("error", "transport", f"it did not answer within {timeout:g} s", "is it up?")]
     return [Check("ok", "transport", "it answers")]
+
+
+def _place(registry: OperationRegistry) -> str:
+    configuration = registry.configuration
+    return "" if configuration is None else f" @ {configuration.where('transport')}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -116,7 +116,7 @@ def plan_of(
     calls = registry.configured("calls", CallSettings)
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
-        http = None if options.http is None else parse_address(options.http, base_dir)
+        http = configured_address(registry, "http", options.http, base_dir)
         is_stdio = options.mcp == "stdio" or tables.get("mcp", {}).get("stdio") is True
         has_transport = "url" in registry.transport_options
     if http is None and not is_stdio and not has_transport:
@@ -124,8 +124,8 @@ def plan_of(
             "nothing says where to serve: --http 127.0.0.1:8000, --mcp stdio, --transport ws://127.0.0.1:8765, "
             "or [serve] and [transport] of the configuration"
         )
-    if health is None and options.health is not None:
-        health = parse_address(options.health, base_dir)
+    if health is None:
+        health = configured_address(registry, "health", options.health, base_dir)
     if is_stdio:
         registry.plugins.server("mcp")
     if has_transport:
@@ -148,7 +148,38 @@ def plan_of(
 def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
     """The tables ``[serve.<server>]``, by server."""
     values = {} if registry.configuration is None else registry.configuration.values("serve")
-    return {name: value for name, value in values.items() if isinstance(value, Mapping) and name != "jwt"}
+    own = {field.name for field in attrs.fields(ServeOptions)} - registry.plugins.servers.keys()
+    return {name: value for name, value in values.items() if isinstance(value, Mapping) and name not in own}
+
+
+def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
+    """The address that ``[serve]`` has under a key. Raises `ConfigError` with the place."""
+    if text is None:
+        return None
+    try:
+        return parse_address(text, base_dir)
+    except ConfigError as error:
+        raise at(registry, error, "serve", key) from None
+
+
+def configured_authenticator(
+    registry: OperationRegistry, options: ServeOptions, base_dir: Path
+) -> Authenticator | None:
+    """Who is asked who calls. Raises `ConfigError` with the place."""
+    try:
+        return options.authenticator(base_dir)
+    except ConfigError as error:
+        word = str(error).partition(":")[0].partition(" ")[0]
+        key = {"token": ("tokens",), "the": ("tokens_file",), "authenticate": ("authenticate",)}.get(word, ())
+        raise at(registry, error, "serve", *key) from None
+
+
+def at(registry: OperationRegistry, error: OperadError, *table: str) -> OperadError:
+    """An error with the place in the configuration that it is about, unless it has one."""
+    configuration = registry.configuration
+    if configuration is None or configuration.path is None or f"{configuration.name}:" in str(error):
+        return error
+    return type(error)(f"{error} @ {configuration.where(*table)}")
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
@@ -166,9 +197,7 @@ def offered_server(registry: OperationRegistry, name: str) -> Server:
     try:
         return registry.plugins.server(name)
     except PluginError as error:
-        if registry.configuration is None:
-            raise
-        raise PluginError(f"{error} @ {registry.configuration.where(f'serve.{name}')}") from None
+        raise at(registry, error, "serve", name) from None
 
 
 class FrontDoor:
@@ -184,7 +213,7 @@ class FrontDoor:
         self._registry = registry
         self._stopped = stopped
         self._plan = plan
-        self._authenticate = plan.options.authenticator(plan.base_dir)
+        self._authenticate = configured_authenticator(registry, plan.options, plan.base_dir)
         self._is_draining = False
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None

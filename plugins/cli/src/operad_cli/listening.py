@@ -78,11 +78,8 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
             yield bound
         return
     host, port = address
-    if not is_guarded and not is_loopback((host,)):
-        raise ConfigError(
-            f"{host} is reachable from other machines, and nobody is asked who calls: write [[serve.tokens]], "
-            f"[serve.jwt] or [serve] authenticate, or listen on this machine only: {option} 127.0.0.1:{port}"
-        )
+    if not is_guarded:
+        check_alone(host, port, option)
     try:
         family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, number)
@@ -100,6 +97,15 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
                 f"cannot listen on {host}:{port}: {reason}; name another address: {option} HOST:PORT"
             ) from None
         yield bound
+
+
+def check_alone(host: str, port: int, option: str) -> None:
+    """Raise `ConfigError` for an address that others reach; nobody is asked there who calls."""
+    if not is_loopback((host,)):
+        raise ConfigError(
+            f"{host} is reachable from other machines, and nobody is asked who calls: write [[serve.tokens]], "
+            f"[serve.jwt] or [serve] authenticate, or listen on this machine only: {option} 127.0.0.1:{port}"
+        )
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ def _colours(file: TextIO) -> Literal["auto"] | None:
 def report_failures(registry: OperationRegistry) -> int:
     """Print the sources that could not be loaded; the exit code that they make."""
     for failure in registry.failures:
-        tell_error(f"source [sources.{failure.name}] is not loaded: {with_place(registry, failure)}")
+        tell_error(f"source {label(registry, failure.name)} is not loaded: {with_place(registry, failure)}")
     return 1 if registry.failures else 0
 
 
@@ -49,7 +49,15 @@ def with_place(registry: OperationRegistry, failure: Any) -> str:
     text = " ".join(str(failure.error).split())
     if registry.configuration is None or " @ " in text:
         return text
-    return f"{text} @ {registry.configuration.where(f'sources.{failure.name}')}"
+    where = registry.configuration.where("sources", failure.name)
+    return text if text.startswith(f"{where.partition(':')[0]}:") else f"{text} @ {where}"
+
+
+def label(registry: OperationRegistry, source: str) -> str:
+    """The header of a source's table, as it is written: ``[sources.shop]``."""
+    configuration = registry.configuration
+    place = f"sources.{source}" if configuration is None else configuration.where("sources", source)
+    return f"[{place.rpartition(': ')[2]}]"
 
 
 def plugin_to_json(record: PluginRecord) -> dict[str, Any]:

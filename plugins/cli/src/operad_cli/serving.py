@@ -42,5 +42,5 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
         return registry.plugins.transport(url, **options), url
     try:
         return registry.plugins.transport(url, **options), url
-    except PluginError as error:
-        raise PluginError(f"{error} @ {registry.configuration.where('transport')}") from None
+    except (PluginError, ConfigError) as error:
+        raise type(error)(f"{error} @ {registry.configuration.where('transport')}") from None

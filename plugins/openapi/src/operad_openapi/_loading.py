@@ -15,7 +15,7 @@ from operad import CallError, SourceError
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.grafting import graft_external, has_external
 from operad_openapi._document.listing import Diagnostic
-from operad_openapi._document.origins import origin_of
+from operad_openapi._document.origins import origin_of, shown_url
 from operad_openapi._document.overlays import apply_overlay
 from operad_openapi._document.parsing import parse, parse_aside
 from operad_openapi._http.client import HTTPClient
@@ -190,14 +190,14 @@ class Loader:
             response = await self._client.send(Request("GET", url, headers, [], idle_timeout=config.timeout))
             try:
                 if response.status != 200:
-                    raise SourceError(f"{url.partition('?')[0]} answered {response.status}, expected a document")
+                    raise SourceError(f"{shown_url(url)} answered {response.status}, expected a document")
                 data = await read_body(response, config.limits.document_bytes, "document_bytes")
                 self.size += len(data)
                 return data
             finally:
                 response.release()
         except CallError as error:
-            raise SourceError(f"{url.partition('?')[0]} cannot be read: {error.message}") from error
+            raise SourceError(f"{shown_url(url)} cannot be read: {error.message}") from error
 
 
 def patched(patch: Callable[[Json], Json | None], root: Json) -> Json:

@@ -16,6 +16,7 @@ from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, essence
+from operad_openapi._document.origins import without_user
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
 from operad_openapi._http.items import envelopes_of, is_stream, items_of
 from operad_openapi._http.reading import chunks_of, read_body, read_head
@@ -180,7 +181,7 @@ class DocumentOperation:
             status_code=status,
             headers=headers,
             content_type=content_type,
-            url=request.redirected_to or request.url,
+            url=without_user(request.redirected_to or request.url),
             method=request.method,
             elapsed_ms=(time.perf_counter_ns() - started) // 1000 / 1000,
         )

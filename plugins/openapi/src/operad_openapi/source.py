@@ -71,22 +71,18 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
     if not isinstance(spec, (Mapping, str, os.PathLike)):
         raise SourceError(f"spec: expected a document, a path or a URL, got {type(spec).__name__}")
     if not isinstance(spec, Mapping) and not is_url(spec):
-        spec = context.path(_from_home(os.fspath(spec)))
+        spec = context.path(os.fspath(spec))
     shared = {field.name: getattr(config, field.name) for field in attrs.fields(HTTPOptions)}
     for name in _PATHS:
         if shared[name] is not None:
-            shared[name] = str(context.path(_from_home(shared[name])))
+            shared[name] = str(context.path(shared[name]))
     shared["overlays"] = [
-        item if isinstance(item, Mapping) or is_url(item) else str(context.path(_from_home(os.fspath(item))))
+        item if isinstance(item, Mapping) or is_url(item) else str(context.path(os.fspath(item)))
         for item in config.overlays
     ]
     shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
     namespace = context.namespace or _namespace_of(spec)
     return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)
-
-
-def _from_home(path: str) -> Path:
-    return Path(path).expanduser()
 
 
 def _namespace_of(spec: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from operad import Identity
 from operad.auth import authenticator_from
-from operad.plugin import ConfigError
+from operad.plugin import ConfigError, from_folder
 from operad_websocket._authenticating import is_loopback
 from operad_websocket.config import HubConfig
 from operad_websocket.hub import Hub
@@ -67,11 +67,13 @@ def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
             raise ConfigError("key and client_ca are of no use without cert, the certificate of the hub")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    name, path = "cert", base_dir / config.cert
+    name, path = "cert", from_folder(base_dir, config.cert)
     try:
-        context.load_cert_chain(path, None if config.key is None else base_dir / config.key, password=_no_password)
+        context.load_cert_chain(
+            path, None if config.key is None else from_folder(base_dir, config.key), password=_no_password
+        )
         if config.client_ca is not None:
-            name, path = "client_ca", base_dir / config.client_ca
+            name, path = "client_ca", from_folder(base_dir, config.client_ca)
             context.load_verify_locations(path)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from operad.plugin import Table, Transport, TransportFactory, hookimpl
@@ -29,7 +30,13 @@ def _options() -> type[Any]:
 @hookimpl
 def operad_tables() -> list[Table]:
     """``[hub]``."""
-    return [Table("hub", _hub_config, "A hub as `operad hub` runs it.")]
+    return [Table("hub", _hub_config, "A hub as `operad hub` runs it.", _check_hub)]
+
+
+def _check_hub(config: Any, base_dir: Path) -> None:
+    from operad_websocket._served import ServedHub
+
+    ServedHub(config, base_dir)
 
 
 def _hub_config() -> type[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad import ErrorCode
 from operad.plugin import RateLimits
-from operad_openapi._document.origins import origin_of
+from operad_openapi._document.origins import origin_of, shown_url
 from operad_openapi._http.failures import network_failure
 from operad_openapi._http.progress import LARGE, Progress, Report, in_chunks, told
 from operad_openapi._http.redirects import STATUSES, Gate, redirected
@@ -195,7 +195,7 @@ class HTTPClient:
             request = following
             if request.authorize is None:
                 credentials = _NO_CREDENTIALS
-            first.redirected_to = target.partition("?")[0]
+            first.redirected_to = shown_url(target)
             response = await self._once(request, credentials)
         return response
 

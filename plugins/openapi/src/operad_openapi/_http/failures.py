@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operad import CallError, ErrorCode
-from operad_openapi._document.origins import origin_of
+from operad_openapi._document.origins import origin_of, shown_url
 
 
 def host_of(url: str) -> str:
@@ -29,7 +29,7 @@ def network_error(error: BaseException, method: str, url: str, timeout: float | 
     if isinstance(error, LostConnectionError) and error.__cause__ is not None:
         error = error.__cause__
     code, reason = _in_words(error, timeout)
-    details: dict[str, object] = {"method": method, "url": url.partition("?")[0]}
+    details: dict[str, object] = {"method": method, "url": shown_url(url)}
     if code == ErrorCode.PAYLOAD_TOO_LARGE:
         details["limit"] = "header_bytes"
     return CallError(code, f"{method} {host_of(url)}{reason}", details)

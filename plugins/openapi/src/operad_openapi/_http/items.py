@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
+from operad_openapi._document.origins import without_user
 from operad_openapi._http.reading import chunks_of
 from operad_openapi._http.responses import decode_body, json_records
 from operad_openapi._request.request import Request
@@ -33,7 +34,7 @@ def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., Re
         http_envelope,
         status_code=response.status,
         headers=join_headers(response.headers.items()),
-        url=request.redirected_to or request.url,
+        url=without_user(request.redirected_to or request.url),
         method=request.method,
     )
 

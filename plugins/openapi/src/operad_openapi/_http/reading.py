@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from operad import CallError, ErrorCode
+from operad_openapi._document.origins import shown_url
 from operad_openapi._http.decoding import Decoder, TruncatedError, decoder_of
 from operad_openapi._http.failures import host_of, network_error, network_failure
 from operad_openapi._http.progress import LARGE, Progress, Report
@@ -117,7 +118,7 @@ async def read_head(response: ClientResponse, limit: int) -> bytes:
 
 def _failed(response: ClientResponse, code: ErrorCode, reason: str) -> CallError:
     message = f"{response.method} {host_of(str(response.url))}: {reason}"
-    return CallError(code, message, {"method": response.method, "url": str(response.url).partition("?")[0]})
+    return CallError(code, message, {"method": response.method, "url": shown_url(str(response.url))})
 
 
 def _too_large(response: ClientResponse, limit: int, name: str) -> CallError:

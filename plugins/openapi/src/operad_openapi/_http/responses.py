@@ -13,6 +13,7 @@ import msgspec
 from operad import CallError, ErrorCode
 from operad.plugin import retry_after
 from operad_openapi._document.mediatypes import charset_of, essence, is_json
+from operad_openapi._document.origins import shown_url
 from operad_openapi._http.reading import chunks_of, read_head
 from operad_openapi.envelopes import join_headers
 
@@ -103,7 +104,7 @@ async def failure_of(response: ClientResponse, limit: int, where: object) -> Cal
     if wait is not None:
         details["retryAfter"] = wait
     if location := headers.get("location"):
-        reason = f"{reason} (a redirect to {location.partition('?')[0]} that is not followed)".strip()
+        reason = f"{reason} (a redirect to {shown_url(location)} that is not followed)".strip()
     return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {response.status} {reason}".strip(), details)
 
 

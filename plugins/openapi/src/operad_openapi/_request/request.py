@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from operad_openapi._document.origins import shown_url
+
 
 @attrs.define(eq=False, repr=False)
 class Request:
@@ -40,7 +42,7 @@ class Request:
 
     def __str__(self) -> str:
         """Method and URL for a message, without the query."""
-        return f"{self.method} {self.url.partition('?')[0]}"
+        return f"{self.method} {shown_url(self.url)}"
 
 
 @attrs.frozen(eq=False, repr=False)
