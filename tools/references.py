@@ -62,7 +62,9 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     """The class of each table of a configuration, and a line about it."""
     from operad import load_plugins
     from operad.config.file import PluginOptions, RegistryOptions
+    from operad.plugin import CallSettings
     from operad.registry.loading import SourceOptions
+    from operad_cli.frontdoor import ServeOptions
 
     plugins = load_plugins(strict=True)
     found: dict[str, tuple[type[Any], str]] = {
@@ -72,31 +74,107 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     }
     for name, source in sorted(plugins.sources.items()):
         found[f'sources.<name>, type = "{name}"'] = (source.config_type, source.description)
+    found["calls"] = (CallSettings, "The bounds of calls between processes.")
+    for factory in dict.fromkeys(plugins.transports[scheme] for scheme in sorted(plugins.transports)):
+        url = f"{factory.schemes[0]}://…"
+        assert factory.config_type is not None
+        found[f'transport, url = "{url}"'] = (factory.config_type, f"Options of {' and '.join(factory.schemes)}.")
+    found["serve"] = (ServeOptions, "What `operad serve` serves, and to whom.")
     for name, server in sorted(plugins.servers.items()):
         found[f"serve.{name}"] = (server.config_type, f"The server `{name}`.")
+    for contributed in plugins.implementations("operad_tables"):
+        for table in contributed():
+            found[table.name] = (table.config_type, table.description)
     return found
+
+
+def given() -> set[str]:
+    """The fields of transports that their URL fills, which are no options."""
+    from operad import load_plugins
+
+    return {factory.given for factory in load_plugins(strict=True).transports.values()} | {"url"}
+
+
+def options(title: str, cls: type[Any]) -> list[attrs.Attribute[Any]]:
+    """The keys of a table: the fields that it may say."""
+    no_options = given() if title.startswith("transport") else set()
+    return [field for field in attrs.fields(cls) if field.init and field.alias not in no_options]
+
+
+def parts(cls: type[Any]) -> dict[str, type[Any]]:
+    """The classes of the tables within a table, by key."""
+    hints = get_type_hints(cls)
+    return {
+        field.alias: part
+        for field in attrs.fields(cls)
+        if field.init and field.alias and (part := _part(hints[field.name])) is not None
+    }
+
+
+def _part(hint: Any) -> type[Any] | None:
+    if getattr(get_origin(hint), "__name__", "") == "Callable":
+        return None
+    if isinstance(hint, type) and attrs.has(hint):
+        return hint
+    return next((found for member in get_args(hint) if (found := _part(member)) is not None), None)
 
 
 def reference_page() -> str:
     """The keys of every table: type, default, meaning."""
     about = "Written by `tools/references.py` from the classes that the tables become.\n"
-    parts = ["# Configuration: every key\n", about]
-    for title, (cls, words) in tables().items():
-        parts.append(f"## [{title}]\n\n{words}\n\n| key | type | default | |\n|---|---|---|---|")
-        meanings = documentation(cls)
-        hints = get_type_hints(cls)
-        for field in attrs.fields(cls):
-            if field.init:
-                meaning = meanings.get(field.name, "").replace("|", "\\|")
-                parts.append(f"| `{field.alias}` | {_named(hints[field.name])} | {_default(field)} | {meaning} |")
-        parts.append("")
-    return "\n".join(parts)
+    made = ["# Configuration: every key\n", about]
+    found = tables()
+    homes = _homes(found)
+    for title, (cls, words) in found.items():
+        made.append(f"## [{title}]\n\n{words}\n\n{_keys(title, cls, homes)}")
+    made.append("# Tables in tables\n")
+    for cls, name in homes.items():
+        words = prose(inspect.cleandoc(vars(cls).get("__doc__") or "")).partition("\n")[0]
+        made.append(f"## {name}\n\n{words}\n\n{_keys(name, cls, homes)}")
+    return "\n".join(made)
+
+
+def _homes(found: Mapping[str, tuple[type[Any], str]]) -> dict[type[Any], str]:
+    """The classes of tables within tables, each with a name of its own."""
+    homes: dict[type[Any], str] = {}
+    pending = [(cls, "") for cls, _ in found.values()]
+    for cls, _ in pending:
+        for key, part in parts(cls).items():
+            if part not in homes:
+                same = [name for name in homes.values() if name.split(" of ")[0] == key]
+                owner = part.__module__.partition(".")[0].replace("_", "-")
+                homes[part] = f"{key} of {owner}" if same else key
+                pending.append((part, key))
+    return homes
+
+
+def _keys(title: str, cls: type[Any], homes: Mapping[type[Any], str]) -> str:
+    """A table of Markdown with a line for each key."""
+    lines = ["| key | type | default | |\n|---|---|---|---|"]
+    meanings, hints, within = documentation(cls), get_type_hints(cls), parts(cls)
+    for field in options(title, cls):
+        meaning = meanings.get(field.name, "").replace("|", "\\|")
+        kind = _named(hints[field.name])
+        if (part := within.get(field.alias or "")) is not None:
+            anchor = re.sub(r"[^\w -]", "", homes[part].lower()).replace(" ", "-")
+            kind = kind.replace(_table(part), f"table [{homes[part]}](#{anchor})")
+        lines.append(f"| `{field.alias}` | {kind} | {_default(field)} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(cls: type[Any]) -> str:
+    return "table " + ", ".join(f"`{field.alias}`" for field in attrs.fields(cls) if field.init)
 
 
 def documentation(cls: type[Any]) -> dict[str, str]:
     """The text below each field, of the class and of those it inherits from."""
     words: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
+    told = inspect.cleandoc(vars(cls).get("__doc__") or "")
+    told_here = {
+        name: " ".join(text.split())
+        for name, text in re.findall(r"^``(\w+)``: (.*?)(?=^``\w+``:|\Z)", told, re.MULTILINE | re.DOTALL)
+    }
+    for base in (*vars(cls).get("SHARES", ()), *reversed(cls.__mro__)):
         if not (attrs.has(base) or base.__module__.startswith("operad")):
             continue
         try:
@@ -115,14 +193,14 @@ def documentation(cls: type[Any]) -> dict[str, str]:
                 and isinstance(text.value, ast.Constant)
             ):
                 words[target.id] = " ".join(str(text.value.value).split())
-    return words
+    return words | told_here
 
 
 def _arguments(docstring: str) -> dict[str, str]:
     """What the section ``Args:`` of a docstring says of each name."""
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", docstring, re.MULTILINE)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
-    return {name: " ".join(text.split()) for name, text in entries}
+    entries = re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
 def _named(hint: Any) -> str:
@@ -136,7 +214,7 @@ def _named(hint: Any) -> str:
     if origin is not None and issubclass(origin, Mapping):
         return f"table of {_named(members[1])}" if members[1] is not Any else "table"
     if attrs.has(hint):
-        return "table " + ", ".join(f"`{field.alias}`" for field in attrs.fields(hint) if field.init)
+        return _table(hint)
     plain = {str: "string", int: "integer", float: "number", bool: "true or false", Path: "path", Any: "anything"}
     return plain.get(hint) or getattr(hint, "__name__", str(hint))
 
@@ -159,7 +237,8 @@ def editor_schema() -> dict[str, Any]:
 
     made: dict[str, Any] = {}
     shared = _object(SourceOptions)["properties"]
-    kinds = []
+    kinds: list[dict[str, Any]] = []
+    transport: dict[str, Any] = {"url": {"type": "string", "description": "Where the hub or broker is."}}
     for title, (cls, about) in tables().items():
         schema = {"description": about, **_object(cls)}
         if title.startswith("sources.<name>, type"):
@@ -167,13 +246,21 @@ def editor_schema() -> dict[str, Any]:
             schema["properties"] = {"type": {"const": name}, **shared, **schema["properties"]}
             schema["required"] = ["type", *schema.get("required", ())]
             kinds.append(schema)
+        elif title.startswith("transport,"):
+            transport.update({field.alias: schema["properties"][field.alias] for field in options(title, cls)})
         elif title.startswith("serve."):
-            made.setdefault("serve", {"type": "object", "properties": {}})["properties"][title[6:]] = schema
+            if title == "serve.mcp":  # the command's own key
+                schema["properties"]["stdio"] = {"type": "boolean"}
+            keys = made["serve"]["properties"]
+            keys[title[6:]] = {"anyOf": [keys[title[6:]], schema]} if title[6:] in keys else schema
         elif "<" not in title:
             made[title] = schema
+    # Of other plugins there are other servers, transports and sources.
+    made["serve"]["additionalProperties"] = {"type": "object"}
+    made["transport"] = {"type": "object", "properties": transport}
+    others = {"not": {"enum": [kind["properties"]["type"]["const"] for kind in kinds]}}
+    kinds.append({"type": "object", "required": ["type"], "properties": {"type": others}})
     made["sources"] = {"type": "object", "additionalProperties": {"oneOf": kinds}}
-    for name in ("transport", "calls", "hub"):
-        made.setdefault(name, {"type": "object"})
     made["include"] = {"type": "array", "items": {"type": "string"}}
     made["profiles"] = {"type": "object", "additionalProperties": {"type": "object"}}
     return {

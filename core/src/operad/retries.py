@@ -64,7 +64,9 @@ class RetryPolicy(Record):
     max_delay: float = attrs.field(default=10.0, validator=_at_least_0)
     """Seconds; a ``Retry-After`` beyond it is not waited for."""
     methods: frozenset[str] = attrs.field(default=_METHODS, converter=_methods)
+    """Methods of which a repetition does no harm."""
     statuses: frozenset[int] = attrs.field(default=_STATUSES, converter=_statuses)
+    """Statuses after which a request is sent again."""
     also: dict[str, frozenset[int]] = attrs.field(factory=dict, converter=_also)
     """Methods -> further statuses after which they are repeated, such as ``{"POST": [429]}``: whoever says so
     knows that the server has done nothing then."""

@@ -172,5 +172,13 @@ class TransportFactory(Record):
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)
     create: Callable[..., Transport]
-    config_type: Any = None
+    _config: Any = attrs.field(default=None, alias="config_type")
     given: str = "url"
+
+    @property
+    def config_type(self) -> type[Any] | None:
+        """The attrs class of the options, if they are told."""
+        config: type[Any] | None = (
+            self._config if self._config is None or isinstance(self._config, type) else self._config()
+        )
+        return config

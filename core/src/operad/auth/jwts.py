@@ -48,14 +48,23 @@ class JWTOptions:
     """The table ``[serve.jwt]``; see `JWTAuthenticator`."""
 
     issuer: str
+    """Who has to have issued a token (``iss``)."""
     audience: str | list[str]
+    """Whom it has to be for (``aud``): one, or a list."""
     jwks: str | None = None
+    """The URL or file of the issuer's keys; default: what its metadata name."""
     algorithms: list[str] | None = None
+    """Signatures that count; default: those of public keys."""
     leeway: float = 30.0
+    """Seconds that clocks may differ."""
     id_claim: str = "sub"
+    """The claim that becomes the caller's id."""
     id_prefix: str = ""
+    """Put in front of it."""
     scope_claims: list[str] = attrs.field(factory=lambda: ["scope", "scp"])
+    """Claims with scopes; the first that is there counts."""
     resources_claim: str = "resources"
+    """The claim with grants on resources."""
 
     def authenticator(self, base_dir: Path | None = None, fetch: Fetch | None = None) -> JWTAuthenticator:
         """The authenticator that the table describes; a relative path of ``jwks`` starts from ``base_dir``."""

@@ -23,9 +23,13 @@ class TokenRecord:
     """One ``[[serve.tokens]]`` of a configuration: a token, and whom it stands for."""
 
     token: str = attrs.field(repr=False)
+    """What the caller sends as ``Authorization: Bearer``."""
     id: str
+    """Who that is."""
     scopes: list[str] = attrs.field(factory=list)
+    """What it may do."""
     resources: dict[str, list[str]] = attrs.field(factory=dict)
+    """Grants: ``type:id`` -> actions."""
 
     def identity(self) -> Identity:
         """Whom the token stands for."""

@@ -41,7 +41,9 @@ class ServeOptions:
     health: str | None = None
     """``HOST:PORT`` or ``unix:PATH`` where ``/health`` is alone."""
     explorer: bool = True
+    """Whether ``/`` shows the explorer."""
     title: str | None = None
+    """The title of the document and of the explorer."""
     timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
     """Seconds for one call; ``None``: what each server takes by itself."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.gt(0))
@@ -49,7 +51,9 @@ class ServeOptions:
     drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
     """Seconds that running calls get after a signal."""
     allowed_hosts: list[str] = attrs.field(factory=list)
+    """Values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any."""
     allowed_origins: list[str] = attrs.field(factory=list)
+    """Values of ``Origin`` besides those of this machine; ``*``: any."""
     proxy_headers: bool = False
     """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine or at the socket are believed."""
     root_path: str = ""
@@ -57,8 +61,11 @@ class ServeOptions:
     authenticate: str | None = None
     """``module:name`` or ``file.py:name`` of an authenticator."""
     jwt: JWTOptions | None = None
+    """JSON Web Tokens that count."""
     tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
+    """Bearer tokens that count: ``[[serve.tokens]]``."""
     tokens_file: str | None = None
+    """A TOML or JSON file with more of them."""
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
         """Who is asked who calls. Raises `ConfigError`."""

@@ -86,6 +86,7 @@ class MCPArgument(Record):
     name: str | None = None
     """What to call it here."""
     description: str | None = None
+    """What to say of it instead."""
     value: Any = attrs.field(default=msgspec.UNSET, repr=False)
     """Always send this; callers neither see nor give the argument."""
     hide: bool = False
@@ -97,13 +98,17 @@ class MCPTool(Record):
     """What to make of a tool: another name, other words, fewer arguments."""
 
     name: str | None = None
+    """What to call it here."""
     title: str | None = None
+    """A name for people instead."""
     description: str | None = None
+    """What to say of it instead."""
     hide: bool = False
     """Offer no operation for it."""
     type: Literal["query", "mutation"] | None = None
     """What it is, where you know better than its hints."""
     idempotent: bool | None = None
+    """Whether it may run again after a failure, where you know better than its hints."""
     arguments: dict[str, MCPArgument] = attrs.field(factory=dict)
     """By the names that the server gives them."""
 
@@ -123,10 +128,15 @@ class MCPAuth(Record):
     """
 
     type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "provider"] = "bearer"
+    """Which kind; the others of these keys belong to one or two of them."""
     token: str | None = attrs.field(default=None, repr=False)
+    """For ``bearer``."""
     client_id: str | None = None
+    """This client's name at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
+    """Its secret there, where it has one."""
     client_name: str = "operad"
+    """What people read when they agree to this client."""
     client_metadata_url: str | None = None
     """A document that is this client's id, where the authorization server takes such ids."""
     token_endpoint_auth_method: str | None = None
@@ -134,27 +144,35 @@ class MCPAuth(Record):
     issuer: str | None = None
     """The authorization server that ``client_id`` belongs to; it is given to no other."""
     scope: str | None = None
+    """What to ask for, separated by spaces; default: what the server says."""
     redirect_uri: str = "http://127.0.0.1:8763/callback"
+    """Where the browser comes back to: this machine."""
     redirect_handler: Callable[[str], Awaitable[None]] | None = None
+    """Awaited with the URL that the user has to visit."""
     callback_handler: Callable[[], Awaitable[Sequence[str | None]]] | None = None
+    """Awaited for what came back from there."""
     account: str = ""
     """Which of several accounts of this user."""
     private_key: str | None = attrs.field(default=None, repr=False)
     """PEM; signs instead of ``client_secret`` (``client_credentials``)."""
     signing_algorithm: str = "ES256"
+    """Of ``private_key``."""
     assertion: Any = attrs.field(default=None, repr=False)
     """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that answers one."""
     id_token: Any = attrs.field(default=None, repr=False)
     """An OpenID Connect token (``jwt_bearer``), or ``await id_token()`` that answers one; exchanged at
     ``idp_token_url`` (RFC 8693) as the client ``idp_client_id``."""
     idp_token_url: str | None = None
+    """Where ``id_token`` is exchanged."""
     idp_client_id: str | None = None
+    """This client's name there."""
     dpop: bool = False
     """Bind tokens to a key (RFC 9449), for ``oauth`` and ``client_credentials``."""
     store: Any = None
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
     provider: Any = attrs.field(default=None, repr=False)
+    """An ``httpx2.Auth`` (``provider``)."""
 
     def __attrs_post_init__(self) -> None:
         if self.type == "bearer" and not self.token:
@@ -204,10 +222,13 @@ class MCPClientConfig(Record):
     """A program that speaks MCP on its standard streams. Its environment is ``HOME LOGNAME PATH SHELL TERM
     USER`` of this process, what ``inherit_env`` names, and ``env``; nothing else."""
     args: list[str] = attrs.field(factory=list)
+    """The program's arguments."""
     env: dict[str, str] = attrs.field(factory=dict, repr=lambda env: f"<{len(env)} variables>")
+    """Variables that the program gets."""
     inherit_env: list[str] = attrs.field(factory=list)
     """Variables of this process that the program gets as well, such as ``HTTPS_PROXY`` or ``SSL_CERT_FILE``."""
     cwd: str | None = None
+    """The folder that the program starts in."""
     stderr: str | None = None
     """A file to which the program's standard error is appended; else its end is in messages, and all of it in
     the debug log."""
@@ -216,7 +237,9 @@ class MCPClientConfig(Record):
     transport: Literal["http", "sse"] = "http"
     """For ``url``: streamable HTTP, or the HTTP+SSE transport of 2024-11-05."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
+    """Sent with every request to ``url``."""
     auth: MCPAuth | None = None
+    """How this client proves itself to ``url``."""
     proxy: str | None = attrs.field(default=None, repr=_shown_url)
     """The URL of a proxy, instead of those that the environment names (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
     tls_ca: str | None = None
@@ -267,6 +290,7 @@ class MCPClientConfig(Record):
     server_operations: bool = False
     """``server.about``, ``server.ping``, and where the server completes arguments, ``server.complete``."""
     tools: bool = True
+    """Whether its tools are operations."""
     resources: bool = True
     """``resources.list``, ``resources.read``, ``resources.subscribe``, and an operation per template."""
     prompts: bool = True

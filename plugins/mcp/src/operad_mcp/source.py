@@ -35,6 +35,7 @@ def _source_config() -> type[Any]:
     }
     made = attrs.make_class("MCPSourceConfig", {**own, **shared}, frozen=True)
     made.__doc__ = _DOC
+    made.SHARES = (MCPClientConfig,)  # type: ignore[attr-defined]  # where the reference finds what its fields mean
     made.__module__ = __name__
     return made
 

@@ -43,18 +43,24 @@ class HTTPAuth(Record):
     """
 
     type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
+    """Which kind of credential."""
     token: str | None = attrs.field(default=None, repr=False, converter=_secret)
+    """The token itself (``bearer``, ``apiKey``, ``basic``)."""
     header_name: str | None = None
     """The header instead of ``Authorization`` (or, for an apiKey, instead of the scheme's place)."""
     prefix: str | None = None
     """The word before the token; default: ``Bearer``, ``Basic``, or nothing for an apiKey."""
     username: str | None = None
+    """For ``basic`` and ``digest``."""
     password: str | None = attrs.field(default=None, repr=False)
+    """For ``basic`` and ``digest``."""
     grant: Literal["client_credentials", "authorization_code", "device_code"] | None = None
     """How ``oauth2`` gets a token; default: ``client_credentials`` if there is a secret or a key (and no
     ``refresh_token``), else ``authorization_code``, which asks a person (``operad login``)."""
     client_id: str | None = None
+    """This client's name at the authorization server (``oauth2``)."""
     client_secret: str | None = attrs.field(default=None, repr=False, converter=_secret)
+    """Its secret there."""
     private_key: str | None = attrs.field(default=None, repr=False)
     """The client's key for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
     refresh_token: str | None = attrs.field(default=None, repr=False, converter=_secret)
@@ -64,16 +70,23 @@ class HTTPAuth(Record):
     token_url: str | None = None
     """Default: what the document's flow says, if it is of the API's own origin."""
     authorization_url: str | None = None
+    """Where people agree; default: as ``token_url``."""
     device_url: str | None = None
+    """Where a code for another device comes from (RFC 8628)."""
     revocation_url: str | None = None
+    """Where a token is given back (RFC 7009)."""
     scopes: list[str] = attrs.field(factory=list)
+    """What to ask for."""
     audience: str | None = None
+    """Whom the token is for, where the server asks for that."""
     resource: list[str] = attrs.field(factory=list)
+    """The same by RFC 8707."""
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Further fields of token requests."""
     client_auth: Literal["auto", "basic", "post", "private_key_jwt", "none"] = "auto"
     """How the client proves itself."""
     redirect_uri: str = "http://127.0.0.1:0/callback"
+    """Where the browser comes back to; port 0: a free one."""
     account: str = ""
     """Which of several accounts of this user."""
 
@@ -171,6 +184,7 @@ class HTTPLimits(Record):
     connections: int = 100
     """Connections open at once, streams included; further calls wait."""
     redirects: int = 5
+    """How many redirects one request follows."""
     header_bytes: int = 64 * 1024
     """The largest header of a response."""
 
@@ -266,6 +280,7 @@ class HTTPOptions(Record):
     retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
     """A policy, a table of one, or the number of further attempts."""
     limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
+    """Bounds of documents, answers and connections."""
     names: dict[str, str] | str | Callable[[Mapping[str, Any]], str | None] = attrs.field(
         factory=dict, validator=_named
     )

@@ -36,6 +36,7 @@ class OpenAPIServerConfig(Record):
     version: str = "1.0.0"
     """The version of the API in the document."""
     description: str = ""
+    """The description of the API in the document, in Markdown."""
     timeout: float | None = attrs.field(default=30.0, validator=_positive_or_none)
     """Seconds for a call that says nothing of its own in ``Operad-Timeout``; streams have no such end."""
     max_timeout: float = attrs.field(default=3_600.0, validator=_positive)
