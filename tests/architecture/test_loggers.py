@@ -23,6 +23,7 @@ OTHERS = {
     ("cli", "operad_cli.checkup", ""): "doctor keeps from the log what it shows as checks of the sources",
     ("cli", "operad_cli.opening", "operad"): "plugins load without warnings while a command asks for them",
     ("mcp", "operad_mcp._dialing", "mcp"): "the SDK is as silent as operad",
+    ("mcp", "operad_mcp._remote", "httpx2"): "what it logs of URLs goes without their secrets",
 }
 """Loggers that are not the module's own, and why it asks for them."""
 

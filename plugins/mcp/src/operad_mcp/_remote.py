@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from operad_mcp._live import ServerLogger
 from operad_mcp._sdk import imported_with_sdk
-from operad_mcp.config import MCPClientConfig
+from operad_mcp.config import MCPClientConfig, shown_url
 
 if TYPE_CHECKING:
     import httpx2
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    """httpx2 logs each request with its whole URL, in which secrets may stand."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(shown_url(str(each)) if type(each).__name__ == "URL" else each for each in record.args)
+    return True
+
+
+logging.getLogger("httpx2").addFilter(_without_queries)
 
 
 async def remote_streams(

@@ -191,7 +191,7 @@ class MCPAuth(Record):
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 
 
-def _shown(url: str | None) -> str | None:
+def shown_url(url: str | None) -> str | None:
     """A URL without what may be secret in it: user, password, query."""
     if url is None:
         return None
@@ -201,7 +201,7 @@ def _shown(url: str | None) -> str | None:
 
 
 def _shown_url(url: str | None) -> str:
-    return repr(_shown(url))
+    return repr(shown_url(url))
 
 
 def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
@@ -353,5 +353,5 @@ class MCPClientConfig(Record):
         if self.command is not None:
             return self.command
         if self.url is not None:
-            return _shown(self.url) or ""
+            return shown_url(self.url) or ""
         return type(self.server).__name__

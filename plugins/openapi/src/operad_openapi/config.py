@@ -249,13 +249,22 @@ def _named(_: Any, __: Any, value: Any) -> None:
         raise ConfigError(f'names: expected a table, a function or "fastapi", got {type(value).__name__}')
 
 
+def shown_place(value: object) -> str:
+    """What a repr says of a URL, or of a table of them: no user, password and query, where secrets stand."""
+    from operad_openapi._document.origins import shown_url
+
+    if isinstance(value, Mapping):
+        value = {key: shown_url(item) if isinstance(item, str) else item for key, item in value.items()}
+    return repr(shown_url(value) if isinstance(value, str) else value)
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class HTTPOptions(Record):
     """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
 
-    base_url: str | None = attrs.field(default=None, converter=_base_url)
+    base_url: str | None = attrs.field(default=None, repr=shown_place, converter=_base_url)
     """Replaces the document's root server; paths and operations with servers of their own keep them."""
-    servers: dict[str, str] = attrs.field(factory=dict, converter=_servers)
+    servers: dict[str, str] = attrs.field(factory=dict, repr=shown_place, converter=_servers)
     """URLs that servers of the document begin with -> what is called instead (a mock, a tenant's own host)."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=_headers)
     """Sent with every request to the API's own origin, unless the call says otherwise."""

@@ -12,7 +12,7 @@ import attrs
 
 from operad import SourceError
 from operad.plugin import RetryPolicy, SourceContext, SourceSession
-from operad_openapi.config import HTTPOptions, HTTPServiceConfig
+from operad_openapi.config import HTTPOptions, HTTPServiceConfig, shown_place
 
 if TYPE_CHECKING:
     from operad.auth import OAuthClient
@@ -24,7 +24,7 @@ _PATHS = ("upload_root", "tls_ca", "tls_cert", "tls_key")
 class OpenAPISourceConfig(HTTPOptions):
     """The options of the source ``openapi``: those of `HTTPServiceConfig`, and where the document is."""
 
-    spec: dict[str, Any] | str | os.PathLike[str]
+    spec: dict[str, Any] | str | os.PathLike[str] = attrs.field(repr=shown_place)
     """A parsed document, a path (relative to the configuration's folder), or a URL."""
     retries: RetryPolicy | int = 2  # type: ignore[assignment]  # a table or a number, as a configuration file has it
     """A policy, or the number of further attempts."""
