@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
+import pytest
 
+from operad.config.structuring import structure
 from tools import references
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +72,58 @@ def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_
             part = schema["properties"][title.partition(",")[0]]
         names = {field.alias for field in references.options(title, cls)}
         assert names <= part["properties"].keys(), title
+
+
+def _keys() -> set[str]:
+    found = references.tables()
+    classes = [
+        *((title, cls) for title, (cls, _) in found.items()),
+        *(("", cls) for cls in references._homes(found)),
+    ]
+    return {field.alias for title, cls in classes for field in references.options(title, cls)}
+
+
+def _said(path: Path) -> Iterator[str]:
+    """The texts of a module that are words for somebody: no names, no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    bodies = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
+    docs = {id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else ""
+        if isinstance(text, str) and " " in text.strip():
+            yield text
+
+
+ARGUMENTS = {"max_event_size": "SSEParser's, for who parses streams without a source"}
+"""Limits that messages name and no configuration has, and what they are."""
+
+
+def test_every_limit_that_a_message_names_is_a_key_of_the_configuration() -> None:
+    sources = [ROOT / "core" / "src", *(ROOT / "plugins").glob("*/src")]
+    name = re.compile(r"\b(max_[a-z_]*[a-z]|(?<!\w)[a-z]+_bytes|(?<=\(limit )[a-z_]+)\b")
+    told = {
+        limit
+        for source in sources
+        for path in source.rglob("*.py")
+        for text in _said(path)
+        for limit in name.findall(text)
+    }
+    assert len(told) > 20
+    assert told - _keys() == ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize("title", ["registry", "calls", "hub", "serve.mcp", "serve.openapi", 'type = "openapi"'])
+def test_each_bound_of_a_table_and_of_the_table_of_its_limits_can_be_set(title: str) -> None:
+    cls = next(cls for name, (cls, _) in references.tables().items() if name.endswith(title))
+    needed = {"spec": "x.json"} if "openapi" in title and "type" in title else {}
+    nested = references.parts(cls).get("limits")
+    for within, made in ((None, cls), *([("limits", nested)] if nested is not None else [])):
+        for field in references.options("", made):
+            if isinstance(field.default, (int, float)) and not isinstance(field.default, bool):
+                value = field.default + 1
+                table = {field.alias: value} if within is None else {within: {field.alias: value}}
+                read: Any = structure(cls, {**needed, **table}, title)
+                assert getattr(read if within is None else getattr(read, within), field.name) == value
 
 
 def test_the_schema_for_editors_takes_what_the_readme_writes_and_refuses_misspelt_keys() -> None:

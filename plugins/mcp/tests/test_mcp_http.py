@@ -438,6 +438,20 @@ async def test_a_query_waits_and_asks_again_after_429() -> None:
     assert peer.executed == 2
 
 
+async def test_what_is_asked_again_is_told_to_the_observers_of_the_call() -> None:
+    told: list[tuple[Any, ...]] = []
+    async with serving(Peer(busy(1)), overrides={"odd": {"type": "query"}}) as registry:
+        registry.observe(
+            reported=lambda call, report: told.append(
+                (call.operation_id, report.kind, report.level, report.message, report.attributes["attempt"])
+            )
+        )
+        await registry.execute("p.odd")
+    ((operation_id, *kind, message, attempt),) = told
+    assert (operation_id, kind, attempt) == ("p.odd", ["retry", "warning"], 1)
+    assert "429" in message
+
+
 async def test_a_mutation_is_asked_again_after_429_only_where_that_is_said_to_be_safe() -> None:
     async with serving(Peer(busy(1))) as registry:
         refused = await fails(registry.execute("p.odd"))

@@ -99,7 +99,9 @@ class SSELink(Incoming):
         if event.kind == "endpoint":
             self._go_to(event.data.decode("utf-8", "replace"))
         elif event.kind == "message" and event.size > self._limit:
-            self._logger.warning("the server sent a message of %d bytes; the limit is %d", event.size, self._limit)
+            self._logger.warning(
+                "a message of the server has %d bytes; max_message_bytes is %d", event.size, self._limit
+            )
             half = len(event.data) // 2
             found = answered_id(event.data[:half], event.data[half:])
             if found is not None:
