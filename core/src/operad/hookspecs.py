@@ -84,7 +84,7 @@ def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspe
 
 @hookspec
 def operad_tables() -> Iterable[Table]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The tables of the configuration that the plugin reads by itself."""
+    """The keys of the tables that the plugin reads by itself, of those that a configuration may have."""
 
 
 @hookspec
