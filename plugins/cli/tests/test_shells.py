@@ -88,9 +88,10 @@ def test_zsh_completes_ids_and_fields_and_puts_no_space_before_the_value(shop: P
 @pytest.mark.fish
 def test_fish_completes_commands_ids_and_fields(shop: Path) -> None:
     script = "; ".join(
-        f"complete -C '{line}'" for line in ("operad call sho", "operad call shop.price cou", "operad comp")
+        f"complete -C '{line}'" for line in ("operad call sho", "operad call shop.price cou", "operad dem")
     )
     command = [needs("fish"), "-N", "-c", f"operad completion fish | source; {script}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [line.split("\t")[0] for line in done.stdout.splitlines()]
-    assert lines == ["shop.price", "count=", "completion"]
+    assert lines == ["shop.price", "count=", "demo"]
+    assert done.stdout.splitlines()[-1].endswith("\tShow what operad is for, in seconds.")

@@ -180,7 +180,8 @@ class Plugins:
         ours = [record for record in absent if distribution is not None and record.distribution == distribution]
         for record in ours or [record for record in absent if record.name == name]:
             if record.status == "disabled":
-                return f"its plugin {record.label} is disabled: see disable=, only= and OPERAD_DISABLE_PLUGINS"
+                where = "disable=, only=, OPERAD_PLUGINS and OPERAD_DISABLE_PLUGINS"
+                return f"its plugin {record.label} is disabled: see {where}"
             return f"its plugin {record.label} is not loaded: {record.error}"
         if distribution is not None and _is_installed(distribution):
             return f"{distribution} is installed, and not loaded here: OperationRegistry(load_plugins())"

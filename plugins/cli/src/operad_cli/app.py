@@ -21,6 +21,7 @@ from operad_cli.lazygroup import LazyGroup
 from operad_cli.one_call import not_found
 from operad_cli.opening import open_registry
 from operad_cli.options import (
+    Count,
     chosen_profile,
     config_option,
     find_configuration,
@@ -160,7 +161,7 @@ def list_operations(pattern: str, wait: float | None, config: Path | None, as_js
     "-n",
     "--limit",
     metavar="COUNT",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=10,
     show_default=True,
     help="Show so many.",

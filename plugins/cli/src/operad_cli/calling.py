@@ -12,7 +12,7 @@ from operad_cli import plain, tree
 from operad_cli.completion import complete_field, complete_id
 from operad_cli.one_call import OneCall, own_context, read_input, show
 from operad_cli.opening import open_registry
-from operad_cli.options import Command, chosen_profile, config_option, output_options
+from operad_cli.options import Command, Count, Seconds, chosen_profile, config_option, output_options
 from operad_cli.progress import shown
 
 
@@ -21,7 +21,7 @@ def input_options(command: Command) -> Command:
     command = click.option(
         "--timeout",
         metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(min=0, min_open=True),
         help="How long to wait for the answer. Default: [calls] timeout.",
     )(command)
     command = click.option(
@@ -91,7 +91,7 @@ def call(
 @click.command()
 @input_options
 @result_options
-@click.option("-n", "--limit", metavar="COUNT", type=click.IntRange(min=1), help="Stop after so many envelopes.")
+@click.option("-n", "--limit", metavar="COUNT", type=Count(min=1), help="Stop after so many envelopes.")
 @config_option
 @output_options
 def subscribe(

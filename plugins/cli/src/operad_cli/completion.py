@@ -15,8 +15,10 @@ _WHERE = {
 }
 
 
-# After ``field=`` comes its value: click's scripts would put a space there. fish sees that by itself.
-_NO_SPACE = {
+# After ``field=`` comes its value: click's scripts would put a space there. fish sees that by itself; there they
+# cut what a command does at its first comma.
+_MENDED = {
+    "fish": {'(string split "," $completion)': '(string split -m 1 "," $completion)'},
     "bash": {
         "    return 0\n": "    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null\n    return 0\n",
     },
@@ -70,6 +72,6 @@ def completion(shell: str) -> None:
     assert made is not None
     root = click.get_current_context().find_root()
     source = made(root.command, {}, "operad", "_OPERAD_COMPLETE").source()
-    for line, instead in _NO_SPACE.get(shell, {}).items():
+    for line, instead in _MENDED.get(shell, {}).items():
         source = source.replace(line, instead)
     click.echo(f"# {_WHERE[shell]}\n{source}")

@@ -38,7 +38,11 @@ class LazyGroup(click.Group):
             module, _, name = self._later[cmd_name].partition(":")
             command: click.Command = getattr(import_module(module), name)
             self.add_command(command, cmd_name)
-        return super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        if found is not None and found.short_help is None and found.help:
+            # The whole first sentence: shells that complete would be given its beginning.
+            found.short_help = " ".join(found.help.partition("\n\n")[0].split())
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

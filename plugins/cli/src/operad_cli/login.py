@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 
 from operad import ConfigError, OperationRegistry
-from operad_cli.options import chosen_profile, config_option, debug_option, find_configuration, quiet_plugins
+from operad_cli.options import (
+    Seconds,
+    chosen_profile,
+    config_option,
+    debug_option,
+    find_configuration,
+    quiet_plugins,
+)
 
 account_option = click.option(
     "--account", metavar="NAME", help="Which of several accounts. Default: the source's."
@@ -32,7 +39,7 @@ def _registry(config: Path | None) -> OperationRegistry:
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=300.0,
     show_default=True,
     help="How long to wait for you.",

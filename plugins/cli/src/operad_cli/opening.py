@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import threading
@@ -51,6 +52,8 @@ def require_configuration(config: Path | None) -> Path:
         raise ConfigError(
             "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
         )
+    if config is None and path == os.environ.get("OPERAD_CONFIG") and not Path(path).exists():
+        raise ConfigError(f"no configuration at {path}, which OPERAD_CONFIG names")
     return Path(path)
 
 

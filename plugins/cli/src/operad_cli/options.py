@@ -12,6 +12,8 @@ from operad_cli.finding import find
 from operad_cli.opening import load_plugins_quietly, quiet_plugins, require_configuration
 
 __all__ = [
+    "Count",
+    "Seconds",
     "chosen_profile",
     "config_option",
     "debug_option",
@@ -25,6 +27,18 @@ __all__ = [
 ]
 
 Command = Callable[..., Any]
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; click would call one that is none "not a valid float range"."""
+
+    name = "number of seconds"
+
+
+class Count(click.IntRange):
+    """A whole number."""
+
+    name = "whole number"
 
 
 def find_configuration(path: Path | None) -> Path | None:
@@ -57,7 +71,7 @@ def wait_option(command: Command) -> Command:
     return click.option(
         "--wait",
         metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(min=0, min_open=True),
         help="Leave out sources that take longer to start. Default: as long as each may.",
     )(command)
 

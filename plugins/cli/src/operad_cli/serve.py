@@ -14,6 +14,8 @@ from operad_cli.adhoc import AdHocSources, adhoc_options
 from operad_cli.listening import Address, address_option
 from operad_cli.mcp_config import HOSTS, stdio_entry, url_entry
 from operad_cli.options import (
+    Count,
+    Seconds,
     chosen_profile,
     config_option,
     debug_option,
@@ -43,19 +45,19 @@ from operad_cli.options import (
 @click.option(
     "--max-concurrent",
     metavar="COUNT",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     help="With --transport: requests under way at once. Default: [calls], else 10,000.",
 )
 @click.option(
     "--lease",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     help="With --transport: how long a silent consumer keeps its stream. Default: [calls], else 30.",
 )
 @click.option(
     "--drain",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     help="For what is under way in the end. Default: [serve] and [calls], else 10.",
 )
 @adhoc_options

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from operad import ConfigError
 from operad_cli import checkup, plain, render
-from operad_cli.options import config_option, find_configuration, output_options
+from operad_cli.options import Seconds, config_option, find_configuration, output_options
 from operad_cli.writing import configuration_text, found_here
 
 _MARK = {"ok": "[green]ok   [/]", "warning": "[yellow]warn [/]", "error": "[red]error[/]"}
@@ -54,7 +54,7 @@ def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bo
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=20.0,
     show_default=True,
     help="For each source.",
