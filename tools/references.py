@@ -64,7 +64,7 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     from operad.config.file import PluginOptions, RegistryOptions
     from operad.plugin import CallSettings
     from operad.registry.loading import SourceOptions
-    from operad_cli.frontdoor import ServeOptions
+    from operad_cli.serve_options import ServeOptions
 
     plugins = load_plugins(strict=True)
     found: dict[str, tuple[type[Any], str]] = {

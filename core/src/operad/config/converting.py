@@ -14,7 +14,7 @@ import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
-from operad.config.structuring import unknown_key
+from operad.config.keys import unknown_key
 from operad.config.variables import SECRET_LENGTH
 
 Structure = Callable[[Any, Any], Any]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import attrs
 
 from operad.config.places import exactly
 from operad.errors import ConfigError
-from operad.words import did_you_mean, nearest
 
 T = TypeVar("T")
 
@@ -36,26 +35,6 @@ def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
         messages = transform_error(error, path=where, format_exception=formatter(table))
         # Not chained: cattrs' errors hold the values.
         raise ConfigError(exactly(where, "; ".join(messages))) from None
-
-
-def unknown_key(config_type: type[Any], key: str, known: Collection[str]) -> str:
-    """What is said of a key that is not known: the one that was meant, or the table that has it."""
-    told = f'unknown key "{key}"'
-    if key in ("include", "profiles"):
-        return f"{told}; it stands at the top of the file, before the first table"
-    if nearest(key, known) is None and (owner := _owner(config_type, key)):
-        return f"{told}; it is a key of {owner}"
-    return told + did_you_mean(key, known)
-
-
-def _owner(config_type: type[Any], key: str) -> str | None:
-    """The field whose table has a key."""
-    for field in attrs.fields(config_type) if attrs.has(config_type) else ():
-        hint = field.type if not isinstance(field.type, str) else get_type_hints(config_type).get(field.name)
-        for member in (hint, *get_args(hint)):
-            if isinstance(member, type) and attrs.has(member) and key in {f.alias for f in attrs.fields(member)}:
-                return field.alias
-    return None
 
 
 _PLAIN = frozenset({"str", "bool", "int", "float"})

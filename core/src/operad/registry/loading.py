@@ -283,13 +283,13 @@ class _Table(NamedTuple):
 
 def _check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for keys that neither the source nor every source has."""
-    own = {field.alias for field in attrs.fields(config_type) if field.init}
+    own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
     if table.keys() <= own:
         return
+    from operad.config.keys import unknown_key
     from operad.config.places import exactly
-    from operad.config.structuring import unknown_key
 
-    known = own | {field.alias for field in attrs.fields(SourceOptions)}
+    known = own | {str(field.alias) for field in attrs.fields(SourceOptions)}
     told = [f"{unknown_key(config_type, key, known)} @ {where}" for key in table if key not in own]
     raise ConfigError(exactly(where, "; ".join(told)))
 

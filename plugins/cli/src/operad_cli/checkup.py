@@ -97,9 +97,9 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
     from operad.plugin import CallSettings
-    from operad_cli import frontdoor  # half of what the command line imports: not for every command
+    from operad_cli import serve_options
 
-    servers = frontdoor.server_tables(registry)
+    servers = serve_options.server_tables(registry)
     yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
     yield from _broken("serve", lambda: _serving(registry, servers))
     for name in servers:
@@ -127,21 +127,21 @@ def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
 
 def _serving(registry: OperationRegistry, servers: Collection[str]) -> None:
     """Read ``[serve]`` as `operad serve` does."""
-    from operad_cli import frontdoor
+    from operad_cli import serve_options
     from operad_cli.listening import check_alone
 
     configuration = registry.configuration
     assert configuration is not None
-    options = registry.configured("serve", frontdoor.ServeOptions, but=servers)
-    http = frontdoor.configured_address(registry, "http", options.http, configuration.base_dir)
-    frontdoor.configured_address(registry, "health", options.health, configuration.base_dir)
-    if frontdoor.configured_authenticator(registry, options, configuration.base_dir) is None and isinstance(
+    options = registry.configured("serve", serve_options.ServeOptions, but=servers)
+    http = serve_options.configured_address(registry, "http", options.http, configuration.base_dir)
+    serve_options.configured_address(registry, "health", options.health, configuration.base_dir)
+    if serve_options.configured_authenticator(registry, options, configuration.base_dir) is None and isinstance(
         http, tuple
     ):
         try:
             check_alone(*http, "[serve] http")
         except ConfigError as error:
-            raise frontdoor.at(registry, error, "serve", "http") from None
+            raise serve_options.at(registry, error, "serve", "http") from None
 
 
 def _contributed(registry: OperationRegistry, table: Table) -> None:
@@ -153,15 +153,15 @@ def _contributed(registry: OperationRegistry, table: Table) -> None:
         try:
             table.check(read, configuration.base_dir)
         except ConfigError as error:
-            from operad_cli.frontdoor import at
+            from operad_cli.serve_options import at
 
             raise at(registry, error, table.name) from None
 
 
 def _server(registry: OperationRegistry, name: str) -> None:
-    from operad_cli import frontdoor
+    from operad_cli import serve_options
 
-    frontdoor.server_options(registry, frontdoor.offered_server(registry, name), {})
+    serve_options.server_options(registry, serve_options.offered_server(registry, name), {})
 
 
 _source_of: ContextVar[str | None] = ContextVar("source", default=None)

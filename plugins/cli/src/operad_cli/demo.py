@@ -235,8 +235,9 @@ async def _call(show: _Show, registry: OperationRegistry, operation_id: str, inp
 async def _keep(registry: OperationRegistry, url: str) -> None:
     """Leave the API up, and the registry served at every door, until Ctrl-C."""
     from operad.plugin import until_stopped
-    from operad_cli.frontdoor import FrontDoor, Plan, ServeOptions
+    from operad_cli.frontdoor import FrontDoor, Plan
     from operad_cli.mcp_config import url_entry
+    from operad_cli.serve_options import ServeOptions
 
     plan = Plan(options=ServeOptions(title="The demo of operad"), http=("127.0.0.1", 0))
     out = render.console()
