@@ -17,6 +17,7 @@ import click
 import jsonschema
 import pytest
 
+from operad import CallError, OperationRegistry, load_plugins
 from operad_cli.app import application
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +99,66 @@ def test_a_command_and_its_options_exist(text: str) -> None:
         known |= {option for each in group.get_params(context) for option in each.opts} | {"-h", "--help"}
         used = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
         assert used <= known, words
+
+
+# --- those that no other test runs ---------------------------------------------------------------------
+
+
+def python(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [dedent(block) for _, kind, block in BLOCK.findall(text) if kind == "python"]
+
+
+def run(*texts: str, **names: Any) -> dict[str, Any]:
+    scope: dict[str, Any] = {"__name__": "snippet", **names}
+    for text in texts:
+        exec(compile(text, "snippet", "exec", dont_inherit=True), scope)
+    return scope
+
+
+def test_the_first_program_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run(python("README.md")[0])
+    assert capsys.readouterr().out.startswith("3 LocalResponseMeta(")
+
+
+async def test_the_functions_of_the_page_of_functions_are_operations(tmp_path: Path) -> None:
+    class Money:
+        @classmethod
+        def parse(cls, text: str) -> Money:
+            return cls()
+
+        def __str__(self) -> str:
+            return "3.50 EUR"
+
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    async with OperationRegistry() as registry:
+        scope = run(*python("docs/functions.md"), registry=registry, Money=Money)
+        registry.register(scope["head"])
+        registry.register(scope["pay"])
+        answer = await registry.execute("files.head", {"path": str(tmp_path / "a.txt"), "lines": 1})
+        assert answer.data == ["one"]
+        spec = registry.get_spec("shop.pay")
+        assert spec is not None
+        assert spec.input_schema.errors({"amount": 3})
+        assert registry.get_spec("shop.price") is not None
+
+
+async def test_the_files_of_the_page_of_the_scanner_are_scanned(tmp_path: Path) -> None:
+    for text in python("docs/scanner.md"):
+        if (named := re.match(r"# operations/(\w+\.py)", text)) is not None:
+            (tmp_path / named[1]).write_text(text)
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        await registry.load("scanner", namespace="text", path=str(tmp_path))
+        assert [spec.id for spec in registry.specs()] == ["text.echo", "text.shout", "text.translate"]
+        assert (await registry.execute("text.shout", {"text": "a"})).data == "A!"
+
+
+async def test_the_requirements_of_the_page_of_access_are_checked() -> None:
+    (text,) = python("docs/access.md")
+    async with OperationRegistry() as registry:
+        scope = run(text)
+        registry.register(scope["rename"])
+        registry.register(scope["read"])
+        await scope["main"](registry)
+        with pytest.raises(CallError, match="ACCESS_DENIED"):
+            await registry.execute("books.read", {"book_id": 7})
