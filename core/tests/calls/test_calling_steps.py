@@ -30,7 +30,7 @@ from operad.calls.requests import Pending, Said
 from operad.calls.single import Single, SingleCalls
 from operad.calls.tapping import tap
 from operad.protocol import encode
-from operad.transports import Capabilities, LinkDownError
+from operad.transports import Capabilities, LinkDownError, TransportError
 
 BROKER = Capabilities(detects_no_responders=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
@@ -757,3 +757,54 @@ async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):
         await closing
     with pytest.raises(LinkDownError):
         await link.send("all:x", {"type": "x", "id": "", "payload": {}})
+
+
+async def test_a_deadline_that_a_transport_took_for_its_own_cancellation_counts():
+    side = Side()
+    swallowed = []
+
+    async def send(to, event):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            swallowed.append(to)
+
+    side.link.send = send
+    said = Said("t.op", 1)
+    said.limit = (time.time() + 0.02) * 1000
+
+    async def call():
+        with pytest.raises(CallError) as caught:
+            await side.singles.call(said)
+        assert (caught.value.code, swallowed) == (ErrorCode.TIMEOUT, ["op:t.op"])
+        await asyncio.sleep(0)  # the task itself is not cancelled any more
+        return asyncio.current_task().cancelling()
+
+    assert await asyncio.create_task(call()) == 0
+
+
+async def test_a_handler_whose_addresses_are_refused_is_closed_and_can_be_opened_again():
+    bus, refused = InProcessTransport(), []
+
+    class Refusing:
+        capabilities = bus.capabilities
+
+        async def open(self, on_event, on_link):
+            link = await bus.open(on_event, on_link)
+            if not refused:
+                refused.append(link)
+
+                async def register(topic, group=None):
+                    raise TransportError("taken")
+
+                link.register = register
+            return link
+
+    handler = CallHandler(registry_of(op=("query", echo)), Refusing())
+    with pytest.raises(TransportError, match="taken"):
+        await handler.open()
+    assert (handler.link, handler.serving) == (None, 0)
+    with pytest.raises(LinkDownError):
+        await refused[0].send("all:x", {"type": "x", "id": "", "payload": {}})
+    async with handler, PendingRequestMap(bus) as calls:
+        assert (await calls.call("t.op", 5)).data == 5

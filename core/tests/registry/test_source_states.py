@@ -113,3 +113,38 @@ async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_ag
             assert caplog.text.count("source a is not loaded: it broke") == number
         assert [state.status for state in registry.sources.states()] == ["failed"]
     assert len(closed) == len(set(closed)) == 2
+
+
+async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path: Path, monkeypatch: Any) -> None:
+    import attrs
+
+    from operad.plugin import Source, SourceSession
+
+    @attrs.frozen
+    class Config:
+        token: str
+
+    async def load(config: Config, context: Any) -> SourceSession:
+        return SourceSession()
+
+    async def login(config: Config, context: Any, account: str | None) -> Any:
+        if account == "nobody":
+            raise SourceError(f"{config.token} is of nobody")
+        return config.token, context.name, context.namespace, account
+
+    monkeypatch.setenv("OPERAD_TEST_TOKEN", "s3cret-s3cret")
+    (tmp_path / "operad.toml").write_text(
+        '[sources.a]\ntype = "files"\nnamespace = "n"\ntoken = "${OPERAD_TEST_TOKEN}"\n'
+        '[sources.b]\ntype = "bare"\ntoken = "x"\n'
+    )
+    sources = [Source("files", load, Config, login=login), Source("bare", load, Config)]
+    plugins = plugins_of(make_plugin("files", operad_sources=sources))
+    registry = OperationRegistry.from_config(tmp_path, plugins)
+    assert await registry.source_login("a", "me") == ("s3cret-s3cret", "a", "n", "me")
+    with pytest.raises(SourceError) as caught:
+        await registry.source_login("a", "nobody")
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r'sources\.b: sources of type "bare" know no login'):
+        await registry.source_login("b")
+    with pytest.raises(ConfigError, match='has no source "c"'):
+        await registry.source_login("c")
