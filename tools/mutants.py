@@ -310,6 +310,12 @@ class Reach:
         """Those that reach the line of a mutant; first quick ones of little else, which know most about it."""
         module = self._of(mutant)
         found = set(module.get(str(mutant.line), ()))
+        if not found:
+            # Python 3.11 does not tell coverage what follows an ``await`` that an exception was thrown into.
+            first = max(
+                code.co_firstlineno for code in _codes(mutant.before) if code.co_firstlineno <= mutant.line
+            )
+            found = {test for line in range(first, mutant.line) for test in module.get(str(line), ())}
         if self.imported(mutant):  # whatever uses the module reaches it, or names it: `test_figures[calls.flow]`
             name = f"[{'.'.join(mutant.path.relative_to(SOURCE / 'operad').with_suffix('').parts)}]"
             found = {test for tests in module.values() for test in tests}
@@ -317,6 +323,10 @@ class Reach:
         return sorted(
             filter(None, found), key=lambda test: (self.seconds([test]) > SLOW, self._weights[test], test)
         )
+
+    def reaches(self, mutant: Mutant) -> bool:
+        """Whether any test is known to reach the line of a mutant."""
+        return mutant.at_import or str(mutant.line) in self._of(mutant)
 
     def _of(self, mutant: Mutant) -> dict[str, list[str]]:
         return self._lines.get(str(mutant.path.relative_to(SOURCE / "operad")), {})
@@ -491,6 +501,8 @@ class Trial:
         began = time.monotonic()
         tests = self._reach.tests(mutant)
         found = self._found(self._capped(tests), run)
+        if found == "survived" and not self._reach.reaches(mutant):
+            found = "not reached"
         self.figures[found] += 1
         module = mutant.path.relative_to(SOURCE)
         place = f"{module}:{mutant.line} {mutant.what}"
