@@ -230,6 +230,7 @@ async def test_requests_are_spread_evenly_over_one_to_four_workers(broker: Broke
 
 
 async def test_ten_thousand_operations_can_be_served(broker: Broker) -> None:
+    broker.options.pop("lease", None)  # the default: registering them keeps a busy machine longer than a short one
     registry = OperationRegistry()
 
     async def handler(input: Any, context: Any) -> int:
