@@ -100,6 +100,37 @@ async def test_load_answers_the_specs_and_the_operations_can_be_called(shop: Sho
         assert (await registry.execute("shop.buy")).data == "buy"
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_source_that_is_being_loaded_when_its_registry_closes_is_closed_too(again: bool) -> None:
+    closed: list[str] = []
+    opening, may_open = asyncio.Event(), asyncio.Event()
+
+    async def load(config: Options, context: SourceContext) -> SourceSession:
+        opening.set()
+        await may_open.wait()
+        return Session([op(name) for name in config.names], closed, "late")
+
+    registry = OperationRegistry(plugins_of(make_plugin("late", operad_sources=[Source("late", load, Options)])))
+    if again:  # as `reload` does, of one that is there
+        may_open.set()
+        await registry.load("late", names=["buy"])
+        may_open.clear()
+        opening.clear()
+        loading = asyncio.create_task(registry.sources.reload("late"))
+    else:
+        loading = asyncio.create_task(registry.load("late", names=["buy"]))  # type: ignore[arg-type]  # another result
+    await opening.wait()
+    await registry.aclose()
+    may_open.set()
+    with pytest.raises(SourceError, match="the registry was closed while"):
+        await loading
+    assert closed == ["late"] * (1 + again)
+    assert ids(registry) == []
+    await registry.load("late", names=["sell"])  # a registry that is used again
+    assert ids(registry) == ["shop.sell"]
+    await registry.aclose()
+
+
 async def test_a_source_that_lists_again_is_followed(shop: Shop) -> None:
     async with shop.registry() as registry:
         await registry.load("shop", names=["buy", "sell"])

@@ -89,7 +89,7 @@ class SourceOptions(Record):
     """Whether documents may read other files and addresses."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class LoadedSources:
     """What a registry has loaded."""
 
@@ -99,6 +99,8 @@ class LoadedSources:
     """The registry's; a source may have other switches."""
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
+    _closings: int = attrs.field(default=0, init=False)
+    """How often they were closed: what was being opened meanwhile is closed, too."""
 
     async def load_one(self, name: str, config: Mapping[str, Any], **options: Any) -> list[OperationSpec]:
         """Load a source from Python; ``options`` are the fields of `SourceOptions`."""
@@ -136,7 +138,11 @@ class LoadedSources:
             normalize=options.normalize or self.pipeline.normalize,
             on_mismatch=options.on_mismatch or self.pipeline.on_mismatch,
         )
+        closings = self._closings
         session = await source.open(config, context)
+        if closings != self._closings:
+            await session.aclose()
+            raise SourceError(f"{where}: the registry was closed while it was being loaded")
         loaded = _LoadedSource(
             session, _owner(name, options.namespace, called, where), self.catalogue, pipeline, rules
         )
@@ -259,6 +265,7 @@ class LoadedSources:
 
     async def aclose(self) -> None:
         """Close the sources, the last one first, and remove their operations; one that fails is logged."""
+        self._closings += 1
         cancelled: BaseException | None = None
         while self._loaded:
             loaded = self._loaded.pop()
