@@ -449,3 +449,26 @@ async def test_a_session_whose_closing_is_cancelled_closes_its_map():
             await closing
         assert session._calls._link is None
         await asyncio.wait(session._describing.values())
+
+
+async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over(monkeypatch, caplog):
+    transport, registry = InProcessTransport(), registry_of("a")
+    monkeypatch.setattr(remote, "_SETTLE", 0.0)
+    async with CallHandler(registry, transport), await from_remote(transport) as session:
+        settle, faults = session._settle, [ZeroDivisionError("what nobody thought of")]
+
+        def failing():
+            if faults:
+                raise faults.pop()
+            settle()
+
+        monkeypatch.setattr(session, "_settle", failing)
+        for name in "bc":
+            registry.register(OperationSpec(namespace="t", name=name, type="query"), answer)
+            async with asyncio.timeout(5):
+                while not (faults == [] and session._asking.done()):
+                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(5):
+            while len(session.operations) < 3:
+                await asyncio.sleep(0.005)
+    assert "could not be taken over" in caplog.text

@@ -312,6 +312,28 @@ async def test_an_operation_of_which_one_address_is_refused_is_not_served():
     assert side.following._link is None
 
 
+async def test_what_fails_in_a_way_that_nobody_thought_of_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(following, "RETRY", 0.01)
+    side = Side("a")
+    await side.following.start(side.link)
+    side.topics()
+    register, faults = side.link.register, [ZeroDivisionError("what nobody thought of")]
+
+    async def failing(*address):
+        if faults:
+            raise faults.pop()
+        return await register(*address)
+
+    monkeypatch.setattr(side.link, "register", failing)
+    side.add("b")
+    async with asyncio.timeout(5):
+        while "t.b" not in side.following.registered:
+            await asyncio.sleep(0.005)
+    told = [record for record in caplog.records if "could not be registered" in record.getMessage()]
+    assert [type(record.exc_info[1]) for record in told] == [ZeroDivisionError]
+    side.following.stop()
+
+
 async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
     monkeypatch.setattr(following, "RETRY", 0.01)
     side = Side("a")

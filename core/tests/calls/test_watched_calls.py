@@ -8,8 +8,8 @@ from core.tests.calls.parts import registry_of
 from core.tests.calls.test_served_table import BROKER, INSIDE, STORE, Table
 from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTransport, PendingRequestMap
 from operad.calls.served import _both
-from operad.testing import plugins_of
-from operad.transports import Delivery
+from operad.testing import make_plugin, plugins_of
+from operad.transports import Delivery, LinkDownError
 
 ANN = Identity(id="ann", scopes=frozenset())
 
@@ -69,6 +69,28 @@ async def test_what_an_observer_is_told_is_the_id_of_the_request():
             pass
     assert rows == seen
     assert len(set(seen)) == 2
+
+
+async def test_a_map_that_was_opened_at_the_second_attempt_tells_observers_once():
+    bus, rows, fails = InProcessTransport(), [], [True]
+
+    class Unreachable:
+        capabilities = bus.capabilities
+
+        async def open(self, on_event, on_link):
+            if fails:
+                fails.clear()
+                raise LinkDownError("nobody answers")
+            return await bus.open(on_event, on_link)
+
+    plugins = plugins_of(make_plugin("watching", operad_call_started=lambda call: rows.append(call.operation_id)))
+    calls = PendingRequestMap(Unreachable(), plugins=plugins)
+    async with CallHandler(registry_of(echo=("query", echo)), bus):
+        with pytest.raises(LinkDownError):
+            await calls.open()
+        async with calls:
+            await calls.call("t.echo")
+    assert rows == ["t.echo"]
 
 
 async def test_the_context_of_a_trace_goes_with_a_call():

@@ -168,8 +168,10 @@ class Following:
     async def _follow(self) -> None:
         try:
             await self.refresh()
-        except TransportError as error:
-            logger.warning("operations could not be registered, it is tried again in %g s: %s", RETRY, error)
+        except Exception as error:  # whatever it is: nobody waits for this task, and it is tried again
+            trace = None if isinstance(error, TransportError) else error
+            text = "operations could not be registered, it is tried again in %g s: %s"
+            logger.warning(text, RETRY, error, exc_info=trace)
             self._stale = True
             if self._link is not None and self._again is None:
                 self._again = self._loop.call_later(RETRY, self._follow_soon)

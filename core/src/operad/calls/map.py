@@ -119,10 +119,10 @@ class PendingRequestMap:
         if self._plugins is None:
             self._plugins = load_plugins()
         requests.kinds = self._plugins.envelope_kinds
-        if self._observed:
+        self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
+        if self._observed:  # not before: what could not be opened may be tried again
             self._installed = self._plugins.observers()
             self._observers = self._observers.with_others(self._installed)
-        self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
         if self._by_hand is not None:
             self._by_hand.start(self._link)
 

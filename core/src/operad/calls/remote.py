@@ -345,6 +345,8 @@ class RemoteSession(SourceSession):
                     self._settle()
             except TransportError as error:  # asked again when the link is up
                 logger.debug("peers do not answer: %s", error)
+            except Exception:  # nobody waits for this task, which has to be there for the next change
+                logger.exception("what peers serve could not be taken over")
 
 
 def _options(context: OperationContext) -> dict[str, Any]:
