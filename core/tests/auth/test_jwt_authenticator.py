@@ -206,6 +206,14 @@ async def test_keys_come_from_a_file_too_and_a_changed_file_counts(server: Any, 
     assert await written(bearer(server.sign())) is None
 
 
+@pytest.mark.parametrize("content", [b'\xff{"keys": []}', b"[" * 100_000, b"keys"])
+async def test_a_file_that_holds_no_keys_cannot_be_asked_now(server: Any, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "keys.json").write_bytes(content)
+    with pytest.raises(CallError, match="expected a JSON Web Key Set") as caught:
+        await JWTAuthenticator(server.issuer, "operad", tmp_path / "keys.json")(bearer(server.sign()))
+    assert caught.value.code == "UNAVAILABLE"
+
+
 @pytest.mark.parametrize("algorithm", ["RS256", "EdDSA"])
 async def test_other_kinds_of_keys_sign_as_well(server: Any, algorithm: str) -> None:
     private, public = server.key_pair("k", algorithm)

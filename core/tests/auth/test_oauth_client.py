@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,19 @@ async def test_a_device_without_a_browser_shows_a_code(server: Any, tmp_path: Pa
     assert told == [f"Open {server.issuer}/enter and enter the code: WDJB-MJHT"]
     assert server.seen["token"] == 3
     assert (await client(server, tmp_path).token()).access_token
+
+
+async def test_a_device_asks_on_while_the_browser_is_open(server: Any, tmp_path: Path) -> None:
+    left, closed = threading.Event(), []
+
+    def browse(url: str) -> None:
+        closed.append(left.wait(10))
+
+    try:
+        told = await login(client(server, tmp_path, grant="device_code"), open_url=browse)
+        assert (len(told), closed) == (1, [])
+    finally:
+        left.set()
 
 
 async def test_a_device_that_is_refused_or_asks_too_often_is_told(server: Any, tmp_path: Path) -> None:

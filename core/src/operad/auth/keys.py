@@ -174,10 +174,9 @@ class KeySet:
             if answer.status != 200:
                 raise unavailable(source, f"HTTP {answer.status}")
             return answer.json()
-        text = await asyncio.to_thread(Path(str(source)).read_text, encoding="utf-8")
         try:
-            return json.loads(text)
-        except ValueError:
+            return json.loads(await asyncio.to_thread(Path(str(source)).read_bytes))
+        except (ValueError, RecursionError):  # no JSON, or not in UTF-8
             return None
 
     def _take(self, document: Any, where: str) -> None:

@@ -7,7 +7,8 @@ import base64
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -45,12 +46,8 @@ async def authorization_code(
         }
         url = _with_query(address, query)
         tell(f"Log in at: {url}")
-        opening = asyncio.create_task(_open(open_url, url, tell))
-        try:
+        async with _opened(open_url, url, tell):
             answer = await listener.wait(timeout)
-        finally:
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
         redirect_uri = listener.redirect_uri
     code = _code_of(answer, address, options.issuer, await server.metadata())
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
@@ -87,11 +84,10 @@ async def device_code(
     complete = answer.get("verification_uri_complete")
     tell(f"Open {_printable(page)} and enter the code: {_printable(answer.get('user_code'))}")
     target = complete if isinstance(complete, str) else page
-    if urlsplit(target).scheme in ("https", "http"):
-        await _open(open_url, target, tell)
     lasts = min(timeout, _seconds(answer.get("expires_in"), timeout))
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": code}
-    return await _poll(server, fields, _seconds(answer.get("interval"), 5.0), lasts)
+    async with _opened(open_url if urlsplit(target).scheme in ("https", "http") else None, target, tell):
+        return await _poll(server, fields, _seconds(answer.get("interval"), 5.0), lasts)
 
 
 async def _poll(server: AuthorizationServer, fields: Fields, interval: float, lasts: float) -> dict[str, Any]:
@@ -110,12 +106,23 @@ async def _poll(server: AuthorizationServer, fields: Fields, interval: float, la
     raise CallError(ErrorCode.TIMEOUT, f"nobody entered the code within {lasts:g} s")
 
 
-async def _open(open_url: OpenURL | None, url: str, tell: Tell) -> None:
-    if open_url is not None:
-        try:
-            await asyncio.to_thread(open_url, url)
-        except Exception as error:  # noqa: BLE001  # each system's browsers fail in ways of their own
-            tell(f"No browser can be opened here ({type(error).__name__}); open the address yourself.")
+@asynccontextmanager
+async def _opened(open_url: OpenURL | None, url: str, tell: Tell) -> AsyncIterator[None]:
+    """Open the URL meanwhile: some browsers, such as those in a terminal, return when they are left."""
+
+    async def run() -> None:
+        if open_url is not None:
+            try:
+                await asyncio.to_thread(open_url, url)
+            except Exception as error:  # noqa: BLE001  # each system's browsers fail in ways of their own
+                tell(f"No browser can be opened here ({type(error).__name__}); open the address yourself.")
+
+    opening = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
 
 
 def _seconds(value: Any, default: float) -> float:
