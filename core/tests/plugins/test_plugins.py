@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -525,3 +527,18 @@ async def test_a_session_need_not_inherit() -> None:
         return session  # type: ignore[no-any-return]  # any object with the three members will do
 
     assert await Source("pigeon", duck, Config).open(Config(), SourceContext(plugins=Plugins())) is session
+
+
+def test_threads_that_ask_a_fresh_object_at_the_same_time_all_find_what_the_core_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugins, register = Plugins(), Plugins._register
+
+    def slowly(self: Plugins, *arguments: Any) -> Any:
+        time.sleep(0.02)
+        return register(self, *arguments)
+
+    monkeypatch.setattr(Plugins, "_register", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: plugins.source("remote").name, range(4)))
+    assert found == ["remote"] * 4

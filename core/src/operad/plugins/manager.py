@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
+from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,6 +63,7 @@ class Plugins:
 
     def __init__(self) -> None:
         self._hooks: _Hooks | None = None
+        self._making = RLock()
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
@@ -75,13 +77,14 @@ class Plugins:
 
     def _manager(self) -> _Hooks:
         """pluggy's, with the hooks and the core's own plugins; made when needed: for functions alone it is not."""
-        if self._hooks is None:
-            self._hooks = _Hooks(hookspecs.PROJECT)
-            self._hooks.add_hookspecs(hookspecs)
-            for module in builtin.MODULES:
-                self._register(import_module(module), PluginRecord("core", "operad"))
-            self._core = frozenset(self._owners)
-        return self._hooks
+        with self._making:  # another thread sees all of it, or makes it
+            if self._hooks is None:
+                self._hooks = _Hooks(hookspecs.PROJECT)
+                self._hooks.add_hookspecs(hookspecs)
+                for module in builtin.MODULES:
+                    self._register(import_module(module), PluginRecord("core", "operad"))
+                self._core = frozenset(self._owners)
+            return self._hooks
 
     # --- what there is ---------------------------------------------------------------------------
 
