@@ -202,6 +202,9 @@ ERRORS: list[tuple[Any, Any, list[str]]] = [
 @pytest.mark.parametrize(("schema", "value", "messages"), ERRORS)
 def test_the_errors_of_a_value_are_these_and_no_others(schema: Any, value: Any, messages: list[str]) -> None:
     assert [error.message for error in from_schema(schema).errors(value)] == messages
+    assert from_schema(schema).is_valid(value) is (not messages)
+    defs = schema.get("$defs", {}) if isinstance(schema, dict) else {}
+    assert from_schema({"allOf": [True, schema, True], "$defs": defs}).is_valid(value) is (not messages)
 
 
 NEVER = {"const": "never"}
@@ -270,7 +273,8 @@ FULFILLED: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "value"), FULFILLED)
 def test_what_is_fulfilled_is_no_error_beside_what_is_not(schema: Any, value: Any) -> None:
-    assert from_schema(schema).is_valid(value)
+    assert from_schema(schema).is_valid(value) is True
+    assert from_schema({**schema, **NEVER}).is_valid(value) is False
     assert [error.keyword for error in from_schema({**schema, **NEVER}).errors(value)] == ["const"]
 
 

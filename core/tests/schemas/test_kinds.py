@@ -246,3 +246,25 @@ def test_a_bundle_without_the_kinds_still_drops_nothing_of_theirs() -> None:
     value = {"kind": "cat", "lives": 9}
     assert read.cast(value) == value
     assert read.is_valid(value)
+
+
+def test_a_tag_names_a_kind_only_where_the_schema_of_that_name_includes_the_base() -> None:
+    base = {"$ref": "#/components/schemas/Base"}
+    schemas: dict[str, Any] = {
+        "Base": {
+            "type": "object",
+            "properties": {"k": {"type": "string"}},
+            "discriminator": {"propertyName": "k", "mapping": {"x": "Mapped"}},
+        },
+        "Mapped": {"allOf": [base]},
+        "Kind": {"allOf": [{"properties": {"n": {"type": "integer"}}}, base, {"allOf": [base]}, True]},
+        "Far": {"allOf": [{"$ref": "#/components/schemas/Kind"}]},
+        "Stone": {"allOf": [{"properties": {"n": {"type": "integer"}}}, True]},
+        "Everything": True,
+    }
+    document = {"components": {"schemas": schemas}}
+    made = from_schema(
+        schemas["Base"], document=document, pointer="/components/schemas/Base", dialect="openapi-3.1"
+    )
+    for tag, cast in (("Kind", 5), ("Far", 5), ("Stone", "5"), ("Everything", "5"), ("None", "5")):
+        assert made.cast({"k": tag, "n": "5"}) == {"k": tag, "n": cast}

@@ -307,7 +307,7 @@ def test_a_tag_says_which_branch_has_looked_at_the_properties(value: Any, valid:
 def test_what_was_evaluated_under_a_condition(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
     made = from_schema(schema)
     assert [one for one in valid if not made.is_valid(one)] == []
-    assert [one for one in invalid if made.is_valid(one)] == []
+    assert [one for one in invalid if made.is_valid(one) is not False] == []
 
 
 # --- zero values and defaults -----------------------------------------------------------------------------
@@ -932,7 +932,7 @@ def test_a_recursive_reference_means_the_outermost_root_that_says_so(outer: bool
 def test_what_each_draft_and_dialect_means(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
     made = from_schema(schema, dialect="openapi-3.0" if "nullable" in schema else None)
     assert [value for value in valid if not made.is_valid(value)] == []
-    assert [value for value in invalid if made.is_valid(value)] == []
+    assert [value for value in invalid if made.is_valid(value) is not False] == []
     if schema.get("nullable"):
         assert made.cast(None) is None
         strict = from_schema(schema)
