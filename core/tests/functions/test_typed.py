@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import enum
+import inspect
 import types
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Annotated, Any, Literal, Optional, TypedDict
 
@@ -400,3 +403,19 @@ async def test_a_value_that_cannot_be_made_is_named_with_its_operation_and_what_
         await registry.execute("t.at", {"when": "yesterday"})
     assert caught.value.message.startswith('invalid input for "t.at": ')
     assert caught.value.message.endswith(", got 'yesterday' at $.when")
+
+
+async def test_a_copy_of_an_operation_looks_like_its_function_too() -> None:
+    @operation(namespace="a")
+    async def add(a: int, b: int = 2) -> int:
+        """Add."""
+        return a + b
+
+    assert weakref.ref(add)() is add
+    for twin in (copy.copy(add), copy.deepcopy(add)):
+        assert (twin.id, twin.__name__, twin.__doc__) == ("a.add", "add", "Add.")
+        assert vars(twin)["__wrapped__"] is add.function
+        assert inspect.signature(twin) == inspect.signature(add)
+        assert await twin(1) == 3
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            twin.blocking = True  # type: ignore[misc]  # frozen

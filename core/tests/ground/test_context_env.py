@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from typing import Any
 
@@ -197,3 +198,15 @@ def test_the_quick_way_to_make_a_context_forgets_no_field() -> None:
     quick, slow = make_context("r", None), OperationContext("r")
     for field in attrs.fields(OperationContext):
         assert getattr(quick, field.name) == getattr(slow, field.name), field.name
+
+
+def test_a_context_is_made_with_the_defaults_that_its_fields_name() -> None:
+    made, parameters = OperationContext(), inspect.signature(OperationContext).parameters
+    fields = attrs.fields(OperationContext)
+    assert {name: one.default for name, one in parameters.items()} == {
+        field.name: field.default for field in fields if field.init
+    }
+    assert [getattr(made, field.name) for field in fields] == [field.default for field in fields]
+    assert {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == {
+        field.name for field in fields if field.init and field.kw_only
+    }
