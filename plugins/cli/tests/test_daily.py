@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -61,6 +62,32 @@ def test_an_argument_of_no_known_form_is_refused(run: Run, field: str) -> None:
     code, _, err = run("call", "text.head", field)
     assert code == 2
     assert "is not KEY=VALUE, KEY:=JSON or KEY@FILE" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("call", "text.head", "--input", "@note.txt"), 2, "--input - < FILE reads a file"),
+        (("call", "text.head", "--timeout", "soon"), 2, "'soon' is not a valid number of seconds"),
+        (("search", "a", "-n", "few"), 2, "'few' is not a valid whole number"),
+        (("init", "ops/served.py/x"), 1, "error: ops/served.py/x: Not a directory"),
+        (("mcp-config", "--openapi", "gone.json"), 1, "there is no document gone.json"),
+    ],
+)
+def test_a_mistake_is_told_in_words_for_people(run: Run, arguments: tuple[str, ...], code: int, said: str) -> None:
+    done, _, err = run(*arguments)
+    assert done == code
+    assert said in err
+
+
+def test_standard_input_that_is_empty_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "the input is not JSON: standard input is empty" in run("call", "text.head", "--input", "-")[2]
+
+
+def test_a_variable_that_names_no_configuration_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERAD_CONFIG", "gone.toml")
+    assert "no configuration at gone.toml, which OPERAD_CONFIG names" in run("list")[2]
 
 
 def test_the_data_alone_can_be_shown_or_a_part_of_them(run: Run) -> None:

@@ -160,6 +160,8 @@ def _told(error: Exception, debug: bool, *, as_json: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        error = OSError(f"{error.filename}: {error.strerror}")
     if not isinstance(error, (OperadError, ExceptionGroup, OSError)):  # a bug, ours or a plugin's
         error = CallError(
             "UNKNOWN_ERROR", f"{type(error).__name__}: {error} (run again with --debug for the traceback)"

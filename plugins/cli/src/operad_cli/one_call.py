@@ -130,10 +130,13 @@ async def read_input(
         return values
     if fields:
         raise usage("give the input as KEY=VALUE or as JSON, not both")
+    given = sys.stdin.read() if text == "-" else text
     try:
-        return json.loads(sys.stdin.read() if text == "-" else text)
+        return json.loads(given)
     except ValueError as error:
-        raise usage(f"the input is not JSON: {error}") from error
+        hint = "; --input - < FILE reads a file" if text.startswith("@") else ""
+        reason = "standard input is empty" if text == "-" and not given.strip() else str(error)
+        raise usage(f"the input is not JSON: {reason}{hint}") from error
 
 
 def show(envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool) -> None:
