@@ -16,9 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
+import click
 import pytest
 
 from operad_cli import opening
+from operad_cli.app import application
 from operad_cli.main import main
 from plugins.cli.tests.conftest import Run
 
@@ -78,6 +80,26 @@ def test_a_mistake_is_told_in_words_for_people(run: Run, arguments: tuple[str, .
     done, _, err = run(*arguments)
     assert done == code
     assert said in err
+
+
+def test_what_is_written_is_told_as_json_too(run: Run) -> None:
+    assert json.loads(run("init", "--force", "--json")[1]) == {
+        "configuration": "operad.toml",
+        "sources": [{"name": "ops", "type": "scanner", "what": "ops"}],
+    }
+    assert json.loads(run("stubs", "--json")[1]) == {"folder": "operad_types", "operations": 3, "namespaces": 1}
+    pytest.importorskip("copier")
+    assert json.loads(run("new-plugin", "pigeons", "--json")[1]) == {"folder": "operad-pigeons"}
+
+
+def test_every_command_that_answers_anything_answers_json() -> None:
+    group = application()
+    context = click.Context(group)
+    without = {"completion", "hub", "mcp-config", "serve"}  # a script, JSON anyway, and what runs until Ctrl-C
+    for name in set(group.list_commands(context)) - without:
+        command = group.get_command(context, name)
+        assert command is not None
+        assert any("--json" in parameter.opts for parameter in command.params), name
 
 
 def test_standard_input_that_is_empty_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

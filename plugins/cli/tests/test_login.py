@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,13 @@ def test_login_shows_where_to_go_and_where_the_token_is(run: Run, pets: Pets) ->
 def test_login_without_a_browser_opens_none(run: Run, pets: Pets) -> None:
     assert run("login", "shop", "--no-browser")[0] == 0
     assert pets.told == [("shop", "pet", "cli-client", None), ("login", False, 300.0)]
+
+
+def test_with_json_standard_output_is_for_the_result_alone(run: Run, pets: Pets) -> None:
+    code, out, err = run("login", "shop", "--json")
+    assert (code, err) == (0, "Log in at: https://id.example\n")
+    assert json.loads(out) == {"source": "shop", "loggedIn": True, "message": "the token is in a file"}
+    assert json.loads(run("logout", "shop", "--json")[1])["loggedIn"] is False
 
 
 def test_logout_forgets(run: Run, pets: Pets) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
+from functools import partial
 from pathlib import Path
 
 import click
 
 from operad import ConfigError, OperationRegistry
+from operad_cli import plain
 from operad_cli.options import (
     Seconds,
     chosen_profile,
     config_option,
-    debug_option,
     find_configuration,
+    output_options,
     quiet_plugins,
 )
 
@@ -45,8 +47,10 @@ def _registry(config: Path | None) -> OperationRegistry:
     help="How long to wait for you.",
 )
 @config_option
-@debug_option
-def login(source: str, account: str | None, no_browser: bool, timeout: float, config: Path | None) -> int:
+@output_options
+def login(
+    source: str, account: str | None, no_browser: bool, timeout: float, config: Path | None, as_json: bool
+) -> int:
     """Log in at what SOURCE talks to.
 
     SOURCE is the name of a table [sources.SOURCE]. The token is kept for this user (in the system's keyring, or a
@@ -56,9 +60,14 @@ def login(source: str, account: str | None, no_browser: bool, timeout: float, co
     async def run() -> str:
         entry = await _registry(config).source_login(source, account)
         open_url = None if no_browser else webbrowser.open
-        return await entry.login(tell=click.echo, open_url=open_url, timeout=timeout)
+        # With --json standard output is for the result alone.
+        return await entry.login(tell=partial(click.echo, err=as_json), open_url=open_url, timeout=timeout)
 
-    click.echo(f"Logged in; {asyncio.run(run())}.")
+    told = asyncio.run(run())
+    if as_json:
+        plain.print_json({"source": source, "loggedIn": True, "message": told})
+    else:
+        click.echo(f"Logged in; {told}.")
     return 0
 
 
@@ -66,8 +75,8 @@ def login(source: str, account: str | None, no_browser: bool, timeout: float, co
 @click.argument("source")
 @account_option
 @config_option
-@debug_option
-def logout(source: str, account: str | None, config: Path | None) -> int:
+@output_options
+def logout(source: str, account: str | None, config: Path | None, as_json: bool) -> int:
     """Forget the token of SOURCE.
 
     It is revoked where the server can do that.
@@ -77,5 +86,9 @@ def logout(source: str, account: str | None, config: Path | None) -> int:
         entry = await _registry(config).source_login(source, account)
         return await entry.logout()
 
-    click.echo(f"Done: {asyncio.run(run())}.")
+    told = asyncio.run(run())
+    if as_json:
+        plain.print_json({"source": source, "loggedIn": False, "message": told})
+    else:
+        click.echo(f"Done: {told}.")
     return 0

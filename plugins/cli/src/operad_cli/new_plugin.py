@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from operad import ConfigError
-from operad_cli.options import debug_option
+from operad_cli.options import output_options
+from operad_cli.plain import print_json
 
 TEMPLATE = Path(__file__).with_name("template")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -56,13 +57,16 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
 
 
 @click.command("new-plugin")
-@debug_option
 @click.argument("name")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to write it. Default: operad-NAME.")
 @click.option("--description", help="One line about it.")
-def new_plugin(name: str, folder: Path | None, description: str | None) -> None:
+@output_options
+def new_plugin(name: str, folder: Path | None, description: str | None, as_json: bool) -> None:
     """Write the skeleton of a source plugin that adapts NAME."""
     written = render_plugin(name, folder, description)
+    if as_json:
+        print_json({"folder": str(written)})
+        return
     click.echo(f"{written} is a plugin that passes the conformance kit. Next:\n")
     click.echo(f'  cd {written}\n  pip install -e ".[test]"\n  python -m pytest\n')
     click.echo(f"Then write src/operad_{name.removeprefix('operad-').replace('-', '_')}/client.py.")

@@ -25,7 +25,8 @@ _MARK = {"ok": "[green]ok   [/]", "warning": "[yellow]warn [/]", "error": "[red]
 @click.option("--openapi", multiple=True, metavar="URL|FILE", help="An OpenAPI document; may be given again.")
 @click.option("--mcp", multiple=True, metavar="FILE", help="An mcp.json of an MCP host; may be given again.")
 @click.option("--force", is_flag=True, help="Overwrite an operad.toml that is there.")
-def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool) -> int:
+@output_options
+def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Write an operad.toml with comments.
 
     It names what is in FOLDER (default: this one): OpenAPI documents, an mcp.json, a folder of functions.
@@ -40,6 +41,10 @@ def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bo
     folder.mkdir(parents=True, exist_ok=True)
     sources = found_here(folder, openapi, mcp)
     target.write_text(configuration_text(sources), encoding="utf-8")
+    if as_json:
+        named = [{"name": source.name, "type": source.type, "what": source.what} for source in sources]
+        plain.print_json({"configuration": str(target), "sources": named})
+        return 0
     out = render.console()
     out.print(f"{escape(str(target))} is written. It names:")
     for source in sources:

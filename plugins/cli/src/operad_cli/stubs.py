@@ -9,18 +9,18 @@ from pathlib import Path
 import click
 
 from operad import ConfigError
-from operad_cli import render
+from operad_cli import plain, render
 from operad_cli._stub_modules import MARK, package
 from operad_cli.opening import open_registry
-from operad_cli.options import chosen_profile, config_option, debug_option
+from operad_cli.options import chosen_profile, config_option, output_options
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("operad_types"))
 @click.option("--check", is_flag=True, help="Write nothing; fail if the package is not what would be written.")
 @config_option
-@debug_option
-def stubs(folder: Path, check: bool, config: Path | None) -> int:
+@output_options
+def stubs(folder: Path, check: bool, config: Path | None, as_json: bool) -> int:
     """Write types of all operations, for type checkers.
 
     FOLDER becomes a package of .pyi files, one for each namespace. With its Registry and Context in the place of
@@ -40,7 +40,11 @@ def stubs(folder: Path, check: bool, config: Path | None) -> int:
         if check:
             return _compare(folder, files)
         _write(folder, files)
-        click.echo(f"{folder}: {_count(len(specs), 'operation')} in {_count(len(files) - 3, 'namespace')}")
+        namespaces = len(files) - 3
+        if as_json:
+            plain.print_json({"folder": str(folder), "operations": len(specs), "namespaces": namespaces})
+        else:
+            click.echo(f"{folder}: {_count(len(specs), 'operation')} in {_count(namespaces, 'namespace')}")
         return 0
 
     return asyncio.run(command())
