@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +18,12 @@ import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
 from operad_mcp import _pool
+from operad_mcp._http11 import Connection
 from operad_mcp._pool import Pool
+from operad_mcp._stdio import ServerProcess
 
 Json = dict[str, Any]
+HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
@@ -288,6 +292,36 @@ async def test_what_is_no_answer_raises_what_httpx_would(failure: tuple[bytes | 
         with pytest.raises(failure[1]):
             await asking.post(url, content=b"x")
         await until(lambda: server.ended == 1)
+
+
+async def test_a_name_is_reached_by_whichever_of_its_addresses_is_there() -> None:
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        assert (await asking.post(url.replace("127.0.0.1", "localhost"), content=b"x")).text == "ok"
+
+
+class Foreign:
+    """A transport of another event loop than asyncio's own, such as uvloop's: none by type."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._transport, name)
+        return (lambda fd: Foreign(found(fd))) if name == "get_pipe_transport" else found
+
+
+async def test_transports_of_another_event_loop_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (Connection, ServerProcess):
+        made: Any = kind.connection_made
+        monkeypatch.setattr(
+            kind, "connection_made", lambda self, transport, made=made: made(self, Foreign(transport))
+        )
+    async with serving(MCP()) as url, OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        await registry.load("mcp", namespace="p", url=url, mode="legacy")
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], mode="legacy")
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 
 async def test_who_cannot_be_reached_is_told_as_not_sent() -> None:

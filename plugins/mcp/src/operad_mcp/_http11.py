@@ -15,7 +15,7 @@ import re
 import select
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import h11
 import httpx2
@@ -46,8 +46,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # those of uvloop are none by type
 
     def data_received(self, data: bytes) -> None:
         """Take what belongs to an answer. What comes without a question ends the connection."""

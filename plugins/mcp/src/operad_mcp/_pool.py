@@ -6,10 +6,14 @@ Imported with the first connection over HTTP: it needs httpx2.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
+from ipaddress import ip_address
 
 import httpx2
+from aiohappyeyeballs import start_connection
 
 from operad_mcp._http11 import Connection
 
@@ -52,7 +56,7 @@ class Pool(httpx2.AsyncBaseTransport):
         url = request.url
         if url.scheme not in _PORTS:
             raise httpx2.UnsupportedProtocol(f"expected a URL with http:// or https://, got {url.scheme}://")
-        origin = url.scheme, url.host, url.port or _PORTS[url.scheme]
+        origin = url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme]
         timeouts = request.extensions.get("timeout", {})
         connection = self._kept(origin) or await self._made(origin, timeouts.get("connect"))
         try:
@@ -86,13 +90,7 @@ class Pool(httpx2.AsyncBaseTransport):
         scheme, host, port = origin
         try:
             async with asyncio.timeout(patience):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    Connection,
-                    host,
-                    port,
-                    ssl=self._tls if scheme == "https" else None,
-                    happy_eyeballs_delay=_ATTEMPT,
-                )
+                connection = await _connected(host, port, self._tls if scheme == "https" else None)
         except TimeoutError:
             raise httpx2.ConnectTimeout(f"{host}:{port} did not answer") from None
         except OSError as error:  # of TLS, too
@@ -158,6 +156,19 @@ class Pool(httpx2.AsyncBaseTransport):
         for connection in list(self._open):
             connection.close()
         await asyncio.gather(*closing)
+
+
+async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
+    """Connect; to whichever address of a name is there first (RFC 8305). Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    name = None if tls is None else host
+    with contextlib.suppress(ValueError):
+        ip_address(host)
+        return (await loop.create_connection(Connection, host, port, ssl=tls, server_hostname=name))[1]
+    # Not by create_connection, of which not all event loops can do it.
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await start_connection(addresses, happy_eyeballs_delay=_ATTEMPT)
+    return (await loop.create_connection(Connection, sock=found, ssl=tls, server_hostname=name))[1]
 
 
 class _Body(httpx2.AsyncByteStream):

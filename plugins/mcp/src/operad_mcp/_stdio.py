@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from operad import ConfigError
 from operad_mcp._ending import MARK, end_process, new_mark
@@ -146,13 +146,11 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the process."""
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self.transport = transport
-        stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
-        assert isinstance(stdin, asyncio.WriteTransport)
-        assert isinstance(stdout, asyncio.ReadTransport)
-        self._stdin, self._stdout = stdin, stdout
-        stdout.pause_reading()
+        # The transports of uvloop are none by type.
+        self.transport = cast(asyncio.SubprocessTransport, transport)
+        self._stdin = cast(asyncio.WriteTransport, self.transport.get_pipe_transport(0))
+        self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
+        self._stdout.pause_reading()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take lines of standard output; keep the end of standard error for messages."""
