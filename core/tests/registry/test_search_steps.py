@@ -270,3 +270,13 @@ def test_what_a_name_says_counts_twice_the_best_score(monkeypatch):
     assert found.search("alpha", 2) == ["t.x", "t.alpha"]
     monkeypatch.setattr(found.__class__, "_named", lambda self, document, query: 0.1 * document)
     assert found.search("alpha", 2) == ["t.alpha", "t.x"]
+
+
+@pytest.mark.parametrize(("few", "budget"), [(4_096, 50_000), (0, 1), (0, 4), (0, 8)])
+def test_each_word_beyond_what_is_added_up_still_reorders_the_best(few, budget, monkeypatch):
+    monkeypatch.setattr(search, "_FEW", few)
+    monkeypatch.setattr(search, "_BUDGET", budget)
+    texts = ["rare common", "rare common usual", "rare", "common usual", "usual", "usual"]
+    index = index_of(*(spec(name, description=text) for name, text in zip("abcdef", texts, strict=True)))
+    assert index.search("rare common usual", 2) == ["t.b", "t.a"]
+    assert index.search("rare common", 2) == ["t.a", "t.b"]
