@@ -464,3 +464,4 @@ def test_a_pipe_is_never_cut_or_wrapped(run: Run, tmp_path: Path) -> None:
         [sys.executable, "-m", "operad_cli.main", "list"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert long.strip() in done.stdout
+    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []

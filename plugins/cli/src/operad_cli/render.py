@@ -87,10 +87,20 @@ def print_plugins(records: Sequence[PluginRecord]) -> None:
         )
         status = Text(record.status, style=_STATUS[record.status])
         table.add_row(record.name, record.distribution or "", record.version or "", status, contributes)
-    out.print(table)
+    _print_table(out, table)
     for record in records:
         if record.error:
             out.print(f"\n[bold red]{escape(record.label)}[/] {record.status}: {escape(record.error)}")
+
+
+def _print_table(out: Console, table: Table) -> None:
+    """Print a table; for a pipe without the blanks that fill up its last column."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    out.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
 def print_specs(
@@ -128,7 +138,7 @@ def print_specs(
         summary = spec.title or (spec.description.strip().splitlines() or [""])[0]
         name = Text(spec.id, style="strike dim" if spec.deprecated else "")
         table.add_row(name, Text(str(spec.type), style=_TYPE[str(spec.type)]), summary)
-    out.print(table)
+    _print_table(out, table)
     more = f" of {of}; --limit shows more" if of is not None and of > len(specs) else ""
     if so_far:
         more = f" so far; still starting: {', '.join(so_far)}"
