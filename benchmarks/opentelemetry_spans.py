@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from opentelemetry import trace
@@ -26,8 +26,8 @@ from operad_opentelemetry import Telemetry
 async def nothing(input: Any, context: Any) -> None: ...
 
 
-def registry(*plugins: Any) -> OperationRegistry:
-    loaded = load_plugins(only=[])
+def registry(*plugins: Any, installed: Collection[str] = ()) -> OperationRegistry:
+    loaded = load_plugins(only=list(installed))
     for plugin in plugins:
         loaded.register(plugin, "telemetry")
     made = OperationRegistry(loaded)
@@ -67,7 +67,7 @@ async def main() -> None:
     options = parser.parse_args()
     tracers, meters = TracerProvider(), MeterProvider()
     plain, watched = registry(), registry(Telemetry(tracers, meters))
-    unset = registry(Telemetry())
+    unset = registry(installed=["opentelemetry"])
     parties: dict[str, Callable[[], Awaitable[Any]]] = {
         "a call": lambda: plain.execute("m.nothing"),
         "a call, plugin, no SDK set up": lambda: unset.execute("m.nothing"),
