@@ -467,6 +467,29 @@ def test_what_a_profile_says_wrongly_is_named_where_the_profile_says_it(around: 
         assert all(part in told for part in said), told
 
 
+PROJECTS = {
+    "a misspelt table": ("[tool.operad.source.a]\ntype = 'scanner'", "pyproject.toml:1: unknown table [source]"),
+    "a value for the table": ("[tool]\noperad = 3", "pyproject.toml:2: [tool.operad] has to be a table"),
+    "a misspelt key": ("[tool.operad.registry]\nmax_thread = 3", "pyproject.toml:2: registry"),
+    "a key of no table": ("[tool.operad]\ntype = 'scanner'", "pyproject.toml:2: type stands in no table"),
+    "an include of nothing": (
+        "[tool.operad]\ninclude = ['x.toml']",
+        "pyproject.toml:2: include: there is no file",
+    ),
+    "a source without type": ("[tool.operad.sources.a]\npath = 'x'", "pyproject.toml:1: [sources.a] needs a type"),
+    "no TOML": ("[tool.operad.sources.a]\ntype = scanner", "pyproject.toml:2: cannot be read as TOML"),
+}
+
+
+@pytest.mark.parametrize("what", PROJECTS)
+def test_mistakes_in_a_pyproject_toml_are_named_with_its_lines(around: Run, what: str) -> None:
+    text, said = PROJECTS[what]
+    Path("operad.toml").unlink()
+    Path("pyproject.toml").write_text(text)
+    assert said in told_by_doctor(around, "-c", "pyproject.toml")
+    assert said in told_by(around, "list", "-c", "pyproject.toml")
+
+
 def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))

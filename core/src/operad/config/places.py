@@ -41,7 +41,8 @@ def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     table = ""
     for number, line in enumerate(text.split("\n"), 1):
         if (header := _HEADER.match(line)) is not None:
-            place = table = _canonical(header[1]).removeprefix("tool.operad.")
+            place = _canonical(header[1]).removeprefix("tool.operad.")
+            table = "" if place == "tool.operad" else place
         elif (key := _KEY.match(line)) is not None:
             place = f"{table}.{_canonical(key[1])}".lstrip(".")
         else:
