@@ -60,7 +60,7 @@ async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path:
         with (tmp_path / "operad.toml").open("a") as file:
             file.write(f'[transport]\nurl = "{url}"\n')
         async with (
-            running(tmp_path, "serve", until="serving 1 operations"),
+            running(tmp_path, "serve", until="serving 1 operation"),
             PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,
         ):
             assert (await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)).data == 3
@@ -124,7 +124,7 @@ async def test_a_token_goes_to_the_hub_that_it_was_configured_for_and_to_no_othe
             '[sources.local]\ntype = "scanner"\npath = "ops.py"\n'
             f'[transport]\nurl = "{configured}"\ntoken = "of one hub"\n'
         )
-        async with running(tmp_path, "serve", "--transport", hub.url, until="serving 1 operations") as said:
+        async with running(tmp_path, "serve", "--transport", hub.url, until="serving 1 operation") as said:
             warning = f"warning: [transport] is for {configured}; its token is not used"
             assert (warning in " ".join(said.split())) is not is_configured
     assert seen == (["Bearer of one hub"] if is_configured else [None])

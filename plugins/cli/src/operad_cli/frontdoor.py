@@ -213,7 +213,7 @@ class FrontDoor:
         )
         await _connected(handler, self._stopped)
         stack.push_async_exit(handler)
-        render.error_console().print(f"serving {handler.serving} operations on {without_password(url)}")
+        render.error_console().print(f"serving {_operations(handler.serving)} on {without_password(url)}")
 
     @asynccontextmanager
     async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
@@ -347,7 +347,7 @@ def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
     """What is served where, for people."""
     lines = []
     if door.url is not None:
-        lines.append(f"serving {count} operations on {door.url}; Ctrl-C ends it")
+        lines.append(f"serving {_operations(count)} on {door.url}; Ctrl-C ends it")
         if door.has_explorer:
             lines.append(f"  explorer       {door.url}/")
         if door.has_openapi:
@@ -357,8 +357,12 @@ def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
     if door.health_url is not None:
         lines.append(f"  health         {door.health_url}")
     if plan.is_stdio:
-        lines.append(f"serving {count} operations over MCP on standard streams")
+        lines.append(f"serving {_operations(count)} over MCP on standard streams")
     return lines
+
+
+def _operations(count: int) -> str:
+    return f"{count} operation{'' if count == 1 else 's'}"
 
 
 async def _first(*events: asyncio.Event) -> None:
