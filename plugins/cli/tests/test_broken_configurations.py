@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from operad_cli import checkup
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = """
@@ -496,6 +497,18 @@ def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     assert "operad.toml cannot be read: Permission denied" in told_by_doctor(around)
+
+
+def test_a_clock_that_is_years_behind_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup.time, "time", lambda: 1_000_000_000.0)
+    assert "it says Sun Sep  9" in told_by_doctor(around)
+
+
+def test_a_transport_that_does_not_answer_is_named_with_its_place(around: Run) -> None:
+    Path("operad.toml").write_text(f'[transport]\nurl = "redis://me:{SECRET}@127.0.0.1:9/0"\n')
+    told = told_by_doctor(around)
+    assert "no connection to 127.0.0.1:9" in told
+    assert "@ operad.toml:1: transport" in told
 
 
 def test_a_hub_table_without_its_plugin_is_told_with_what_to_install(
