@@ -2,8 +2,9 @@
 
 ``python benchmarks/cold.py [OPENAPI_DOCUMENT OPERATION [KEY=VALUE…]]``: processor time (user and system) and
 elapsed time of whole processes, taken in turn, medians. Bare Python is ``python -c pass`` of the same environment.
-Modules are compiled first, as installing compiles them; caches are warm. With a document, its operation is called
-at a server of this process's own that answers ``{}``.
+Modules are compiled first, as installing compiles them; caches are warm. The configuration has a folder, three MCP
+servers and, with a document, that: its operation is called at a server of this process's own that answers ``{}``.
+``dead servers`` is a configuration whose three MCP servers never answer.
 
 Run it with the Python of an environment that wheels were installed into, as users have it: in an editable one
 bare Python starts more slowly, for the lines of ``.pth`` files, and every ratio looks better than it is. It says
@@ -35,7 +36,17 @@ from operad import operation
 def greet(name: str) -> str:
     return f"Hello {name}"
 """
-SERVERS = "".join(f'[sources.files{number}]\ntype = "mcp"\ncommand = "no-such-server"\n' for number in range(3))
+LISTS = 3
+"""The rounds in which all is listed."""
+SERVER = [str(Path(__file__).with_name("mcp_servers.py").resolve()), "stdio"]
+DEAD = ["-c", "import sys; sys.stdin.read()"]
+
+
+def configuration(server: list[str], more: str = "") -> str:
+    """A folder, three times an MCP server, and more."""
+    command = f'type = "mcp"\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(server)}\n'
+    servers = "".join(f"[sources.tools{number}]\n{command}" for number in range(3))
+    return f'[sources.local]\ntype = "scanner"\npath = "operations"\n{servers}{more}'
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -87,7 +98,7 @@ def main() -> None:
         environment["XDG_CACHE_HOME"] = f"{place}/cache"
         Path("operations").mkdir()
         Path("operations/demo.py").write_text(FUNCTION)
-        text = '[sources.local]\ntype = "scanner"\npath = "operations"\n' + SERVERS
+        more = ""
         complete = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call demo.", "COMP_CWORD": "2"}
         cases = {
             "bare Python": ([sys.executable, "-c", "pass"], environment),
@@ -97,19 +108,24 @@ def main() -> None:
             ),
             "completion of an id": ([operad], {**environment, **complete}),
             "call of a scanned function": ([operad, "call", "demo.greet", "name=Ann"], environment),
+            "the same, dead servers": ([operad, "-c", "dead.toml", "call", "demo.greet", "name=Ann"], environment),
         }
         if len(sys.argv) > 2:
             base = f"http://127.0.0.1:{server.server_port}"
-            text += f'[sources.api]\ntype = "openapi"\nspec = {json.dumps(sys.argv[1])}\nbase_url = "{base}"\n'
+            more = f'[sources.api]\ntype = "openapi"\nspec = {json.dumps(sys.argv[1])}\nbase_url = "{base}"\n'
             cases["import aiohttp"] = ([sys.executable, "-c", "import aiohttp"], environment)
             cases["call of an HTTP operation"] = (
                 [operad, "call", f"api.{sys.argv[2]}", *sys.argv[3:]],
                 environment,
             )
-        Path("operad.toml").write_text(text)
+        cases["list of all"] = ([operad, "list"], environment)
+        Path("operad.toml").write_text(configuration(SERVER, more))
+        Path("dead.toml").write_text(configuration(DEAD, more))
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
         for turn in range(ROUNDS + 2):
             for name, (command, variables) in cases.items():
+                if name == "list of all" and turn > LISTS + 1:
+                    continue
                 taken = taken_ms(command, variables)
                 if turn > 1:  # the first two fill the caches
                     times[name].append(taken)
