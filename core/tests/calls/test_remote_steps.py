@@ -19,8 +19,8 @@ from operad import (
     local_envelope,
 )
 from operad.calls import CallSettings, InProcessTransport, remote
+from operad.calls.config import RemoteConfig
 from operad.calls.offers import Offer
-from operad.calls.plugin import RemoteConfig
 from operad.calls.remote import RemoteSession, _options
 from operad.errors import SourceError
 from operad.testing import make_plugin, plugins_of
