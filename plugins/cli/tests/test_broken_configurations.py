@@ -501,7 +501,8 @@ def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.M
 
 def test_a_clock_that_is_years_behind_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup.time, "time", lambda: 1_000_000_000.0)
-    assert "it says Sun Sep  9" in told_by_doctor(around)
+    told = told_by_doctor(around)
+    assert "it says Sun Sep  9" in told or "it says Sat Sep  8" in told  # as the time zone has it
 
 
 def test_a_transport_that_does_not_answer_is_named_with_its_place(around: Run) -> None:

@@ -72,8 +72,8 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
 def _machine() -> Iterator[Check]:
     versions = [f"{name} {version}" for name, version in _distributions()]
     yield Check("ok", "versions", f"Python {platform.python_version()} on {sys.platform}; {', '.join(versions)}")
-    if time.time() < _SINCE:
-        yield Check("error", "clock", f"it says {time.ctime()}", "set it: deadlines and tokens depend on it")
+    if (now := time.time()) < _SINCE:
+        yield Check("error", "clock", f"it says {time.ctime(now)}", "set it: deadlines and tokens depend on it")
 
 
 def _distributions() -> list[tuple[str, str]]:
