@@ -244,6 +244,40 @@ case(
     },
     (lambda f: f(f, 180))(lambda f, n: {"y": ["1"] * 10} if n == 0 else {"y": ["1"] * 8, "x": f(f, n - 1)}),
 )
+KINDS = 16
+case(
+    "combinations of kinds",
+    {
+        "items": {"$ref": "#/$defs/T"},
+        "$defs": {
+            "T": {"allOf": [{"$ref": f"#/$defs/B{i}"} for i in range(KINDS)]},
+            **{
+                f"B{i}": {
+                    "properties": {f"p{i}": {}},
+                    "discriminator": {"propertyName": f"p{i}", "mapping": {"a": f"A{i}", "b": f"C{i}"}},
+                }
+                for i in range(KINDS)
+            },
+            **{
+                f"{kind}{i}": {"properties": {f"{kind}{i}": {"type": "integer"}}}
+                for i in range(KINDS)
+                for kind in "AC"
+            },
+        },
+    },
+    [{f"p{i}": "ab"[number >> i & 1] for i in range(KINDS)} for number in range(0, 2**KINDS, 1213)],
+)
+case(
+    "names of strangers",
+    {
+        "items": {"$ref": "#/$defs/B"},
+        "$defs": {
+            "B": {"properties": {"k": {"type": "string"}}, "discriminator": {"propertyName": "k"}},
+            **{f"S{i}": {"properties": {"n": {"$ref": f"#/$defs/S{(i + 1) % 120}"}}} for i in range(120)},
+        },
+    },
+    [{"k": f"S{i % 120}"} for i in range(700)],
+)
 case("string lens", {"allOf": many(lambda i: {"maxLength": 3})}, "a" * 9000)
 case("items x allOf tower", {"items": {"allOf": many(lambda i: {"minimum": 0})}}, ints)
 case("if chain", {"allOf": many(lambda i: {"if": {"required": [name_of(i)]}, "then": {"minProperties": 1}})}, keys)

@@ -19,6 +19,7 @@ import attrs
 import fastapi
 import msgspec
 import pydantic
+import pydantic.dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -211,6 +212,82 @@ async def test_a_parameter_that_was_bound_before_is_no_input() -> None:
     made = operation(functools.partial(f, session="mine"), name="f")
     assert list(made.spec.input_schema.raw["properties"]) == ["a"]
     assert await call(made, {"a": 1}) == [1, "mine"]
+
+
+@attrs.define
+class Positive:
+    count: int = attrs.field(validator=attrs.validators.gt(0))
+
+
+@attrs.define
+class Basket:
+    item: Positive
+
+
+@pydantic.dataclasses.dataclass
+class Order:
+    """What pydantic makes of a dataclass."""
+
+    count: int = pydantic.Field(gt=0)
+    name: str = pydantic.Field("x", min_length=1, alias="title")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "back", "bad", "said"),
+    [
+        (
+            Order,
+            {"count": 1, "title": "y"},
+            {"count": 1, "title": "y"},
+            {"count": 0},
+            "expected a number > 0, got 0",
+        ),
+        (list[Order], [{"count": 2}], [{"count": 2, "title": "x"}], [{}], "expected the property 'count'"),
+        (pydantic.HttpUrl, "http://a.example/x", "http://a.example/x", "nope", "Input should be a valid URL"),
+        (
+            pydantic.AwareDatetime,
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:00",
+            "timezone",
+        ),
+        (pydantic.SecretStr, "geheim", "**********", 5, "expected string, got int"),
+    ],
+    ids=str,
+)
+async def test_types_of_pydantic_answer_for_themselves(
+    hint: Any, value: Any, back: Any, bad: Any, said: str
+) -> None:
+    made, _ = made_of(hint)
+    assert await call(made, {"a": value}) == back
+    with pytest.raises(CallError, match=f"(?s){said}"):
+        await call(made, {"a": bad})
+
+
+def test_a_field_that_a_plain_dataclass_would_have_as_its_value_is_refused() -> None:
+    made: Any = dataclasses.make_dataclass("Wrong", [("count", int, pydantic.Field(3, gt=0))])
+    with pytest.raises(
+        RegistrationError, match=r"field Wrong.count: FieldInfo\(.* would be the value; write Annotated"
+    ):
+        made_of(made)
+
+
+@pytest.mark.parametrize(
+    ("hint", "bad", "said"),
+    [
+        (Positive, {"count": 0}, "'count' must be > 0: 0 at $.a"),
+        (Basket, {"item": {"count": 0}}, "'count' must be > 0: 0 at $.a.item"),
+    ],
+    ids=str,
+)
+async def test_what_a_class_refuses_is_told_with_its_own_words_and_its_place(
+    hint: Any, bad: Any, said: str
+) -> None:
+    made, _ = made_of(hint)
+    with pytest.raises(CallError) as caught:
+        await call(made, {"a": bad})
+    assert caught.value.message.startswith('invalid input for "local.f": ')
+    assert caught.value.message.endswith(said)
 
 
 # --- defaults ----------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from operad.schemas import Schema, from_schema
 from operad.schemas.limits import Limits
@@ -85,8 +87,8 @@ def test_a_mapping_that_leads_nowhere_names_no_kind(target: Any) -> None:
 
 
 def test_a_discriminator_that_is_none_says_nothing() -> None:
-    for given in ("kind", {}, {"propertyName": 5}, None, []):
-        assert pets(Pet=pet(discriminator=given)).cast({"kind": "Cat", "x": 1}) == {"kind": "Cat"}
+    for no in ("kind", {}, {"propertyName": 5}, None, []):
+        assert pets(Pet=pet(discriminator=no)).cast({"kind": "Cat", "x": 1}) == {"kind": "Cat"}
 
 
 def test_validation_does_not_look_at_kinds() -> None:
@@ -268,3 +270,89 @@ def test_a_tag_names_a_kind_only_where_the_schema_of_that_name_includes_the_base
     )
     for tag, cast in (("Kind", 5), ("Far", 5), ("Stone", "5"), ("Everything", "5"), ("None", "5")):
         assert made.cast({"k": tag, "n": "5"}) == {"k": tag, "n": cast}
+
+
+def test_values_make_no_more_casts_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two bases beside each other have as many kinds of values as there are combinations."""
+    monkeypatch.setattr("operad.schemas.kinds.MOST", 3)
+    many = {
+        f"K{i}": {"allOf": [{"$ref": "#/components/schemas/Pet"}, {"properties": {"n": {"type": "integer"}}}]}
+        for i in range(9)
+    }
+    schema = pets(**many)
+    for i in range(9):
+        value = {"kind": f"K{i}", "n": "5", "x": 1}
+        assert schema.cast(value) == ({"kind": f"K{i}", "n": 5} if i < 3 else value), "beyond it nothing is known"
+    assert schema.cast({"kind": "K0", "n": "5", "x": 1}) == {"kind": "K0", "n": 5}, "those that are there stay"
+
+
+def test_a_stranger_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding out what a schema includes is a walk through all that it reaches."""
+    looked: list[Any] = []
+    monkeypatch.setattr("operad.schemas.kinds.derives", lambda body, location: looked.append(location))
+    schema = pets()
+    for _ in range(3):
+        assert schema.cast({"kind": "Stone", "kg": 1}) == {"kind": "Stone", "kg": 1}
+    assert len(looked) == 1
+
+
+NAMES = ("A", "B", "C", "D")
+refs = st.sampled_from(NAMES).map(lambda name: {"$ref": f"#/components/schemas/{name}"})
+leaves = st.sampled_from(
+    [
+        {},
+        {"type": "integer"},
+        {"type": "string", "default": "B"},
+        {"const": "C"},
+        {"enum": ["A", "x"]},
+        {"type": "boolean"},
+    ]
+)
+parts = st.fixed_dictionaries(
+    {
+        "properties": st.dictionaries(
+            st.sampled_from("klmn"), leaves | refs | refs.map(lambda ref: {"items": ref}), max_size=4
+        )
+    },
+    optional={
+        "type": st.just("object"),
+        "required": st.lists(st.sampled_from("klmn"), max_size=2, unique=True),
+        "discriminator": st.fixed_dictionaries(
+            {"propertyName": st.sampled_from("kl")},
+            optional={
+                "mapping": st.dictionaries(
+                    st.sampled_from(["x", "1", "true"]), st.sampled_from((*NAMES, "none")), max_size=3
+                ),
+                "defaultMapping": st.sampled_from(NAMES),
+            },
+        ),
+        "additionalProperties": st.booleans(),
+        "maxProperties": st.integers(1, 3),
+    },
+)
+bodies = st.one_of(
+    parts,
+    st.builds(lambda ref, part: {"allOf": [ref, part]}, refs, parts),
+    st.builds(lambda one, two: {"anyOf": [one, two]}, refs, parts),
+)
+scalars = st.sampled_from(["A", "B", "C", "D", "x", "1", 1, 5.0, True, None])
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("klmno"), inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@given(
+    st.fixed_dictionaries(dict.fromkeys(NAMES, bodies)),
+    st.dictionaries(st.sampled_from("klmno"), values, max_size=5),
+)
+def test_whatever_the_kinds_are_casts_keep_their_rules(schemas: dict[str, Any], value: Any) -> None:
+    document = {"components": {"schemas": schemas}}
+    schema = from_schema({"$ref": "#/components/schemas/A"}, document=document, dialect="openapi-3.1")
+    made = schema.cast(value)
+    assert schema.cast(made) == made
+    assert schema.is_valid(made) or not schema.is_valid(value)
+    kept = schema.tracer(keeps=True)(value)[0]
+    assert value.keys() <= kept.keys()

@@ -16,7 +16,9 @@ from operad.functions.kinds import (
     OBJECTS,
     Registered,
     Types,
+    adapter,
     bare,
+    dumped,
     has_class,
     is_model,
     is_struct,
@@ -64,16 +66,14 @@ class Conversions:
         converter.register_structure_hook(str, lambda value, _: value)
         converter.register_structure_hook(bool, lambda value, _: value)
         converter.register_structure_hook_func(lambda hint: hint in leaves(), library().convert)
-        converter.register_structure_hook_func(is_model, lambda value, hint: hint.model_validate(value))
+        converter.register_structure_hook_func(is_model, lambda value, hint: adapter(hint).validate_python(value))
         converter.register_structure_hook_func(is_struct, lambda value, hint: _convert(value, hint=hint))
         converter.register_structure_hook_factory(has_class, self._object)
         converter.register_structure_hook_factory(_is_mapping, self._mapping)
         converter.register_structure_hook_factory(_is_array, self._array)
         converter.register_structure_hook_factory(is_union, self._union)
         converter.register_unstructure_hook_func(lambda hint: hint in leaves(), library().to_builtins)
-        converter.register_unstructure_hook_func(
-            is_model, lambda value: value.model_dump(mode="json", by_alias=True)
-        )
+        converter.register_unstructure_hook_func(is_model, dumped)
         converter.register_unstructure_hook_factory(
             has_class, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_use_alias=True)
         )

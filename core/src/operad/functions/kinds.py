@@ -114,13 +114,26 @@ def bare(hint: Any) -> Any:
 
 
 def is_model(hint: Any) -> bool:
-    """Whether it is a pydantic model, which answers for itself."""
-    return isinstance(hint, type) and hasattr(hint, "model_json_schema") and hasattr(hint, "model_validate")
+    """Whether it is a class of pydantic's, which answers for itself: a model, a dataclass, a type such as
+    `HttpUrl`."""
+    return isinstance(hint, type) and any(hasattr(hint, name) for name in _OF_PYDANTIC)
 
 
-def dumped(model: Any) -> Any:
-    """The JSON value of a pydantic model's instance."""
-    return model.model_dump(mode="json", by_alias=True)
+_OF_PYDANTIC = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
+
+
+@cache
+def adapter(model: Any) -> Any:
+    """What pydantic does with one of its classes. Raises what pydantic raises."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
+
+
+def dumped(value: Any) -> Any:
+    """The JSON value of an instance of a class of pydantic's."""
+    cls: Any = type(value)
+    return adapter(cls).dump_python(value, mode="json", by_alias=True)
 
 
 def is_union(hint: Any) -> bool:
@@ -135,7 +148,11 @@ def fields_of(cls: Any) -> dict[str, Any]:
 
 def has_class(hint: Any) -> bool:
     """Whether it is an attrs class or a dataclass."""
-    return isinstance(hint, type) and (attrs.has(hint) or hasattr(hint, "__dataclass_fields__"))
+    return (
+        isinstance(hint, type)
+        and not is_model(hint)
+        and (attrs.has(hint) or hasattr(hint, "__dataclass_fields__"))
+    )
 
 
 def is_struct(hint: Any) -> bool:

@@ -17,7 +17,7 @@ import attrs
 
 from operad.errors import RegistrationError
 from operad.functions.annotations import bounded, is_field, keywords
-from operad.functions.kinds import ARRAYS, OBJECTS, Types, bare, fields_of, is_model, is_union, library
+from operad.functions.kinds import ARRAYS, OBJECTS, Types, adapter, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
 """What msgspec leaves out, because it also takes times without an offset; a format says what to send."""
@@ -61,7 +61,7 @@ class Shapes:
         if hint in self.types.registered:
             return dict(self.types.registered[hint].schema)
         if is_model(hint):
-            return self._model(hint)
+            return self._model(hint, at)
         if is_union(hint):
             return {"anyOf": [self.part(member, at) for member in get_args(hint)]}
         if hint in (list, dict, tuple, set, frozenset):
@@ -100,11 +100,18 @@ class Shapes:
             shape.setdefault("format", name)
         return shape
 
-    def _model(self, model: Any) -> dict[str, Any]:
-        shape = model.model_json_schema(mode="validation" if self.closed else "serialization")
+    def _model(self, model: Any, at: str) -> dict[str, Any]:
+        try:
+            shape: dict[str, Any] = adapter(model).json_schema(
+                mode="validation" if self.closed else "serialization"
+            )
+        except Exception as error:  # pydantic raises its own, and what types of others raise
+            raise RegistrationError(_no_schema(model, at, error)) from error
         self.definitions.update(shape.pop("$defs", {}))
         if "$ref" in shape:  # a recursive one is a definition already
             return {"$ref": shape["$ref"]}
+        if "properties" not in shape:
+            return shape
         self.definitions[model.__name__] = shape
         return {"$ref": f"#/$defs/{model.__name__}"}
 
@@ -140,6 +147,11 @@ class Shapes:
         except Exception as error:  # evaluating a string annotation can raise anything
             raise RegistrationError(f"{at}: the type hints of {cls.__name__} cannot be read: {error}") from error
         for name, hint, default in members:
+            if is_field(default):
+                raise RegistrationError(
+                    f"{at}, field {cls.__name__}.{name}: {default!r:.80} would be the value; write "
+                    f"Annotated[<type>, {type(default).__name__}(…)] and the default behind it"
+                )
             properties[name] = self.part(hint, f"{at}, field {cls.__name__}.{name}")
             if default is inspect.Parameter.empty:
                 required.append(name)

@@ -22,6 +22,7 @@ from operad.functions.signatures import TypedSignature
 from operad.operations import Method, Operation, OperationSpec, OperationType, is_kind
 from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.subscriptions import close
+from operad.words import text_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -305,11 +306,22 @@ def _structured(operation_id: str, name: str, structure: Structure, value: Any) 
     try:
         return structure(value)
     except Exception as error:  # pydantic and msgspec each raise their own
+        inner, path = _innermost(error, f"$.{name}")
         got = "" if isinstance(value, (dict, list)) else f", got {value!r:.80}"
-        message = f"{error}{got} at $.{name}"
-        details = {"errors": [{"path": f"$.{name}", "message": message, "keyword": "type"}]}
+        message = f"{text_of(inner) or type(inner).__name__}{got} at {path}"
+        details = {"errors": [{"path": path, "message": message, "keyword": "type"}]}
         text = f'invalid input for "{operation_id}": {message}'
         raise CallError(ErrorCode.VALIDATION_ERROR, text, details) from error
+
+
+def _innermost(error: BaseException, path: str) -> tuple[BaseException, str]:
+    """What a group of errors is about, and where: cattrs keeps the place of each in a note."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        for note in getattr(error, "__notes__", ()):
+            place = getattr(note, "__dict__", {})
+            path += f".{place['name']}" if "name" in place else f"[{place['index']!r}]" if "index" in place else ""
+    return error, path
 
 
 def _takes_none(hint: Any) -> bool:

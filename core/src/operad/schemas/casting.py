@@ -53,6 +53,7 @@ class Casting:
         self.checks = checks
         self.lock = threading.RLock()
         self.busy: list[Any] = []
+        self.kinds = 0
         self._casts: dict[Members, Caster] = {}
         self._fills: dict[tuple[bool, bool, Members], Fill] = {}
         self._zeros = Zeros(self)

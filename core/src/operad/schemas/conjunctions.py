@@ -123,6 +123,7 @@ class Casts(Protocol):
     checks: Checking
     lock: threading.RLock
     busy: list[Any]
+    kinds: int
 
     def node(self, schemas: Iterable[Body]) -> Caster:
         """The cast of a conjunction."""

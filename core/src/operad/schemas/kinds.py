@@ -19,6 +19,9 @@ from operad.schemas.nodes import Body, Node
 from operad.schemas.references import Location
 
 KINDS = "$kinds"
+MOST = 1_000
+"""How many casts the kinds of one document may have; a kind that is met later counts as unknown. Bases beside one
+another have as many as there are combinations of their kinds, and values choose them."""
 
 _OPEN = Node({"additionalProperties": True})
 
@@ -69,6 +72,7 @@ class Kinds:
         self.base: Location | None = given["base"]
         self.other: Location | None = given["other"]
         self.rest = tuple(one.less(KINDS) if one is member else one for one in members)
+        self.strangers: set[Location] = set()
         self.casts: dict[Location | None, Caster] = {}
         self.keeping: Body = (
             True if any(self.tag in one.get("properties", ()) for one in members) else _kept(self.tag)
@@ -105,11 +109,18 @@ class Kinds:
         named = (*self.base[:-1], tag)
         if named == self.base or named in self.casts:
             return named
-        found = self.read(named)
-        return named if found is not None and derives(found.body, self.base) else self.other
+        if named in self.strangers or (found := self.read(named)) is None:
+            return self.other
+        if derives(found.body, self.base):
+            return named
+        self.strangers.add(named)  # there are no more of these than names in the document
+        return self.other
 
     def _caster(self, kind: Location | None) -> Caster:
         with self.casting.lock:
+            if kind is not None and self.casting.kinds >= MOST:
+                return self.casts.get(None) or self._caster(None)
+            self.casting.kinds += kind is not None
             cast = self.casts[kind] = self.casting.node([*self._schemas(kind), self.keeping])
         return cast
 
