@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from operad import ConfigError, OperadError, OperationRegistry
+from operad import CallHandler, ConfigError, InProcessTransport, OperadError, OperationRegistry
 from operad.auth import HostRules
+from operad.plugin import Link, LinkDownError, OnEvent, OnLink
 from operad_cli import frontdoor
 from operad_cli.adhoc import _namespace
 from operad_cli.app import cli
@@ -49,6 +51,39 @@ def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
     result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config)
     assert isinstance(result.exception, OperadError), result.exception
     assert complaint in str(result.exception)
+
+
+class NotThereYet(InProcessTransport):
+    """A bus that refuses so many connections."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
+        if self.refusals:
+            self.refusals -= 1
+            raise LinkDownError("nobody is there")
+        return await super().open(on_event, on_link)
+
+
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(frontdoor, "_FIRST_PAUSE", 0.001)
+    bus = NotThereYet(3)
+    handler = CallHandler(OperationRegistry(), bus)
+    await frontdoor._connected(handler, asyncio.Event())
+    await handler.aclose()
+    assert bus.refusals == 0
+    assert capsys.readouterr().err.count("nobody is there; trying again until it is there") == 1
+
+
+async def test_a_signal_ends_the_wait_for_a_server_that_is_not_there() -> None:
+    stopped = asyncio.Event()
+    stopped.set()
+    with pytest.raises(LinkDownError, match="nobody is there"):
+        await frontdoor._connected(CallHandler(OperationRegistry(), NotThereYet(3)), stopped)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from operad.plugin import (
     Event,
     Link,
     LinkDownError,
+    encode,
 )
 from operad.transports import Transport
 from operad_redis import RedisTransport
@@ -112,14 +113,19 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, redis_url: s
     ):
         await rubbish.publish(keys.channel(server.link.inbox), data)
         await rubbish.xadd(keys.stream(own), {"e": data, "o": "op:test.op"})
+    event = encode(request(3))
+    for field in ({}, {"o": b"\xff"}, {"o": ""}, {"o": "op:test.op", "r": b"\xff", "t": "9" * 400}, {"o": "op:"}):
+        await rubbish.xadd(keys.stream(own), {"e": event, **field})
     await rubbish.xadd(keys.stream(own), {"nothing": "of ours"})
     await client.link.send("op:test.op", request(1))
     await server.until(lambda: request(1) in server.events)
     await client.link.send(server.link.inbox, news(2))
     await server.until(lambda: news(2) in server.events)
-    server.deliveries[0].done()  # type: ignore[misc]  # requests on a stream have it
+    for delivery in server.deliveries:
+        delivery.done()  # type: ignore[misc]  # requests on a stream have it
     await server.link.drain(5)
     assert await rubbish.xlen(keys.stream(own)) == 0  # what is no event is acknowledged
+    assert server.states == [("up", 1)], "the connection was lost over it"
     await rubbish.aclose()
 
 
@@ -146,6 +152,21 @@ async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
     assert faults == []
     told = [str(record.exc_info[1]).partition(":")[0] for record in caplog.records if record.exc_info]
     assert told == ["_disconnect", "_establish"]
+
+
+@pytest.mark.parametrize("reader", ["_requests", "_channels"])
+async def test_a_reader_that_fails_is_followed_by_another(
+    join: Joiner, reader: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that ends without a word looks alive, and answers nobody."""
+    server, client = await join(), await join()
+    await server.link.register("op:test.op", "workers")
+    getattr(server.link, reader)._receive = None
+    await client.link.send("op:test.op" if reader == "_requests" else server.link.inbox, request(1))
+    await server.until(lambda: server.states[-1] == ("up", 2))
+    assert "the link connects anew" in caplog.text
+    await client.link.send("op:test.op", request(2))
+    await server.until(lambda: request(2) in server.events)
 
 
 async def test_wrong_credentials_are_refused_at_once() -> None:

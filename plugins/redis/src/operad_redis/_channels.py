@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from redis.asyncio.connection import AbstractConnection
 
 from operad_redis._connection import LOST, disconnect, pack, stop
+
+logger = logging.getLogger("operad.redis")
 
 
 class Channels:
@@ -66,6 +69,10 @@ class Channels:
             if not self._closed:
                 self._fail(error)
                 self._on_lost(error)
+        except Exception as error:  # as in Requests
+            logger.exception("reading channels failed: the link connects anew")
+            self._fail(error)
+            self._on_lost(error)
 
     def _fail(self, error: BaseException) -> None:
         self._closed = True

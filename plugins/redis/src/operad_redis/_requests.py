@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
 from redis.asyncio.connection import AbstractConnection
 
 from operad_redis._connection import LOST, disconnect, pack, stop
+
+logger = logging.getLogger("operad.redis")
 
 READ_AT_ONCE = 64
 """Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
@@ -66,6 +69,9 @@ class Requests:
                             self._receive(name, dict(zip(pairs[::2], pairs[1::2], strict=True)))
                 self._changed.set()
         except LOST as error:
+            self._on_lost(error)
+        except Exception as error:  # who stops reading without a word serves nobody, and looks alive
+            logger.exception("reading requests failed: the link connects anew")
             self._on_lost(error)
 
     async def close(self) -> None:

@@ -214,6 +214,9 @@ class RedisLink:
             why = "it came to an address that is not its operation's"
             self._on_unusable(data, delivery, why, ErrorCode.ACCESS_DENIED)
             return
+        self._tell(event, delivery)
+
+    def _tell(self, event: Event, delivery: Delivery) -> None:
         try:
             self._on_event(event, delivery)
         except Exception:  # a defect of the receiver must not end the connection
@@ -230,7 +233,7 @@ class RedisLink:
         if found is None:
             return
         if not found.is_request:
-            self._on_event(found.event, _DELIVERY)
+            self._tell(found.event, _DELIVERY)
         elif found.reply_to is not None and self._is_up and self._commands is not None:
             with contextlib.suppress(TransportError, ConnectionError):  # no address; lost meanwhile
                 self._commands.post(pack("PUBLISH", self._keys.channel(found.reply_to), encode(found.event)))
@@ -239,7 +242,10 @@ class RedisLink:
         done = partial(self._done, entry_id)
         held = self._clock.since(began(entry_id, fields))
         delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done, held=held)
-        address = fields.get(b"o", b"").decode("utf-8", "surrogatepass")
+        try:
+            address = fields.get(b"o", b"").decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # anybody on the bus may have written it
+            address = ""
         self._deliver(fields.get(b"e", b""), delivery, address.removeprefix("op:"))
 
     def _done(self, entry_id: str) -> None:
