@@ -103,6 +103,14 @@ def began(entry_id: str, fields: dict[bytes, bytes]) -> int:
     return int(told) if told.isdigit() and len(told) < _DIGITS else order(entry_id)[0]
 
 
+def came_to(fields: dict[bytes, bytes]) -> str:
+    """The operation to whose address a request came; empty if it says none that can be read."""
+    try:
+        return fields.get(b"o", b"").decode("utf-8", "surrogatepass").removeprefix("op:")
+    except UnicodeDecodeError:  # anybody on the bus may have written it
+        return ""
+
+
 def order(entry_id: str) -> tuple[int, int]:
     """The id of an entry, to be compared."""
     milliseconds, _, sequence = entry_id.partition("-")

@@ -35,7 +35,7 @@ from operad_redis._channels import Channels
 from operad_redis._connecting import connect, connect_commands
 from operad_redis._connection import LOST, Pipeline, connections, pack, stop
 from operad_redis._keys import Keys
-from operad_redis._requests import Requests, ServerClock, began
+from operad_redis._requests import Requests, ServerClock, began, came_to
 from operad_redis._scripts import command, run
 from operad_redis.config import RedisConfig
 
@@ -242,11 +242,7 @@ class RedisLink:
         done = partial(self._done, entry_id)
         held = self._clock.since(began(entry_id, fields))
         delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done, held=held)
-        try:
-            address = fields.get(b"o", b"").decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:  # anybody on the bus may have written it
-            address = ""
-        self._deliver(fields.get(b"e", b""), delivery, address.removeprefix("op:"))
+        self._deliver(fields.get(b"e", b""), delivery, came_to(fields))
 
     def _done(self, entry_id: str) -> None:
         """The work that a request asked for has ended: take it off the stream."""
