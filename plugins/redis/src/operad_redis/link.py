@@ -239,8 +239,7 @@ class RedisLink:
                 self._commands.post(pack("PUBLISH", self._keys.channel(found.reply_to), encode(found.event)))
 
     def _request(self, entry_id: str, fields: dict[bytes, bytes]) -> None:
-        done = partial(self._done, entry_id)
-        held = self._clock.since(began(entry_id, fields))
+        done, held = partial(self._done, entry_id), self._clock.since(began(entry_id, fields))
         delivery = Delivery(redelivered=fields.get(b"r") == b"1", done=done, held=held)
         self._deliver(fields.get(b"e", b""), delivery, came_to(fields))
 
