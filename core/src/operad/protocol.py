@@ -193,18 +193,18 @@ def _decode_first(data: bytes | bytearray | memoryview) -> Any:
     return _decode(data)
 
 
+def _begin() -> None:
+    global _encode, _decode, _raw
+    import msgspec
+
+    _encode, _decode, _raw = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode, msgspec.Raw
+
+
 # msgspec's, imported with the first JSON: calls within a process need none.
 _encode: Callable[[Any], bytes] = _encode_first
 _decode: Callable[[bytes | bytearray | memoryview], Any] = _decode_first
-
-
-def _begin() -> None:
-    global _encode, _decode
-    import msgspec
-
-    _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-
-
+_raw: Callable[[bytes], Any] = bytes  # not before `_encode` has been called
+_BYTES = (bytes, bytearray, memoryview)
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
@@ -242,8 +242,23 @@ def encode(event: Event) -> bytes:
         return event.data
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):
-        event = {**event, "payload": {**payload, "output": envelope_to_wire(output)}}
+        return _with_envelope(event, payload, output)
     return to_json(event)
+
+
+def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelope[Any]) -> bytes:
+    """The JSON of an event with an envelope. Of the commonest kind, the data alone were made by somebody else, and
+    are looked at."""
+    meta, data = output.meta, output.data
+    is_local = type(meta) is LocalResponseMeta and type(data) not in _BYTES
+    if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
+        return to_json({**event, "payload": {**payload, "output": output.to_wire()}})
+    said = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
+    wire = {"data": _raw(to_json(data)), "meta": said}
+    try:
+        return _encode({**event, "payload": {**payload, "output": wire}})
+    except _FORMLESS as error:  # an id with half of a surrogate pair
+        raise _no_form(error) from error
 
 
 def to_json(value: Any) -> bytes:
@@ -261,28 +276,22 @@ def to_json(value: Any) -> bytes:
         if _decode(data) != value:
             _check(value)
         return data
-    except CallError:
-        raise
-    except RecursionError:
-        raise CallError(ErrorCode.SERIALIZATION_ERROR, "a value is nested too deeply for JSON") from None
-    except (TypeError, ValueError, OverflowError) as error:  # UnicodeEncodeError is a ValueError
-        raise CallError(ErrorCode.SERIALIZATION_ERROR, f"a value has no JSON form: {error}") from error
+    except _FORMLESS as error:
+        raise _no_form(error) from error
+
+
+_FORMLESS = (RecursionError, TypeError, ValueError, OverflowError)  # UnicodeEncodeError is a ValueError
+
+
+def _no_form(error: Exception) -> CallError:
+    if isinstance(error, RecursionError):
+        return CallError(ErrorCode.SERIALIZATION_ERROR, "a value is nested too deeply for JSON")
+    return CallError(ErrorCode.SERIALIZATION_ERROR, f"a value has no JSON form: {error}")
 
 
 def encode_checked(event: Event) -> bytes:
     """As `encode`, for an event that came out of `decode`: nothing in it needs a check."""
     return _encode(event)
-
-
-def envelope_to_wire(envelope: ResponseEnvelope[Any]) -> dict[str, Any]:
-    """``envelope.to_wire()``; the commonest kind without the detour through a converter."""
-    meta = envelope.meta
-    if type(meta) is LocalResponseMeta and type(envelope.data) not in (bytes, bytearray, memoryview):
-        return {
-            "data": envelope.data,
-            "meta": {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp},
-        }
-    return envelope.to_wire()
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> Event:

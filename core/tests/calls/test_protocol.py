@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from operad import CallError, CallEventMap, ErrorCode, from_schema, local_envelope
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
-from operad.protocol import ProtocolError, call_error, decode, encode, envelope_to_wire, error_event
+from operad.protocol import ProtocolError, call_error, decode, encode, error_event
 
 
 def event(**payload):
@@ -126,10 +126,27 @@ def test_an_envelope_is_converted_where_it_stands():
 
 
 def test_the_short_way_of_local_envelopes_is_the_long_one():
-    """The fast conversion and `ResponseEnvelope.to_wire` agree."""
-    for data in ({"a": 1}, None, b"x"):
-        envelope = local_envelope(data, "m.a")
-        assert envelope_to_wire(envelope) == envelope.to_wire()
+    """What only looks at the data, and `ResponseEnvelope.to_wire`, agree."""
+    for data in ({"a": [1, {"b": None}]}, None, b"x", "x", (1, 2)):
+        made = event(output=local_envelope(data, "m.a"))
+        assert encode(made) == encode(event(output=made["payload"]["output"].to_wire()))
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        local_envelope({"a": {1, 2}}, "m.a"),
+        local_envelope([float("nan")], "m.a"),
+        local_envelope({1: "a"}, "m.a"),
+        local_envelope(None, "m.\ud800"),
+        ResponseEnvelope(None, LocalResponseMeta("m.a", float("nan"))),
+        ResponseEnvelope(None, LocalResponseMeta({1}, 1)),
+    ],
+)
+def test_an_envelope_without_a_json_form_is_refused_whatever_part_of_it_has_none(envelope):
+    with pytest.raises(CallError, match="no JSON form") as caught:
+        encode(event(output=envelope))
+    assert caught.value.code == ErrorCode.SERIALIZATION_ERROR
 
 
 def test_an_error_without_a_usable_code_is_unknown():

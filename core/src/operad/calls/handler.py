@@ -197,7 +197,8 @@ class CallHandler:
             served = self._served.take(payload, delivery)
             if served is not None:
                 serving = self._serving.serve(served, payload, delivery)
-                served.task = self._loop.create_task(serving)
+                # A name is for who debugs, and spares asyncio to make one up.
+                served.task = self._loop.create_task(serving, name=served.operation_id)
         elif type_ == protocol.CREDIT:
             self._on_credit(payload, delivery)
         elif type_ == protocol.ABORTED:

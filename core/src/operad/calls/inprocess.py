@@ -53,6 +53,17 @@ class InProcessTransport:
         on_link("up", 1)
         return link
 
+    def _server(self, to: str) -> InProcessLink:
+        """Whose turn it is at an address. Raises `NoRespondersError`."""
+        members = self._topics.get(to)
+        if not members:
+            served = to.startswith("op:")
+            raise NoRespondersError(f"nobody serves {to[3:]}" if served else "the peer is gone")
+        receiver = members[0]
+        if len(members) > 1:
+            members.rotate(-1)
+        return receiver
+
     def _transcoded(self, event: Event) -> Event:
         data = protocol.encode(event)
         limit = self.capabilities.max_payload
@@ -90,21 +101,12 @@ class InProcessLink:
         bus = self._bus
         if bus._strict:
             event = bus._transcoded(event)
-        if to.startswith("op:"):
-            members = bus._topics.get(to)
-            if not members:
-                raise NoRespondersError(f"nobody serves {to[3:]}")
-            receiver = members[0]
-            if len(members) > 1:
-                members.rotate(-1)
-        elif to.startswith("all:"):
-            self._broadcast(to, event)
-            return to
-        else:
-            found = bus._links.get(to)
-            if found is None:
-                raise NoRespondersError("the peer is gone")
-            receiver = found
+        receiver = bus._links.get(to)
+        if receiver is None:
+            if to.startswith("all:"):
+                self._broadcast(to, event)
+                return to
+            receiver = bus._server(to)
         receiver.deliver(event, self._deliveries.get(to) or self._delivery(to))
         return receiver.inbox
 

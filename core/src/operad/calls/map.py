@@ -352,7 +352,11 @@ class PendingRequestMap:
         if pending is None:
             if self._by_hand is None or not self._by_hand.on_event(type_, payload, delivery):
                 requests.on_stray(type_, payload, delivery)
-        elif pending.__class__ is Single and delivery.peer == pending.target and type_ == protocol.RESPONDED:
+        elif (
+            type_ == protocol.RESPONDED
+            and pending.__class__ is Single
+            and (delivery.peer is None or delivery.peer == pending.target)
+        ):
             self._singles.on_event(pending, type_, payload)  # the commonest by far
         elif type_ == protocol.STORED:
             # Only of a call, which has a deadline: a stream would wait for ever.

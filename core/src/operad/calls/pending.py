@@ -51,7 +51,8 @@ class PendingRequests:
     def __init__(self, transport: Transport, settings: CallSettings) -> None:
         self.transport = transport
         self.settings = settings
-        self._max_pending = settings.max_pending
+        self.most = settings.max_pending
+        """How many calls may wait at once."""
         self.kinds = EnvelopeKinds()
         self.table: dict[str, Pending] = {}
         self.orphans: dict[str, float] = {}
@@ -98,9 +99,8 @@ class PendingRequests:
 
     def admit(self) -> Link:
         """The link, for one more request. Raises `CallError`."""
-        link = self.link or self.open_link()
-        if len(self.table) >= self._max_pending:
-            limit = self._max_pending
+        link, limit = self.link or self.open_link(), self.most
+        if len(self.table) >= limit:
             raise overloaded(f"{limit} calls are under way already", "max_pending", limit)
         return link
 

@@ -64,21 +64,24 @@ class Served:
     def __init__(
         self, key: tuple[str, str], operation_id: str, payload: dict[str, Any], delivery: Delivery
     ) -> None:
-        credit, room, size = payload.get("credit"), payload.get("creditBytes"), payload.get("sentBytes")
         self.key = key
         self.request_id = key[1]
         self.reply_to = key[0]
         self.operation_id = operation_id
         self.owner = key[0] if delivery.identity is None else f"identity {delivery.identity.id}"
         """Whose request it is, where requests are counted for each caller."""
-        self.total = credit if type(credit) is int and credit > 0 else None
+        self.total: int | None = None
         """How many items may be sent in all; ``None``: the peer gives no credit."""
-        self.granted = room if type(room) is int and room >= 0 else None
+        if "credit" in payload and type(credit := payload["credit"]) is int and credit > 0:
+            self.total = credit
+        self.granted: int | None = None
         """How many bytes may be sent in all; ``None``: the peer does not count them."""
+        if "creditBytes" in payload and type(room := payload["creditBytes"]) is int and room >= 0:
+            self.granted = room
         self.sent = self.sent_bytes = 0
         self.heard = False
         """Whether the caller has answered the question for room."""
-        self.is_large = type(size) is int and size > LARGE
+        self.is_large = "sentBytes" in payload and type(size := payload["sentBytes"]) is int and size > LARGE
         self.done = delivery.done
         self.task: asyncio.Task[None] | None = None
         self.context: OperationContext | None = None
@@ -164,7 +167,7 @@ class ServedRequests:
             running.done = _both(running.done, delivery.done)
             self._reports.warn(key[0], "dropped a second request with the id of one that is under way")
             return None
-        if key in self.recent:
+        if self.recent and key in self.recent:
             done(delivery)
             return None
         served = Served(key, operation_id if type(operation_id) is str else "", payload, delivery)
@@ -186,7 +189,7 @@ class ServedRequests:
             message = "a call.requested needs an operationId, a string"
             return CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         to = delivery.to
-        if to is not None and not _is_address_of(to, operation_id):
+        if to is not None and to != f"op:{operation_id}" and not _is_address_of(to, operation_id):
             return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
         if (error := self._why_not(served)) is not None:
             return error

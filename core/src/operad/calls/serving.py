@@ -63,11 +63,9 @@ class Serving:
             context = make_context(served.request_id, None, deadline=served.deadline)
             context.is_fresh = True
             served.context = context
-            parent = payload.get("parentRequestId")
-            if type(parent) is str:
+            if "parentRequestId" in payload and type(parent := payload["parentRequestId"]) is str:
                 context.parent_request_id = parent
-            key = payload.get("idempotencyKey")
-            if type(key) is str:
+            if "idempotencyKey" in payload and type(key := payload["idempotencyKey"]) is str:
                 context.idempotency_key = key
             if "traceparent" in payload or "baggage" in payload:
                 context.metadata = _trace(payload)

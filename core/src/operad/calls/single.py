@@ -60,7 +60,9 @@ class SingleCalls:
     async def call(self, said: Said) -> ResponseEnvelope[Any]:
         """Call once. Raises `CallError`."""
         requests = self._requests
-        link = requests.admit()
+        link = requests.link
+        if link is None or len(requests.table) >= requests.most:
+            link = requests.admit()
         operation_id, limit, loop, now = said.operation_id, said.limit, requests.loop, time.time()
         seconds = limit / 1000 - now
         if seconds <= 0:
@@ -118,8 +120,7 @@ class SingleCalls:
         """What comes in for a call."""
         requests, future = self._requests, pending.future
         if type_ == protocol.RESPONDED:
-            reply_to = payload.get("replyTo")
-            if type(reply_to) is str and pending.target is None:
+            if pending.target is None and type(reply_to := payload.get("replyTo")) is str:
                 pending.target = reply_to
             requests.end(pending)
             if pending.operation_id not in requests.answered:

@@ -25,7 +25,7 @@ class DeadlineExpired(Exception):
 
 
 Entry = list[Any]
-"""A deadline of `Deadlines`: when (`loop.time`), its number, and what to call, or ``None``."""
+"""A deadline of `Deadlines`: when (`loop.time`), its number, what to call; ``None``: it came or was dropped."""
 
 
 class Deadlines:
@@ -53,7 +53,7 @@ class Deadlines:
         """How many deadlines are to come; without any, a timer that is left waits for nothing."""
         return len(self._heap) - self._dropped
 
-    def add(self, when: float, expire: Callable[[], None]) -> Entry:
+    def add(self, when: float, expire: Callable[[], object]) -> Entry:
         """Call ``expire`` at a time of the loop's clock, unless `drop` is called before."""
         entry = [when, self._number(), expire]
         heappush(self._heap, entry)
@@ -110,20 +110,6 @@ def deadlines_of(loop: asyncio.AbstractEventLoop) -> Deadlines:
     return deadlines
 
 
-class _Expiry:
-    """What is called when the time is up; a small class is quicker than a closure that keeps a state."""
-
-    __slots__ = ("expired", "task")
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.task = task
-        self.expired = False
-
-    def __call__(self) -> None:
-        self.expired = True
-        self.task.cancel()
-
-
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     """``await function(*args)``, cancelled when the deadline (epoch ms) comes; not begun if it has passed.
 
@@ -140,23 +126,22 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
     if task is None:
         raise RuntimeError("a deadline needs a running asyncio task")
     requested = task.cancelling()
-    expiry = _Expiry(task)
     deadlines = _LOCAL.deadlines
     if deadlines is None or deadlines.loop is not loop:
         deadlines = deadlines_of(loop)
-    entry = deadlines.add(loop.time() + delay, expiry)
+    entry = deadlines.add(loop.time() + delay, task.cancel)
     try:
         result = await function(*args)
     except BaseException as error:
-        if expiry.expired and task.uncancel() <= requested:
+        if entry[2] is None and task.uncancel() <= requested:
             raise DeadlineExpired from error
-        raise
-    finally:
         deadlines.drop(entry)
-    if expiry.expired:
+        raise
+    if entry[2] is None:  # it came, and the function went on
         if task.uncancel() > requested:
             raise asyncio.CancelledError
         raise DeadlineExpired
+    deadlines.drop(entry)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from struct import Struct
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -20,6 +21,7 @@ from operad_websocket.config import HEADROOM
 _SLOW = 1 * 2**20
 """Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""
 _GOODBYE_WITHIN = 2.0
+_header = Struct(">HH").pack
 _PING = b"\x89\x00"
 """RFC 6455, 5.5.2: a ping without data; a server does not mask."""
 _LARGE = 32 * 2**10
@@ -160,20 +162,16 @@ class Connection:
         size = len(data)
         if size > self._largest:
             raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._largest}")
-        # RFC 6455, 5.2: a final text frame; a server does not mask.
-        if size < 126:
-            header = bytes((0x81, size))
-        elif size < 65_536:
-            header = b"\x81\x7e" + size.to_bytes(2, "big")
-        else:
-            header = b"\x81\x7f" + size.to_bytes(8, "big")
         transport = self._transport
         if transport.is_closing() or self._socket.closed:
             return
-        if size < 65_536:
-            transport.write(header + data)
+        # RFC 6455, 5.2: a final text frame; a server does not mask.
+        if size < 126:
+            transport.write(bytes((0x81, size)) + data)
+        elif size < 65_536:
+            transport.write(_header(0x817E, size) + data)
         else:  # a copy of it would cost more than a second write
-            transport.write(header)
+            transport.write(b"\x81\x7f" + size.to_bytes(8, "big"))
             transport.write(data)
         if transport.get_write_buffer_size() > self._max_buffer:
             self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not read: disconnected")

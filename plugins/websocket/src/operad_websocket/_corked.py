@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from struct import Struct
 from time import perf_counter as _now
 from typing import Any
 
@@ -200,6 +201,7 @@ class Unshared:
 
 
 _EMPTY = bytearray()
+_header = Struct(">HH4s").pack
 _FULL = 64 * 2**10
 """Bytes that wait to be written; above it, whoever sends waits until they are."""
 
@@ -246,7 +248,7 @@ class Writer:
         if size < 126:
             header, turned = bytes((0x82, 0x80 | size)) + key, key[2:] + key[:2]
         elif size < 65_536:
-            header, turned = b"\x82\xfe" + size.to_bytes(2, "big") + key, key
+            header, turned = _header(0x82FE, size, key), key
         else:
             header, turned = b"\x82\xff" + size.to_bytes(8, "big") + key, key[2:] + key[:2]
         # All of it is masked, by the key turned as far as the header is long, and the header put back: one copy.

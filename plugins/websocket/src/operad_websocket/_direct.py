@@ -24,6 +24,8 @@ try:
 except ImportError:  # pragma: no cover  # an aiohttp that has moved them
     Queue = Parser = None  # type: ignore[assignment]  # for "not there"
 
+_BINARY, _TEXT = WSMsgType.BINARY, WSMsgType.TEXT  # for each message: to find a member of an enum is not free
+
 Take = Callable[["bytes | str"], None]
 """Takes a message, at once and without waiting."""
 _CONTROL = 2**16
@@ -41,8 +43,8 @@ if Queue is not None:
 
         def feed_data(self, data: Any, size: int) -> None:
             """A message or control frame has come."""
-            take = self._take
-            if take is None or (data.type is not WSMsgType.BINARY and data.type is not WSMsgType.TEXT):
+            take, kind = self._take, data.type
+            if take is None or (kind is not _BINARY and kind is not _TEXT):
                 super().feed_data(data, size)
                 return
             try:

@@ -16,7 +16,8 @@ from operad.plugin import Event, ProtocolError
 
 Payload = dict[str, msgspec.Raw]
 
-_NOBODY = msgspec.Raw(b"null")
+NOBODY = msgspec.Raw(b"null")
+"""The ``to`` of a frame that has none, as most."""
 
 
 class Frame(msgspec.Struct):
@@ -25,7 +26,7 @@ class Frame(msgspec.Struct):
     type: str
     payload: Payload
     id: msgspec.Raw = msgspec.Raw(b'""')
-    to: msgspec.Raw = _NOBODY
+    to: msgspec.Raw = NOBODY
 
 
 _frame = msgspec.json.Decoder(Frame).decode
@@ -61,7 +62,7 @@ def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 def string(raw: msgspec.Raw | None) -> str | None:
     """The text of a value, if it is a string."""
-    if raw is None or raw is _NOBODY:  # as in most frames: no exception for each of them
+    if raw is None or raw is NOBODY:
         return None
     try:
         return _string(raw)

@@ -18,7 +18,7 @@ from operad.plugin import (
 )
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
-from operad_websocket._frames import Frame, Payload, raw, read, string, value, write, write_event
+from operad_websocket._frames import NOBODY, Frame, Payload, raw, read, string, value, write, write_event
 from operad_websocket._peers import Peer, Route, less
 from operad_websocket.config import Limits
 
@@ -139,10 +139,10 @@ class Switch:
         ):
             self._on_bad_request(peer, frame, request_id, operation_id)
             return
-        credit = value(payload, "credit") if "credit" in payload else None
-        has_credit = type(credit) is int and credit > 0
-        to = string(frame.to)
-        topic = to if to is not None and to.startswith("all:") else None
+        has_credit = "credit" in payload and type(credit := value(payload, "credit")) is int and credit > 0
+        topic = None
+        if frame.to is not NOBODY and (to := string(frame.to)) is not None and to.startswith("all:"):
+            topic = to
         route = Route(peer, request_id, operation_id, has_credit, _expiry(payload, has_credit), topic is not None)
         if topic is not None and (operation_id != _DISCOVER or topic != f"all:{_DISCOVER}"):
             message = f'a request to everybody runs "{_DISCOVER}" alone, at all:{_DISCOVER}'
@@ -171,10 +171,10 @@ class Switch:
         """Say who asks. Nobody but the hub does."""
         payload["replyTo"] = peer.raw_inbox
         if not peer.trusted:
-            if peer.raw_identity is None:
-                payload.pop("identity", None)
-            else:
+            if peer.raw_identity is not None:
                 payload["identity"] = peer.raw_identity
+            elif "identity" in payload:
+                del payload["identity"]
 
     def _on_bad_request(self, peer: Peer, frame: Frame, request_id: str | None, operation_id: str | None) -> None:
         if not _is_id(request_id):
@@ -389,7 +389,8 @@ def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
     """An answer, as its caller knows the request."""
     if route.handlers[handler] != route.caller_id:
         payload["requestId"] = raw(route.caller_id)
-    payload.pop("replyTo", None)
+    if "replyTo" in payload:
+        del payload["replyTo"]
 
 
 def _expiry(payload: Payload, has_credit: bool) -> float:
