@@ -193,6 +193,11 @@ def _decode_first(data: bytes | bytearray | memoryview) -> Any:
     return _decode(data)
 
 
+def _raw_first(data: bytes) -> Any:
+    _begin()
+    return _raw(data)
+
+
 def _begin() -> None:
     global _encode, _decode, _raw
     import msgspec
@@ -203,7 +208,7 @@ def _begin() -> None:
 # msgspec's, imported with the first JSON: calls within a process need none.
 _encode: Callable[[Any], bytes] = _encode_first
 _decode: Callable[[bytes | bytearray | memoryview], Any] = _decode_first
-_raw: Callable[[bytes], Any] = bytes  # not before `_encode` has been called
+_raw: Callable[[bytes], Any] = _raw_first
 _BYTES = (bytes, bytearray, memoryview)
 _SIMPLE = frozenset({str, int, bool, type(None)})
 

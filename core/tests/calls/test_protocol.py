@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from contextlib import suppress
 from decimal import Decimal
 
@@ -130,6 +132,18 @@ def test_the_short_way_of_local_envelopes_is_the_long_one():
     for data in ({"a": [1, {"b": None}]}, None, b"x", "x", (1, 2)):
         made = event(output=local_envelope(data, "m.a"))
         assert encode(made) == encode(event(output=made["payload"]["output"].to_wire()))
+
+
+def test_the_first_event_of_a_process_is_written_as_all_others():
+    """The encoder is imported with it."""
+    program = (
+        "from operad import local_envelope, protocol; from operad.protocol import encode;"
+        "made = [encode({'type': 't', 'id': '', 'payload': {'output': local_envelope({'a': 1}, 'm.a')}})"
+        " for _ in 'ab'];"
+        "print([protocol.decode(text)['payload']['output']['data'] for text in made])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[{'a': 1}, {'a': 1}]"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ class Lateness:
             period: of `tick`, in seconds.
         """
         clock = time.monotonic()
-        self._look(clock, time.time(), period)
+        wall = time.time()
+        if clock - self._ticked > period + _SLACK or not -_SLACK <= wall - clock - self._ahead <= _SLACK:
+            self._look(clock, wall, period)
         stood = self._stood * 1000 if clock < self._until else 0.0
         deadline, timeout = payload.get("deadline"), payload.get("timeoutMs")
         if not isinstance(deadline, (int, float)) or not isinstance(timeout, (int, float)):

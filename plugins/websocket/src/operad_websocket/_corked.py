@@ -27,6 +27,8 @@ _OF_LARGE = 256 * 2**10
 """Bytes read at once from a peer that is not trusted, while a large message is under way."""
 _OF_MANY = 32 * 2**10
 """Bytes read at once from such a peer else: at most 4,096 frames."""
+_ALL = 2**62
+"""More frames than are ever kept."""
 _room = threading.local()
 
 
@@ -143,9 +145,13 @@ class Corked:
         """Write what is kept if it is half of the calls under way, or all that a socket takes."""
         under_way = self._under_way()
         self._enough = max(1, under_way // 2)
-        if 1 < under_way <= 2 * len(self._later) or self._kept >= _LARGE:
-            self._write_later()
-            self._is_burst = True
+        if 1 < under_way <= 2 * len(self._later):
+            # Once in a turn: half of the rest, and half of that, would be as many system calls as frames again.
+            self._enough = _ALL
+        elif self._kept < _LARGE:
+            return
+        self._write_later()
+        self._is_burst = True
 
     def flush(self) -> None:
         """Write what has been kept; idempotent."""
