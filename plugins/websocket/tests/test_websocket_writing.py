@@ -73,6 +73,17 @@ async def test_half_of_the_calls_under_way_travel_together_and_the_rest_at_the_e
     assert wire.writes == [b"abc", b"d"]
 
 
+async def test_what_is_left_of_a_burst_travels_together_although_each_answer_ends_a_call():
+    """Half of the rest, and half of that, would be a system call for nearly each frame."""
+    wire, under_way = Wire(), list(range(8))
+    corked = Corked(wire, lambda: len(under_way))
+    while under_way:
+        corked.write(b"%d" % under_way.pop())
+    assert wire.writes == [b"765"]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"765", b"43210"]
+
+
 async def test_a_large_frame_is_written_by_itself_after_what_waits():
     """A copy of it would cost more than a system call."""
     wire, large = Wire(), b"x" * 70_000
