@@ -103,7 +103,7 @@ def test_every_command_that_answers_anything_answers_json() -> None:
 
 
 def test_standard_input_that_is_empty_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert "the input is not JSON: standard input is empty" in run("call", "text.head", "--input", "-")[2]
 
 

@@ -130,9 +130,13 @@ async def read_input(
         return values
     if fields:
         raise usage("give the input as KEY=VALUE or as JSON, not both")
-    given = sys.stdin.read() if text == "-" else text
+    given = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
     try:
-        return json.loads(given)
+        return json.loads(given.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise usage(f"the input is not JSON: it is not UTF-8, at byte {error.start}") from error
+    except RecursionError as error:
+        raise usage("the input is nested too deeply") from error
     except ValueError as error:
         hint = "; --input - < FILE reads a file" if text.startswith("@") else ""
         reason = "standard input is empty" if text == "-" and not given.strip() else str(error)

@@ -26,8 +26,17 @@ def has_colours(file: TextIO) -> bool:
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     """Print JSON, the same bytes to a terminal and a pipe."""
-    text = json.dumps(value, ensure_ascii=False, indent=None if compact else 2, default=str)
-    _write(sys.stdout, text + "\n")
+    _write(sys.stdout, _json(value, None if compact else 2) + "\n")
+
+
+def _json(value: Any, indent: int | None) -> str:
+    """JSON that standard output can hold: what its encoding lacks, and halves of pairs, are escapes of JSON."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=str)
+    return text
 
 
 def print_data(data: Any, *, as_json: bool, compact: bool = False) -> None:
@@ -62,7 +71,7 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
 
 def coloured(value: Any) -> str:
     """A value as JSON in several lines, in colours where standard output shows them."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    text = _json(value, 2)
     return re.sub(_WORD, _paint, text) if has_colours(sys.stdout) else text
 
 
@@ -125,8 +134,26 @@ def paragraph(text: str, file: TextIO) -> str:
 def _write(file: TextIO, text: str) -> None:
     # What the terminal's encoding lacks is shown by its number, instead of ending the command.
     encoding = getattr(file, "encoding", None) or "utf-8"
-    file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    data = text.encode(encoding, "backslashreplace")
     file.flush()
+    try:
+        descriptor = file.fileno() if os.name == "posix" else None
+    except (AttributeError, OSError, ValueError):  # something in memory
+        descriptor = None
+    if descriptor is None:
+        file.write(data.decode(encoding))
+        file.flush()
+        return
+    # Not by the file: with PYTHONUNBUFFERED it leaves out what a pipe does not take at once, and without it gives
+    # up where somebody has made a pipe or a terminal that does not wait.
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            import select
+
+            select.select([], [descriptor], [])
 
 
 def _fact(key: str, value: Any) -> Any:
