@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from operad_cli.completing import candidates
+from operad_cli.finding import find
+
 FUNCTIONS = """
 from operad import operation
 
@@ -98,3 +101,27 @@ def test_a_large_answer_is_whole_at_the_end_of_a_pipe_that_does_not_wait() -> No
         with open(reading, "rb") as file:
             assert file.read() == b"x" * 1_000_000 + b"\n"
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such folders are POSIX's")
+def test_in_a_folder_that_was_removed_nothing_is_found_and_nothing_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert find() is None
+    assert candidates(["call"], "") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_project_above_that_may_not_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "pyproject.toml").write_text("[tool.operad]")
+    (below / "pyproject.toml").chmod(0)
+    monkeypatch.chdir(below)
+    assert find() == str(tmp_path / "operad.toml")

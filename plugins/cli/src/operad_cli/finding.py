@@ -11,7 +11,10 @@ def find(path: str | None = None) -> str | None:
         return path
     if named := os.environ.get("OPERAD_CONFIG"):
         return named
-    folder = os.getcwd()
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        return None
     while True:
         if os.path.isfile(own := os.path.join(folder, "operad.toml")):
             return own
@@ -24,5 +27,8 @@ def find(path: str | None = None) -> str | None:
 
 
 def _has_tables(project: str) -> bool:
-    with open(project, encoding="utf-8", errors="replace") as file:
-        return "[tool.operad" in file.read()
+    try:
+        with open(project, encoding="utf-8", errors="replace") as file:
+            return "[tool.operad" in file.read()
+    except OSError:  # somebody else's
+        return False
