@@ -98,6 +98,20 @@ async def test_a_call_says_how_many_bytes_may_be_answered_unasked():
     assert side.told("call.aborted") == []
 
 
+@pytest.mark.parametrize(
+    ("known", "told", "aborted"),
+    [("inbox:worker", "inbox:other", ["inbox:worker"]), (None, "inbox:other", ["inbox:other"]), (None, 5, [])],
+)
+async def test_what_follows_a_call_goes_to_who_is_known_to_have_it(known, told, aborted):
+    side = Side()
+    side.link.target = known
+    one, task = await side.begun()
+    side.singles.on_event(one, "call.responded", answer(seq=0, replyTo=told))
+    await task
+    await settle()
+    assert [to for to, _ in side.told("call.aborted")] == aborted
+
+
 async def test_within_a_process_a_call_counts_no_bytes():
     side = Side(INSIDE)
     side.link.target = "inbox:worker"

@@ -1161,6 +1161,7 @@ def crowd(schema: Any) -> tuple[int, bool, bool, bool]:
         ({"prefixItems": [INT, {"allOf": [INT, {}, {}]}], "items": INT}, 5),
         ({"allOf": [{"items": INT}, {"items": STR}]}, 3),
         ({"$defs": {"d": {"anyOf": [INT, STR]}}, "$ref": "#/$defs/d"}, 4),
+        ({"$defs": {"d": {"anyOf": [INT, STR]}}, "$ref": "#/$defs/d", "items": {"anyOf": [INT, STR]}}, 6),
         ({"anyOf": [INT] * 63}, 64),
         ({"anyOf": [INT] * 64}, 65),
         ({"anyOf": [INT] * 998}, 999),

@@ -35,7 +35,6 @@ class Fill:
         "most",
         "required",
         "schemas",
-        "size",
         "value",
         "weight",
         "zeros",
@@ -50,7 +49,7 @@ class Fill:
         self.required = required
         self.known = False
         self.looped = False
-        self.size = self.weight = 0
+        self.weight: int
         self.most = casting.checks.limits.max_filled
         self.many = SCALARS * self.most
         self.value: Any = ABSENT
@@ -99,12 +98,12 @@ class Fill:
                 value = ABSENT
             finally:
                 busy.pop()
-            self.size = count_parts(value, self.zeros.most + 1)
-            if self.looped or self.size > self.zeros.most:
+            size = count_parts(value, self.zeros.most + 1)
+            if self.looped or size > self.zeros.most:
                 value = ABSENT
             self.value = value
             # A default that is no container adds no more than the schema has properties.
-            self.weight = self.size if self.invents or isinstance(value, (dict, list)) else 0
+            self.weight = size if self.invents or isinstance(value, (dict, list)) else 0
             self.known = True
             return value
 
