@@ -16,6 +16,7 @@ from typing import Any
 
 from operad.schemas.groups import components
 from operad.schemas.limits import Limits
+from operad.schemas.loosening import loosen
 from operad.schemas.patterns import Pattern
 from operad.schemas.references import Location, References, Target
 from operad.schemas.tags import settle_tags
@@ -38,7 +39,7 @@ class Node(dict[str, Any]):
     `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
     """
 
-    __slots__ = ("_lesser", "check", "counts", "ref")
+    __slots__ = ("_lesser", "check", "counts", "is_lax", "ref")
 
     def __init__(self, keywords: Mapping[str, Any] | None = None, ref: Definition | None = None) -> None:
         super().__init__(keywords or {})
@@ -47,6 +48,8 @@ class Node(dict[str, Any]):
         """Whether a value is valid; made when first needed."""
         self.counts = False
         """Whether each check draws on the budget of its call."""
+        self.is_lax = False
+        """Whether it takes more than was written: a pattern of it is not run, or an `enum` too large."""
         self._lesser: dict[tuple[str, ...], Node] = {}
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
@@ -97,8 +100,8 @@ class Definition:
     """One schema of the normal form that has a name, with what was found out about it."""
 
     __slots__ = (
-        "body", "counts", "crowd", "has_kinds", "is_heavy", "is_read", "is_recursive", "name", "nodes", "refs",
-        "size", "tagged", "target", "warnings",
+        "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
+        "refs", "size", "tagged", "target", "warnings",
     )  # fmt: skip
 
     def __init__(self, name: str, target: Target) -> None:
@@ -116,6 +119,8 @@ class Definition:
         self.counts = False
         """Whether that is so many that each schema that is applied draws on the budget of its call."""
         self.is_recursive: bool
+        self.is_lax = False
+        """Whether any schema that it reaches takes more than was written."""
         self.has_kinds = False
         """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []
@@ -275,11 +280,14 @@ class Store:
         for group in components(edges):
             recurses = len(group) > 1 or any(one in edges[one] for one in group)
             crowd = _recursive_crowd(group) if recurses else 0
+            is_lax = any(one.is_lax or any(ref.is_lax for ref in edges[one]) for one in group)
             for one in group:
+                one.is_lax = is_lax
                 one.is_recursive = recurses
                 one.crowd = crowd or max(_crowd(one.body))
                 one.is_heavy = one.crowd >= MANY
         _count([one for one in fresh if one.crowd > FEW])
+        loosen(fresh)
         for one in fresh:
             for node in one.tagged:
                 settle_tags(node, decides=self.dialect.startswith("openapi"))

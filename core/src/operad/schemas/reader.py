@@ -190,6 +190,10 @@ class _Keyword:
         got = f"{type(self.value).__name__} {shown(self.value, 60)}"
         self.reader.definition.warn(self.location, f"{self.key}: expected {expected}, got {got}: it is ignored")
 
+    def lose(self, text: str) -> None:
+        self.reader.definition.warn(self.location, text)
+        self.out.is_lax = self.reader.definition.is_lax = True
+
     def sub(self, node: Any, *tokens: str) -> Body:
         location = (*self.location, self.key, *tokens)
         return self.reader.schema(node, location, self.scope, self.depth + 1)
@@ -211,10 +215,8 @@ class _Keyword:
         if not isinstance(values, list | tuple):
             self.refuse("an array")
             return
-        most = self.reader.limits.max_schema_enum
-        if len(values) > most:
-            text = f"{len(values)} members, beyond max_schema_enum = {most}: it is ignored"
-            self.reader.definition.warn(self.location, text)
+        if len(values) > (most := self.reader.limits.max_schema_enum):
+            self.lose(f"{len(values)} members, beyond max_schema_enum = {most}: it is ignored")
             return
         try:
             copies = [self.reader.json(value) for value in values]
@@ -250,11 +252,10 @@ class _Keyword:
         self.out[self.key] = value
 
     def count(self) -> None:
-        value = self.value
-        if not is_number(value) or value != value // 1 or value < 0:
+        if not is_number(self.value) or self.value != self.value // 1 or self.value < 0:
             self.refuse("a whole number of at least 0")
             return
-        self.out[self.key] = int(value)
+        self.out[self.key] = int(self.value)
 
     def unique(self) -> None:
         if self.value is True:
@@ -279,7 +280,7 @@ class _Keyword:
         try:
             return translate(pattern, self.reader.limits)
         except UnsafePatternError as error:
-            self.reader.definition.warn(self.location, f"{self.key} {pattern[:80]!r} is not checked: {error}")
+            self.lose(f"{self.key} {pattern[:80]!r} is not checked: {error}")
             return None
 
     def required(self) -> None:
@@ -363,8 +364,8 @@ class _Keyword:
 
     def kinds(self) -> None:
         """The discriminator of a base: where its kinds are."""
-        if not self.node.keys().isdisjoint(("anyOf", "oneOf")):
-            return  # read with the branches
+        if not self.node.keys().isdisjoint(("anyOf", "oneOf")):  # read with the branches
+            return
         if given := kinds_of(self.value, self.reader.definition.target, self.reader.references, self.scope):
             self.out["$kinds"] = given
             self.reader.definition.has_kinds = True
