@@ -7,6 +7,7 @@ import pytest
 
 from operad.schemas import from_schema
 from operad.schemas.limits import DEFAULT, Limits
+from operad.schemas.zeros import Fill
 
 
 def test_a_string_beyond_the_bound_is_not_run_through_its_pattern() -> None:
@@ -281,3 +282,17 @@ def test_what_was_found_out_about_a_part_of_a_value_is_not_found_out_again_withi
     assert schema.is_valid(value)
     assert schema.errors(value) == []
     assert schema.cast(value) == value
+
+
+def test_where_nothing_more_may_be_filled_in_no_further_object_is_looked_at_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    fill = Fill.__call__
+    monkeypatch.setattr(
+        Fill, "__call__", lambda self, out, key, call: asked.append(key) or fill(self, out, key, call)
+    )
+    properties = {f"p{number}": {"default": 0} for number in range(1000)}
+    found = from_schema({"items": {"properties": properties}}, limits=Limits(max_filled=10)).cast([{}] * 10)
+    assert len(asked) == 1000
+    assert [bool(each) for each in found] == [True] + [False] * 9

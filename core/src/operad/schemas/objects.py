@@ -143,12 +143,12 @@ def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
         if value.__class__ is not dict and not isinstance(value, dict):
             return value
         out: dict[Any, Any] = {}
-        filled = 0
+        filled, has_room = 0, not call.is_full  # looked at for each object, so that what is too much ends soon
         for name, exact, cast_one, fill in rows:
             if name in value:
                 item = value[name]
                 out[name] = item if item.__class__ in exact else cast_one(item, call)
-            elif fill is not None:
+            elif fill is not None and has_room:
                 filled += fill(out, name, call)
         if notes and len(out) - filled != len(value):
             call.dropped = True
