@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from operad.calls import lateness, served
+from operad.calls import lateness, reports, served
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Both clocks, moved by hand."""
+    """The clocks of what is served, moved by hand."""
     made = SimpleNamespace(now=1_000.0)
     by_hand = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now)
-    monkeypatch.setattr(served, "time", by_hand)
-    monkeypatch.setattr(lateness, "time", by_hand)
+    for module in (served, lateness, reports):
+        monkeypatch.setattr(module, "time", by_hand)
     return made

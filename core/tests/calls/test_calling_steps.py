@@ -19,7 +19,7 @@ from operad import (
     PendingRequestMap,
     local_envelope,
 )
-from operad.calls import CallSettings, lateness, reports
+from operad.calls import CallSettings, reports
 from operad.calls.flow import Arrivals, Departures
 from operad.calls.lateness import Lateness
 from operad.calls.map import _is_forged
@@ -516,15 +516,6 @@ def test_two_requirements_are_both_met(one, other, expected):
 
 
 # --- bounds on lines and bytes --------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    made = SimpleNamespace(now=1_000.0)
-    by_hand = SimpleNamespace(monotonic=lambda: made.now, time=lambda: made.now)
-    monkeypatch.setattr(reports, "time", by_hand)
-    monkeypatch.setattr(lateness, "time", by_hand)
-    return made
 
 
 def lines_of(caplog):
