@@ -11,20 +11,22 @@ export class CallError extends Error {
 }
 
 // A link moves events: request(event, operationId), follow(handlerInbox, event), answer(callerInbox, event),
-// register(topics); `inbox` is its own address on a broker, and nothing on a hub.
+// register(topics); `inbox` is its own address on a broker, and nothing on a hub. What it gives to `onevent` may have
+// been delivered before; the promise that it gets back ends with the work of a request.
 export class Peer {
   calls = new Map(); // requests of ours, by request id
   runs = new Map(); // requests that we serve, by the caller's inbox and request id
   served = new Map();
+  repeatable = new Set();
 
   constructor(link) {
     this.link = link;
     this.mine = link.inbox ? { replyTo: link.inbox } : {};
-    link.onevent = (event, address) => this.receive(event, address);
+    link.onevent = (event, address, redelivered) => this.receive(event, address, redelivered);
   }
 
-  receive({ type, payload }, address) {
-    if (type === "call.requested") this.run(payload, address);
+  receive({ type, payload }, address, redelivered) {
+    if (type === "call.requested") return this.run(payload, address, redelivered);
     else if (this.calls.has(payload?.requestId)) this.calls.get(payload.requestId)(type, payload);
     else this.runs.get(this.key(payload ?? {}))?.(type, payload);
   }
@@ -138,17 +140,21 @@ export class Peer {
 
   // --- serving
 
-  serve(operations, topics = []) {
+  // `repeatable`: those that may run again, because they are queries or idempotent.
+  serve(operations, topics = [], repeatable = []) {
+    for (const id of repeatable) this.repeatable.add(id);
     for (const [id, handler] of Object.entries(operations)) this.served.set(id, handler);
     return this.link.register([...Object.keys(operations).map((id) => `op:${id}`), ...topics]);
   }
 
-  async run(payload, address) {
+  async run(payload, address, redelivered) {
     const { requestId, operationId, replyTo, credit, creditBytes } = payload;
     const answer = (type, more) => this.link.answer(replyTo, { type, id: "", payload: { requestId, ...more } });
     const handler = this.served.get(operationId);
     if (!handler || (address && address !== operationId))
       return answer("call.error", { code: "ACCESS_DENIED", message: "not at this address" });
+    if (redelivered && !this.repeatable.has(operationId))
+      return answer("call.error", { code: "UNAVAILABLE", message: "it may have run", details: { sent: true } });
     const { signal, abort } = controlled();
     let [total, allowed, sent, wake] = [credit ?? Infinity, creditBytes ?? Infinity, 0, undefined];
     const notice = (more) => answer("call.credit", { total: 0, ...this.mine, ...more });

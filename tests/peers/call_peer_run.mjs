@@ -2,6 +2,7 @@
 // and prints what it sees of that, until its standard input ends.
 import { once } from "node:events";
 import { CallError, Peer, hubLink, natsLink } from "./call_peer.mjs";
+import { redisLink } from "./call_peer_redis.mjs";
 
 const [url, token] = process.argv.slice(2);
 const print = (value) => console.log(JSON.stringify(value));
@@ -27,7 +28,8 @@ if (url.startsWith("ws")) {
     seen[`wrong ${how}`] = await hubLink(url, "wrong", how).catch((error) => error.message ?? error);
   }
 }
-const link = url.startsWith("ws") ? await hubLink(url, token, "header") : await natsLink(url);
+const links = { "ws:": () => hubLink(url, token, "header"), "nats:": () => natsLink(url), "redis:": () => redisLink(url) };
+const link = await links[new URL(url).protocol]();
 const peer = new Peer(link);
 seen.add = await tried(peer.call("py.add", { a: 1, b: 2 }));
 seen.named = await tried(peer.call("py.we!rd~(x)*.é/ß'", {}));
@@ -62,8 +64,10 @@ const until = async (signal, what) => {
 };
 const specs = [
   { id: "js.greet", namespace: "js", name: "greet", type: "query" },
+  { id: "js.slow", namespace: "js", name: "slow", type: "query" },
   { id: "js.count", namespace: "js", name: "count", type: "subscription" },
 ];
+const instance = `node${process.pid}`;
 const list = async () => ({ operations: specs });
 const describe = async ({ operationId }) => specs.find(({ id }) => id === operationId);
 await peer.serve(
@@ -73,6 +77,7 @@ await peer.serve(
       throw new CallError("OUT_OF_STOCK", "none left", { left: 0 });
     },
     "js.large": async ({ size }) => "x".repeat(size),
+    "js.slow": async ({ ms }) => (await pause(ms), process.pid),
     "js.wait": (_, { signal }) => until(signal, "js.wait"),
     "js.count": async function* ({ to }, { signal }) {
       for (let number = 0; number < to; number++) yield number;
@@ -85,12 +90,13 @@ await peer.serve(
       for (let number = 0; !signal.aborted; number++, await pause(5)) yield number;
       print({ aborted: "js.ticks" });
     },
-    "operad.list.node1": list,
-    "operad.describe.node1": describe,
+    [`operad.list.${instance}`]: list,
+    [`operad.describe.${instance}`]: describe,
   },
   ["all:operad.discover"],
+  specs.filter(({ type }) => type === "query").map(({ id }) => id),
 );
-peer.served.set("operad.discover", async () => ({ instance: "node1" }));
+peer.served.set("operad.discover", async () => ({ instance }));
 print(seen);
 process.stdin.resume();
 process.stdin.on("end", async () => {

