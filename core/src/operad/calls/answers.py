@@ -66,11 +66,11 @@ class Answers:
             async with self._alone:
                 await link.send(served.reply_to, event)
             return
-        served.sent_bytes = total
         if served.total is None:
             await link.send(served.reply_to, protocol.Encoded(event, data))
         else:
             await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
+        served.sent_bytes = total  # not of what the transport did not take: its error needs the room
 
     async def _written(self, event: Event) -> bytes:
         """The JSON of a large answer: one is written in each turn of the loop, and small ones between them."""
