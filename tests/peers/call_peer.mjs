@@ -15,6 +15,7 @@ export class CallError extends Error {
 // been delivered before; the promise that it gets back ends with the work of a request.
 export class Peer {
   calls = new Map(); // requests of ours, by request id
+  left = new Map(); // those of which the handler may not know that they were left
   runs = new Map(); // requests that we serve, by the caller's inbox and request id
   served = new Map();
   repeatable = new Set();
@@ -28,11 +29,20 @@ export class Peer {
   receive({ type, payload }, address, redelivered) {
     if (type === "call.requested") return this.run(payload, address, redelivered);
     else if (this.calls.has(payload?.requestId)) this.calls.get(payload.requestId)(type, payload);
+    else if (type === "call.credit" && this.left.has(payload.requestId)) this.tellAgain(payload);
     else this.runs.get(this.key(payload ?? {}))?.(type, payload);
   }
 
   // On a hub the ids that a handler sees are unique, and follow-ups have no replyTo.
   key = ({ replyTo, requestId }) => (this.link.inbox ? `${replyTo} ${requestId}` : requestId);
+
+  // A handler says that it has what was left: the abort came before the request, or could not be sent until now.
+  tellAgain({ requestId, replyTo }) {
+    const call = this.left.get(requestId);
+    this.left.delete(requestId);
+    call.handler = replyTo;
+    call.tell("call.aborted");
+  }
 
   // --- calling: everything is a stream of [output, sentBytes]; `ended` says how it ended
 
@@ -48,7 +58,10 @@ export class Peer {
       onchange(call);
     };
     call.leave = () => {
-      if (this.calls.delete(requestId)) call.tell("call.aborted");
+      if (!this.calls.delete(requestId)) return;
+      this.left.set(requestId, call);
+      if (this.left.size > 1000) this.left.delete(this.left.keys().next().value);
+      call.tell("call.aborted");
     };
     this.calls.set(requestId, (type, payload) => {
       if (payload.replyTo) call.handler = payload.replyTo; // on a broker: where follow-ups go

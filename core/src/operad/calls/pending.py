@@ -78,6 +78,7 @@ class PendingRequests:
         self._guessable = capabilities.same_process or capabilities.authenticates_peer
         # A transport that knows who has a request needs no word of where answers go.
         self.routes = capabilities.detects_peer_loss and not capabilities.same_process
+        self._keeps_order = capabilities.detects_peer_loss
 
     def start(self) -> None:
         """Belong to the running event loop."""
@@ -157,11 +158,15 @@ class PendingRequests:
     # --- what follows a request ---------------------------------------------------------------------
 
     def abort(self, pending: Pending) -> None:
-        """Tell the handler that nobody waits any more; where it is not known yet, as soon as it is."""
+        """Tell the handler that nobody waits any more; where it is not known yet, as soon as it is.
+
+        On a broker it may come before the request: a handler that says afterwards that it has it is told again.
+        """
         request_id = pending.request_id
         if pending.target is not None:
             self.spawn(self._send_abort(request_id, pending.target))
-            return
+            if self._keeps_order:
+                return
         self._forget_orphans()
         self.orphans[request_id] = (time.time() + self.settings.timeout) * 1000
         if len(self.orphans) > MAX_ORPHANS:

@@ -89,7 +89,10 @@ class SingleCalls:
                     del data
                     event = await sending
                     patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
-            target = await link.send(f"op:{operation_id}", event)
+            to = f"op:{operation_id}"
+            if requests.routes:
+                pending.target = to  # it may be on its way before `send` returns, and the hub knows to whom
+            target = await link.send(to, event)
             del event  # 10,000 calls that wait need not keep their requests
             if pending.expired and pending.sender is not None:  # the transport took the cancellation for its own
                 pending.sender.uncancel()

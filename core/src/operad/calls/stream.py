@@ -151,7 +151,10 @@ class Streams:
                         event = await sending
                     else:
                         event = protocol.Encoded(event, data)
-                return await link.send(f"op:{said.operation_id}", event)
+                to = f"op:{said.operation_id}"
+                if requests.routes:
+                    stream.target = to  # it may be on its way before `send` returns, and the hub knows to whom
+                return await link.send(to, event)
         except TransportError as error:
             requests.drop(stream)
             raise requests.not_sent(error, said.operation_id) from error

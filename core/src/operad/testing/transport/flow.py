@@ -167,6 +167,53 @@ class Flow(TransportSuite):
                 assert not isinstance(ending, CallError)
             assert calls.pending == 0
 
+    @with_kit
+    async def test_requests_that_are_left_while_they_wait_for_the_socket_are_aborted(self, kit: Kit) -> None:
+        """They may be on their way already: who gave up on one does not leave its handler at work."""
+        size = min((kit.capabilities.max_payload or 2**20) - 4_096, 2**20)
+        async with kit.serving() as handler, kit.calling() as calls, kit.participant() as receiver:
+            await receiver.link.register("all:news")
+            link = calls.link
+            assert link is not None
+            payload = {"text": "x" * size}
+            sending = [
+                asyncio.create_task(link.send("all:news", {"type": "news", "id": "", "payload": payload}))
+                for _ in range(32)
+            ]
+            await asyncio.sleep(0)  # from here on the socket is full
+            left = [asyncio.create_task(calls.call("kit.wait")) for _ in range(4)]
+            streams = [calls.subscribe("kit.count", {"to": 1_000_000}) for _ in range(4)]
+            left += [asyncio.ensure_future(anext(stream)) for stream in streams]
+            await asyncio.sleep(0)
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+            await asyncio.wait(sending)
+            await receiver.wait_for("news", 32)
+            assert (await calls.call("kit.echo", {"value": 1})).data == 1
+            await kit.served.until(lambda: handler.active == 0)
+
+    @with_kit
+    async def test_an_abort_that_came_before_its_request_is_sent_again(self, kit: Kit) -> None:
+        """Where they take different ways: a handler that says that it has what was left is told so."""
+        if kit.capabilities.detects_peer_loss:
+            skip("the transport keeps the order, and ends what was left")
+        async with kit.participant() as server, kit.calling() as calls:
+            await server.link.register("op:kit.served", "operad")
+            task, other = (asyncio.create_task(calls.call("kit.served")) for _ in range(2))
+            request, second = await server.wait_for(protocol.REQUESTED, 2)
+            notice = {"requestId": request["requestId"], "total": 0, "replyTo": server.link.inbox}
+            await server.send(request["replyTo"], protocol.CREDIT, **notice)
+            meta = {"source": "local", "operationId": "kit.served", "timestamp": 0}
+            output = {"data": "after the notice", "meta": meta}
+            await server.send(second["replyTo"], protocol.RESPONDED, requestId=second["requestId"], output=output)
+            await other
+            task.cancel()
+            await asyncio.wait({task})
+            await server.wait_for(protocol.ABORTED)
+            await server.send(request["replyTo"], protocol.CREDIT, **notice)
+            assert (await server.wait_for(protocol.ABORTED, 2))[1]["requestId"] == request["requestId"]
+
 
 async def _question(caller: Any, request_id: str) -> dict[str, Any]:
     """The handler's question for room."""
