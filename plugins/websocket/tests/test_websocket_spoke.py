@@ -407,3 +407,14 @@ async def test_no_error_is_the_end_of_a_link(error: BaseException, monkeypatch: 
         async with PendingRequestMap(hub.transport) as calls:
             await until(lambda: attempts == 3 and hub.switch.addresses)
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
+
+
+@pytest.mark.parametrize("frame_id", [["a"], {"a": 1}, 5, None])
+async def test_what_a_hub_objects_to_may_have_any_id(frame_id: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The id of a frame is any JSON value, and comes back in the answer."""
+    async with Hub(port=0) as hub, Participant.open(WebSocketTransport(hub.url)) as one:
+        frame = {"type": "link.register", "id": frame_id, "payload": {"topics": 5}}
+        await one.link.send("op:a.b", frame)  # type: ignore[arg-type]  # an event has a string there
+        await one.link.register("op:a.b")
+        assert "the hub refuses a frame: link.register: topics: expected a list" in caplog.text
+        assert [record for record in caplog.records if record.levelno > logging.WARNING] == []

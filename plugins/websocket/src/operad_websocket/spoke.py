@@ -295,7 +295,8 @@ class SpokeLink:
 
     def _on_answer(self, event: Event) -> None:
         """The hub's answer to a frame for itself, or what it has to object."""
-        asked, payload = self._asked.get(event.get("id", "")), event["payload"]
+        frame_id, payload = event.get("id"), event["payload"]
+        asked = self._asked.get(frame_id) if isinstance(frame_id, str) else None
         is_error = event["type"] == ERROR
         if asked is None or asked.done():
             if is_error:
