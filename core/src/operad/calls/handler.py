@@ -13,7 +13,7 @@ from operad.calls.answers import Answers, quietly
 from operad.calls.following import Following, is_of_peers
 from operad.calls.identity import Verifier, identity_rule
 from operad.calls.listing import Listing
-from operad.calls.requests import not_begun
+from operad.calls.requests import check_loop, not_begun
 from operad.calls.served import Served, ServedRequests, key_of
 from operad.calls.serving import Serving
 from operad.calls.settings import CallSettings
@@ -158,6 +158,7 @@ class CallHandler:
         link = self._link
         if link is None or self._draining:
             return
+        check_loop(self._loop, "call handler")
         self._draining = True
         self._following.stop()
         self._served.stop()

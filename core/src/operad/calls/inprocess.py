@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import deque
 from typing import Any
@@ -16,6 +17,7 @@ from operad.transports import (
     OnEvent,
     OnLink,
     PayloadTooLargeError,
+    TransportError,
 )
 
 _MAX_DELIVERIES = 4_096
@@ -43,11 +45,20 @@ class InProcessTransport:
             same_process=True,
         )
         self._strict = strict
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._links: dict[str, InProcessLink] = {}
         self._topics: dict[str, deque[InProcessLink]] = {}
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> InProcessLink:
-        """A link to this bus; always succeeds."""
+        """A link to this bus. Raises `TransportError` where it has links in another event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._links and self._loop is not None and not self._loop.is_closed():
+                raise TransportError(
+                    "an in-process transport has its links in one event loop, and this one has some in another: "
+                    "between threads, use a hub"
+                )
+            self._loop, self._links, self._topics = loop, {}, {}
         link = InProcessLink(self, on_event, on_link)
         self._links[link.inbox] = link
         on_link("up", 1)

@@ -13,7 +13,7 @@ from operad.access import Identity
 from operad.calls.byhand import ByHand, OnRequest
 from operad.calls.pending import PendingRequests
 from operad.calls.questions import Asked, Questions
-from operad.calls.requests import Said
+from operad.calls.requests import Said, check_loop
 from operad.calls.retries import MODES, Retries, Retry
 from operad.calls.settings import CallSettings
 from operad.calls.single import Single, SingleCalls
@@ -128,9 +128,11 @@ class PendingRequestMap:
 
     async def aclose(self) -> None:
         """End everything that is under way with ``ABORTED``, tell the other side, and disconnect; idempotent."""
-        link, self._link = self._link, None
+        link = self._link
         if link is None:
             return
+        check_loop(self._requests.loop, "call map")
+        self._link = None
         self._observers = self._observers.without(self._installed)
         requests = self._requests
         for pending in list(requests.table.values()):

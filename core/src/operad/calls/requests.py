@@ -138,6 +138,21 @@ class Pending:
         raise NotImplementedError  # abstract, but no ABC: its isinstance is slower, and asked for each event
 
 
+def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
+    """Raise `RuntimeError` in another event loop than that of ``what``: there its futures wake nobody."""
+    if asyncio.get_running_loop() is not loop:
+        raise RuntimeError(
+            f"this {what} belongs to the event loop in which it was opened: open one in each, or take those of "
+            "operad.sync, which can be used from any thread"
+        )
+
+
+def current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+    """The running task of a call map's loop. Raises `RuntimeError` where another loop runs."""
+    check_loop(loop, "call map")
+    return asyncio.current_task(loop)
+
+
 def set_error(future: asyncio.Future[Any], error: CallError) -> None:
     """End a future with an error, unless it has ended."""
     if not future.done():

@@ -8,7 +8,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.pending import PendingRequests
-from operad.calls.requests import LARGE, Pending, Said, retrieve, set_error, timed_out, told
+from operad.calls.requests import LARGE, Pending, Said, current_task, retrieve, set_error, timed_out, told
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import TransportError
@@ -67,13 +67,14 @@ class SingleCalls:
         seconds = limit / 1000 - now
         if seconds <= 0:
             raise timed_out(operation_id, limit)
+        sender = asyncio.current_task(loop) or current_task(loop)  # none where another loop runs
         request_id = said.request_id or requests.new_id()
         event = said.event(request_id, None if requests.routes else link.inbox, now)
         pending = Single(operation_id, request_id, loop.create_future(), limit)
         deadlines = requests.deadlines
         entry = deadlines.add(loop.time() + seconds, pending.expire)
         patience: asyncio.TimerHandle | None = None
-        pending.sender = asyncio.current_task(loop)
+        pending.sender = sender
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from operad import protocol
 from operad.calls.pending import PendingRequests
-from operad.calls.requests import LARGE, Pending, Said, lost, timed_out, told, wake
+from operad.calls.requests import LARGE, Pending, Said, check_loop, lost, timed_out, told, wake
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import Link, TransportError
@@ -101,6 +101,7 @@ class Streams:
         """The items of one subscription; signs and sends the request when it is first read."""
         requests = self._requests
         link = requests.admit()
+        check_loop(requests.loop, "call map")
         if sign is not None:
             sign(said)
         window = said.credit
