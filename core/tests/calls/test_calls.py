@@ -503,6 +503,41 @@ async def test_a_verifier_that_fails_refuses_and_keeps_its_secrets():
         assert "12345" not in repr(error.to_wire())
 
 
+async def verified(answer):
+    return answer
+
+
+async def hanging():
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("answer", ["root", {"id": "root", "scopes": []}, 5])
+async def test_a_verifier_that_names_no_identity_refuses(answer, later):
+    """What is no identity would be none of those that an operation asks of its caller."""
+    transport = InProcessTransport()
+
+    def verify(payload, delivery):
+        return verified(answer) if later else answer
+
+    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.echo"))
+        assert "identity=: expected an Identity or None from the verifier, got" in error.message
+
+
+async def test_a_verifier_has_the_time_of_the_request():
+    """Its caller may be gone without a word."""
+    transport = InProcessTransport()
+    handler = CallHandler(
+        registry_of(echo=("query", echo)), transport, identity=lambda payload, delivery: hanging()
+    )
+    async with handler, Participant.open(transport) as peer:
+        await peer.request("t.echo", "1", timeoutMs=50)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+        assert handler.active == 0
+
+
 async def test_the_log_names_the_operation_whose_error_stays_here(caplog):
     """Whoever reads the log of a server need not guess which operation a reference belongs to."""
 

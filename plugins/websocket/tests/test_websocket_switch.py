@@ -351,6 +351,21 @@ def test_who_may_serve_is_asked_for_each_address() -> None:
     assert "may not serve" in Spoke(switch, ALICE).serves("op:t.y")["refused"][0]["reason"]
 
 
+def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog: pytest.LogCaptureFixture) -> None:
+    """The peer gets its answer, and the log what was raised, once."""
+
+    def authorize(identity: Identity | None, topic: str) -> bool:
+        raise KeyError("hunter2")
+
+    spoke = Spoke(Switch(None, authorize), BOB)
+    for _ in range(5):
+        refused = spoke.serves("op:t.x", "op:t.y")["refused"]
+        assert [item["reason"] for item in refused] == [
+            "the hub cannot decide whether this identity may serve it"
+        ] * 2
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
 def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     caller, handler = pair()
     caller.asks(request_id="single")

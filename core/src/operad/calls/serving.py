@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
 from operad.calls.answers import Answers, aborted, completed, responded, too_large
 from operad.calls.identity import Verifier
 from operad.calls.listing import Listing
-from operad.calls.requests import TRACE
+from operad.calls.requests import TRACE, timed_out
 from operad.calls.served import Served, ServedRequests
 from operad.context import OperationContext, make_context
 from operad.envelopes import local_envelope
@@ -18,6 +20,7 @@ from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, mask_error
 from operad.operations import OperationType
 from operad.protocol import RESPONDED, error_event
+from operad.registry.deadline import DeadlineExpired, until
 from operad.transports import Delivery, Event, PayloadTooLargeError, TransportError
 
 if TYPE_CHECKING:
@@ -71,7 +74,9 @@ class Serving:
                 context.metadata = _trace(payload)
             identity = self._verify(payload, delivery)
             if identity is not None:
-                context.identity = identity if isinstance(identity, Identity) else await identity
+                if not isinstance(identity, Identity):
+                    identity = await self._verified(identity, served)
+                context.identity = identity
             operation_id, input = served.operation_id, payload.get("input")
             if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
                 event = responded(served, local_envelope(answer(input, context), operation_id))
@@ -105,6 +110,18 @@ class Serving:
             await self._answers.end(served, event)
         finally:
             self._table.finish(served)
+
+    async def _verified(self, answer: Any, served: Served) -> Identity | None:
+        """Whom a verifier names that does not tell at once, within the time of the request."""
+        if inspect.isawaitable(answer):
+            limit = served.deadline or (time.time() + self._table.settings.timeout) * 1000
+            try:
+                answer = await until(limit, _result_of, answer)
+            except DeadlineExpired:
+                raise timed_out(served.operation_id, limit) from None
+        if answer is None or isinstance(answer, Identity):
+            return answer
+        raise TypeError(f"identity=: expected an Identity or None from the verifier, got {type(answer).__name__}")
 
     async def _stream(self, served: Served, input: Any, context: OperationContext) -> Event:
         """Send the items; answers the terminal event."""
@@ -163,6 +180,10 @@ class Serving:
                 operation_id=served.operation_id,
             )
         return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
+
+
+async def _result_of(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 def _trace(payload: dict[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -9,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from operad import Identity
 from operad_websocket._peers import Peer
 from operad_websocket.config import Limits
+
+logger = logging.getLogger("operad.websocket")
 
 _MAX_TOPIC = 1_024
 SHARED = frozenset({"op:operad.list", "op:operad.describe"})
@@ -37,6 +40,7 @@ class Addresses:
         self._kept: dict[str, tuple[str, float]] = {}
         """Owner of a name, and until when it is kept."""
         self._kept_of: dict[str, int] = {}
+        self._failures: set[type[Exception]] = set()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -70,8 +74,8 @@ class Addresses:
             return f"an address starts with op: or all: and has at most {_MAX_TOPIC} characters"
         if len(peer.topics) >= self._limits.topics and topic not in peer.topics:
             return f"a connection serves at most {self._limits.topics} addresses"
-        if self._authorize is not None and not self._authorize(peer.identity, topic):
-            return "this identity may not serve it"
+        if self._authorize is not None and (reason := self._refusal(peer.identity, topic)) is not None:
+            return reason
         if topic.startswith("op:"):
             members = self._members.get(topic)
             if members and members[0].owner != peer.owner:
@@ -79,6 +83,17 @@ class Addresses:
             if self.kept(topic) and self._kept[topic][0] != peer.owner:
                 return "it is kept for the identity that served it, whose connection broke"
         return None
+
+    def _refusal(self, identity: Identity | None, topic: str) -> str | None:
+        """What the function of the application has against it."""
+        assert self._authorize is not None
+        try:
+            return None if self._authorize(identity, topic) else "this identity may not serve it"
+        except Exception as error:
+            if type(error) not in self._failures:  # peers say how often it is asked
+                self._failures.add(type(error))
+                logger.exception("authorize failed; that it raises %s is not logged again", type(error).__name__)
+            return "the hub cannot decide whether this identity may serve it"
 
     def remove(self, peer: Peer, topics: Iterable[str]) -> None:
         """Have a peer serve addresses no longer; those that it does not serve are left alone."""
