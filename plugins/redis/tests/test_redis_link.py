@@ -341,6 +341,20 @@ async def test_a_beat_looks_at_a_few_of_those_who_live(
             await raw.zrem(keys.links, *others)
 
 
+async def test_a_link_whose_stream_is_gone_begins_anew(
+    join: Joiner, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that evicts keys takes those with a lifetime first; the one who waits on it would not be told."""
+    monkeypatch.setattr("operad_redis.link.BEAT", 0.02)
+    server, client = await join(), await join()
+    await server.link.register("op:test.op", "workers")
+    async with redis.asyncio.Redis.from_url(redis_url) as raw:
+        assert await raw.delete(Keys(BUS).stream(server.link.inbox.removeprefix("inbox:"))) == 1
+    await server.until(lambda: ("up", 2) in server.states)
+    await client.link.send("op:test.op", request(1))
+    await server.until(lambda: len(server.events) == 1)
+
+
 async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: str) -> None:
     """By its clock alone, also where another worker had it before."""
     first, client = await join(), await join()

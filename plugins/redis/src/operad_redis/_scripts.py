@@ -89,13 +89,14 @@ redis.call('SREM', KEYS[2], ARGV[2] .. '\\n' .. KEYS[1])
 # Each looks after the links that gave no sign of life for longest, and after a few others by chance, so that the
 # work of all grows with their number and not with its square: with 8, a link that has gone is not looked at
 # within a beat about once in 3,000 times, and within two beats about once in 10 million.
-# Answers whether the link is still enrolled, the links that are dead, and the server's clock, in ms.
+# Answers whether the link is still enrolled, the links that are dead, and the server's clock, in ms. One whose
+# stream is gone is not: a server that evicts keys takes those with a lifetime first, and its reader would wait on.
 BEAT = (
     _NOW
     + """
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {0, {}, now} end
+if redis.call('PEXPIRE', KEYS[2], ARGV[4]) == 0 then return {0, {}, now} end
 redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
 local dead, seen = {}, {[ARGV[1]] = true}
 for _, link in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3], 'LIMIT', 0, ARGV[5])) do
   if not seen[link] then

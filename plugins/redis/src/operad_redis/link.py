@@ -429,7 +429,7 @@ class RedisLink:
                     enrolled, dead, now = await self._command("beat", keys, *options)
                 self._clock.set(now)
                 if not enrolled:
-                    raise ConnectionError("this link was taken for dead")
+                    raise ConnectionError("this link was taken for dead, or its stream is gone")
                 for link in dead:
                     await self._burial.bury(self._commands, link.decode(), str(self._lease_ms))
                 await asyncio.sleep(min(BEAT, lease / 3))
