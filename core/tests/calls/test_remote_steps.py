@@ -81,7 +81,8 @@ async def settle():
 async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page():
     pages = {"": {"operations": [wire("a")], "nextCursor": "t.a"}, "t.a": {"operations": [wire("b")]}}
     session, calls = session_of(operad__list__one=lambda asked: pages[asked.get("cursor", "")])
-    calls.instances = [{"instance": "one"}, {"instance": "one"}, {"instance": 5}, "x", None]
+    nobody = [{"instance": 5}, {"instance": {}}, {"instance": ["one"]}, {}, "x", None]
+    calls.instances = [{"instance": "one"}, {"instance": "one"}, *nobody]
     await session.open()
     assert calls.called[:2] == [("open",), ("register", "all:operad.changed")]
     assert calls.asked == [("operad.discover", "operad.discover", 0.7)]
@@ -495,3 +496,15 @@ async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
 
 async def echo(input, context):
     return input
+
+
+async def test_a_peer_that_lists_much_nonsense_does_not_fill_the_log(caplog):
+    session, calls = session_of(operad__list__one={"operations": [None, *(wire(f"n{n}") for n in range(500))]})
+    calls.answers["operad.list.two"] = {"operations": [{"id": "x"}] * 5_000}
+    calls.answers["operad.list.six"] = {"operations": [wire(f"n{n}", type="mutation") for n in range(500)]}
+    calls.instances = [{"instance": name} for name in ("one", "two", "six")]
+    for _ in range(3):
+        await session.refresh()
+    assert len(ids(session)) == 500
+    assert 0 < len(caplog.records) < 80
+    assert all(len(record.getMessage()) < 500 for record in caplog.records)

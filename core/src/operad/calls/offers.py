@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -14,6 +14,13 @@ from operad.errors import OperadError
 from operad.operations import OperationSpec, OperationType
 
 logger = logging.getLogger("operad.calls")
+
+Warn = Callable[[str, str], None]
+"""``warn(instance, line)``: what a peer did, which may say how often."""
+
+
+def _warn(instance: str, line: str) -> None:
+    logger.warning("%s", line)
 
 
 @attrs.frozen(eq=False)
@@ -45,7 +52,7 @@ def _told(spec: OperationSpec) -> tuple[Any, ...]:
     )
 
 
-def offer_of(instance: str, wire: object) -> Offer | None:
+def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
     """The offer of one entry of a listing; ``None``, with a warning, where it cannot be used."""
     try:
         if not isinstance(wire, Mapping):
@@ -54,15 +61,15 @@ def offer_of(instance: str, wire: object) -> Offer | None:
         via = tuple(item for item in given if isinstance(item, str)) if isinstance(given, list) else ()
         spec = OperationSpec.from_wire(wire)
     except (OperadError, TypeError, ValueError) as error:  # a peer may send anything
-        logger.warning("peer %s offers an operation that cannot be used: %.200s", instance, error)
+        warn(instance, f"peer {instance} offers an operation that cannot be used: {error}")
         return None
     if len(via) >= MAX_VIA:
-        logger.warning("peer %s offers %s, which came through %d handlers: left out", instance, spec.id, len(via))
+        warn(instance, f"peer {instance} offers {spec.id}, which came through {len(via)} handlers: left out")
         return None
     return Offer(instance, spec, via)
 
 
-def operation_of(offer: Offer, namespace: str | None) -> OperationSpec | None:
+def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> OperationSpec | None:
     """The spec of an offer as an operation here; ``None``, with a warning, where there can be none."""
     spec = offer.spec
     remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
@@ -72,11 +79,11 @@ def operation_of(offer: Offer, namespace: str | None) -> OperationSpec | None:
     try:
         return attrs.evolve(spec, **changes)
     except (OperadError, TypeError, ValueError) as error:
-        logger.warning("peer %s offers an operation that cannot be used: %.200s", offer.instance, error)
+        warn(offer.instance, f"peer {offer.instance} offers an operation that cannot be used: {error}")
         return None
 
 
-def stricter(one: Offer, other: Offer) -> Offer:
+def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
     """One offer of two instances: where they disagree, what allows less; and it is logged.
 
     Requests go to any of those who serve an operation: the one that asks for more must not be passed by through
@@ -91,9 +98,8 @@ def stricter(one: Offer, other: Offer) -> Offer:
         second.access_control,
     ):
         return one
-    logger.warning(
-        "%s is listed differently by %s and %s: what allows less counts", spec.id, one.instance, other.instance
-    )
+    who = f"{one.instance} and {other.instance}"
+    warn(other.instance, f"{spec.id} is listed differently by {who}: what allows less counts")
     kind = spec.type
     if second.type is not kind and OperationType.SUBSCRIPTION not in (kind, second.type):
         kind = OperationType.MUTATION

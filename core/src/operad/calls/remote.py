@@ -14,6 +14,7 @@ import attrs
 from operad.calls.listing import DESCRIBE, LIST
 from operad.calls.map import PendingRequestMap, Signer
 from operad.calls.offers import Offer, offer_of, operation_of, stricter
+from operad.calls.reports import Reports
 from operad.calls.requests import TRACE
 from operad.calls.settings import CallSettings
 from operad.calls.tapping import Passed, tap
@@ -95,6 +96,7 @@ class RemoteSession(SourceSession):
         super().__init__()
         tapped = tap(transport, self._see, self._see_link)
         self._calls = PendingRequestMap(tapped, plugins=plugins, settings=settings, sign=sign, observed=False)
+        self._reports = Reports(logger)
         self._namespace = namespace
         self._wait = wait
         self._listings: dict[str, dict[str, Offer]] = {}
@@ -144,8 +146,8 @@ class RemoteSession(SourceSession):
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait)
         except CallError as error:
             raise TransportError(str(error)) from error
-        found = {answer.get("instance") for answer in answers if isinstance(answer, dict)}
-        instances = [instance for instance in found if isinstance(instance, str)]
+        found = [answer.get("instance") for answer in answers if isinstance(answer, dict)]
+        instances = list({instance for instance in found if isinstance(instance, str)})
         listings = await asyncio.gather(*(self._list(instance) for instance in instances))
         known = zip(instances, listings, strict=True)
         self._listings = {
@@ -169,7 +171,7 @@ class RemoteSession(SourceSession):
             for _ in range(_MAX_PAGES):
                 page = (await self._calls.call(f"{LIST}.{instance}", input)).data
                 for wire in page["operations"]:
-                    offer = offer_of(instance, wire)
+                    offer = offer_of(instance, wire, self._reports.warn)
                     if offer is not None:
                         offers[offer.spec.id] = offer
                 if "nextCursor" not in page:
@@ -179,7 +181,7 @@ class RemoteSession(SourceSession):
         except (CallError, TransportError, KeyError, TypeError) as error:
             if isinstance(error, CallError) and error.code in _GONE:
                 return {}
-            logger.warning("peer %s does not list its operations: %s", instance, error)
+            self._reports.warn(instance, f"peer {instance} does not list its operations: {error}")
             return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
@@ -190,7 +192,8 @@ class RemoteSession(SourceSession):
         served = await served_by(instance, [f"op:{operation_id}" for operation_id in offers])
         kept = {operation_id: offer for operation_id, offer in offers.items() if f"op:{operation_id}" in served}
         if len(kept) < len(offers):
-            logger.warning("peer %s lists %d operations that it does not serve", instance, len(offers) - len(kept))
+            others = len(offers) - len(kept)
+            self._reports.warn(instance, f"peer {instance} lists {others} operations that it does not serve")
         return kept
 
     def _settle(self) -> None:
@@ -199,11 +202,11 @@ class RemoteSession(SourceSession):
         for instance in sorted(self._listings):
             for remote_id, offer in self._listings[instance].items():
                 held = offers.get(remote_id)
-                offers[remote_id] = offer if held is None else stricter(held, offer)
+                offers[remote_id] = offer if held is None else stricter(held, offer, self._reports.warn)
         made: dict[str, Operation[..., Any]] = {}
         kept: dict[str, Offer] = {}
         for offer in offers.values():
-            spec = operation_of(offer, self._namespace)
+            spec = operation_of(offer, self._namespace, self._reports.warn)
             if spec is None:
                 continue
             old = self._offers.get(spec.id)
