@@ -142,6 +142,16 @@ async def test_a_taker_that_fails_after_it_has_answered_fails_nothing(side):
     assert side.told() == []
 
 
+async def test_no_caller_chooses_the_name_of_anothers_request(side):
+    side.request("1 of inbox:b", "inbox:c")
+    side.request("1", "inbox:a")
+    names = ["1 of inbox:b", "1", side.request("1", "inbox:b").request_id]
+    assert len(set(names)) == 3
+    for name in names:
+        await side.hand.respond(name, answer(name))
+    assert [to for to, _, _ in side.told()] == ["inbox:c", "inbox:a", "inbox:b"]
+
+
 @pytest.mark.parametrize("name", ["2", "1 of inbox:b"])
 async def test_what_is_not_under_way_cannot_be_answered(side, name):
     side.request("1")

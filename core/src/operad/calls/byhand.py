@@ -125,7 +125,7 @@ class ByHand:
             return
         # The callers choose their ids, and two may choose the same one.
         peer, name = served.key
-        if name in self._requests:
+        while name in self._requests:
             name = f"{name} of {peer}"
         self._requests[name], self._names[served.key] = served, name
         if served.deadline is None and served.total is None:  # a single call that says nothing ends, too
