@@ -418,3 +418,33 @@ async def test_what_a_hub_objects_to_may_have_any_id(frame_id: Any, caplog: pyte
         await one.link.register("op:a.b")
         assert "the hub refuses a frame: link.register: topics: expected a list" in caplog.text
         assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
+
+
+async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_would_send() -> None:
+    """It would end the connection, and every call on it. After a restart counts what the hub says then."""
+
+    async def wait(input: Any, context: Any) -> None:
+        await asyncio.sleep(60)
+
+    registry = echoing()
+    registry.register(OperationSpec(namespace="a", name="wait", type="query"), wait)
+    hub = Hub(port=0, max_payload=10_000)
+    await hub.start()
+    larger = Hub(port=port_of(hub), max_payload=300_000)
+    transport = WebSocketTransport(hub.url)
+    try:
+        async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+            waiting = asyncio.create_task(calls.call("a.wait"))
+            for size in (20_000, 200_000):
+                with pytest.raises(CallError, match=r"PAYLOAD_TOO_LARGE.*carries 10000"):
+                    await calls.call("a.echo", {"text": "x" * size})
+            assert not waiting.done()
+            await hub.close()
+            await larger.start()
+            with pytest.raises(CallError, match="UNAVAILABLE"):
+                await waiting
+            given = {"text": "x" * 200_000}
+            assert (await calls.call("a.echo", given, retry=True, timeout=10)).data == given
+    finally:
+        await hub.close()
+        await larger.close()

@@ -17,7 +17,9 @@ from aiohttp import (
 
 from operad.plugin import LinkDownError, TransportError
 from operad_websocket._direct import make_direct
-from operad_websocket.config import HEADROOM, SUBPROTOCOL, WebSocketConfig, shown
+from operad_websocket.config import HEADROOM, MAX_PAYLOAD_HEADER, SUBPROTOCOL, WebSocketConfig, shown
+
+_DIGITS = 15
 
 
 async def connect(config: WebSocketConfig, session: ClientSession) -> ClientWebSocketResponse:
@@ -54,6 +56,18 @@ async def _connect(config: WebSocketConfig, session: ClientSession, url: str) ->
     except (ClientError, OSError, TimeoutError, ValueError) as error:
         reason = _reason(error).replace(url, shown(url)) or f"no answer within {config.connect_timeout:g} s"
         raise LinkDownError(f"{shown(url)} cannot be reached: {reason}") from None
+
+
+def carried(socket: ClientWebSocketResponse, config: WebSocketConfig) -> int:
+    """The largest event, in bytes: as configured, or what the hub takes if it says that this is less.
+
+    A larger one would end the connection, with all that is under way on it.
+    """
+    headers = getattr(getattr(socket, "_response", None), "headers", {})  # a name that aiohttp does not promise
+    told = headers.get(MAX_PAYLOAD_HEADER, "")
+    if told.isascii() and told.isdigit() and len(told) <= _DIGITS:
+        return min(config.max_payload, int(told))
+    return config.max_payload
 
 
 def _refusal(error: WSServerHandshakeError) -> str:

@@ -16,6 +16,8 @@ MAX_PAYLOAD = 4 * 2**20
 """The default limit of an event, in bytes."""
 
 SUBPROTOCOL = "operad.v1"
+MAX_PAYLOAD_HEADER = "Operad-Max-Payload"
+"""In the hub's answer to the handshake: the largest event that it takes, in bytes."""
 HEADROOM = 64 * 2**10
 """What a hub may add to an event, in bytes: the identity that it stamps, and an address."""
 

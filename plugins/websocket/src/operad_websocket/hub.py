@@ -20,7 +20,7 @@ from operad_websocket._local import HubTransport
 from operad_websocket._metrics import CONTENT_TYPE, metrics_text
 from operad_websocket._peers import Peer
 from operad_websocket._switch import Switch
-from operad_websocket.config import HEADROOM, MAX_PAYLOAD, SUBPROTOCOL, Limits
+from operad_websocket.config import HEADROOM, MAX_PAYLOAD, MAX_PAYLOAD_HEADER, SUBPROTOCOL, Limits
 
 __all__ = ["Authenticator", "Hub", "bearer_tokens"]
 
@@ -185,6 +185,7 @@ class Hub:
             max_msg_size=self._max_payload + HEADROOM,
             compress=False,
         )
+        socket.headers[MAX_PAYLOAD_HEADER] = str(self._max_payload)
         if not socket.can_prepare(request):
             raise web.HTTPUpgradeRequired(
                 text="this is an operad hub: connect with a WebSocket\n", headers={"Upgrade": "websocket"}

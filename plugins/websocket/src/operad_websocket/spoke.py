@@ -26,7 +26,7 @@ from operad.plugin import (
     protocol,
     unreadable,
 )
-from operad_websocket._connecting import connect
+from operad_websocket._connecting import carried, connect
 from operad_websocket._corked import Writer
 from operad_websocket._desk import ERROR, REGISTERED, TOPICS
 from operad_websocket._direct import ENDS, taking
@@ -78,6 +78,7 @@ class SpokeLink:
         self._session = ClientSession(timeout=ClientTimeout(total=None))
         try:
             self._socket = await connect(self._config, self._session)
+            self._max_payload = carried(self._socket, self._config)
             self._writer = Writer(self._socket, self._count)
         except BaseException:
             await self._session.close()
@@ -315,6 +316,7 @@ class SpokeLink:
             if not asked.done():
                 asked.set_exception(lost)
         self._under_way.clear()
+        self._max_payload = self._config.max_payload  # the next hub may take more than this one
         try:
             await self._registering.stop()
             self._on_link("down", self._epoch)
@@ -332,6 +334,7 @@ class SpokeLink:
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 self._socket = await connect(self._config, self._session)
+                self._max_payload = carried(self._socket, self._config)
                 self._writer = Writer(self._socket, self._count)
                 break
             except LinkDownError as error:
