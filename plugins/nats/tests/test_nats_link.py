@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from operad.plugin import Delivery, Event, Link, LinkDownError, encode
+from operad.plugin import Delivery, Event, Link, LinkDownError, TransportError, encode
 from operad.transports import Transport
 from operad_nats import NATSTransport
 from operad_nats._connection import Reader
@@ -225,3 +226,23 @@ async def test_what_peers_send_fills_no_log(join: Joiner, nats_url: str, caplog:
     assert 1 <= len(caplog.records) <= 60
     assert len(caplog.text) < 40_000
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_reader(
+    join: Joiner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's answer comes later, for somebody who is not there any more; all else that it sends is taken."""
+    with NATSServer() as server:
+        one, other = await join(server.url), await join(server.url)
+        server.freeze()
+        try:
+            with pytest.raises(TransportError):
+                await one.link.drain(0.1)
+        finally:
+            server.thaw()
+        await other.link.send(one.link.inbox, {"type": "news", "id": "", "payload": {}})
+        await one.until(lambda: len(one.events) == 1)
+        assert one.states == [("up", 1)]
+        assert [record.getMessage() for record in caplog.records if record.levelno > logging.WARNING] == []
+        await one.link.close()
+        await other.link.close()

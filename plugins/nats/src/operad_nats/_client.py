@@ -95,6 +95,12 @@ class StrictClient(Client):
             await asyncio.sleep(0 if turn < 10 else 0.001)
         await self.flush()
 
+    async def _process_pong(self) -> None:
+        # The answer to a ping that was given up: what nats-py raises then is the end of its reader, for good.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
     def forget_unsent(self) -> None:
         """Drop what was not written yet; subscriptions are replayed by nats-py in any case."""
         self._unwritten.clear()
