@@ -551,6 +551,19 @@ async def test_the_log_names_the_operation_whose_error_stays_here(caplog):
     assert f"operation 't.fails' failed (reference {error.details['reference']}): ValueError" in caplog.text
 
 
+@pytest.mark.parametrize("identity", ["ann", {"id": "ann", "scopes": []}, 5])
+async def test_what_a_caller_gives_for_an_identity_has_to_be_one(identity):
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for made in (calls.call("t.echo", identity=identity), anext(calls.subscribe("t.echo", identity=identity))):
+            error = await error_of(made)
+            assert (error.code, "identity: expected an Identity, got" in error.message) == (
+                "VALIDATION_ERROR",
+                True,
+            )
+        assert calls.pending == 0
+
+
 async def test_an_unknown_identity_rule_is_refused():
     """A typo in the rule must not become a rule."""
     with pytest.raises(ValueError, match="delegate"):

@@ -67,3 +67,26 @@ def test_the_links_of_an_event_loop_that_has_ended_do_not_hold_a_bus():
                 assert (await calls.call("t.count", {"to": 1})).data == 0
 
     asyncio.run(again())
+
+
+class Slow(InProcessTransport):
+    """A transport that takes a turn of the loop to open, as those with sockets do."""
+
+    async def open(self, on_event, on_link):
+        await asyncio.sleep(0)
+        return await super().open(on_event, on_link)
+
+
+@pytest.mark.parametrize("made", [PendingRequestMap, lambda transport: CallHandler(registry_of(), transport)])
+async def test_what_is_being_opened_is_not_opened_once_more(made):
+    """The first link would be forgotten, and never be closed."""
+    transport = Slow()
+    opened = made(transport)
+    first, second = await asyncio.gather(opened.open(), opened.open(), return_exceptions=True)
+    assert first is None
+    assert "is open already" in str(second)
+    assert len(transport._links) == 1
+    await opened.aclose()
+    assert transport._links == {}
+    async with opened:
+        assert len(transport._links) == 1

@@ -79,6 +79,7 @@ class CallHandler:
         self._operations = operations
         self._reexport = reexport
         self._link: Link | None = None
+        self._opening = False
         self._loop: asyncio.AbstractEventLoop
         self._draining = self._drained = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,11 +126,15 @@ class CallHandler:
 
     async def open(self) -> None:
         """Connect and serve. Raises `TransportError`."""
-        if self._link is not None:
+        if self._link is not None or self._opening:
             raise RuntimeError("the call handler is open already")
         self._draining = self._drained = False
         self._loop = asyncio.get_running_loop()
-        self._link = link = await self._transport.open(self._on_event, self._on_link)
+        self._opening = True
+        try:
+            self._link = link = await self._transport.open(self._on_event, self._on_link)
+        finally:
+            self._opening = False
         self._answers.start(link)
         self._served.start()
         try:

@@ -76,6 +76,7 @@ class PendingRequestMap:
         self._observers = self._installed = Observers()
         self._observed = observed
         self._link: Link | None = None
+        self._opening = False
         self._requests = requests = PendingRequests(transport, self._settings)
         self._singles = SingleCalls(requests)
         self._streams = Streams(requests)
@@ -113,13 +114,17 @@ class PendingRequestMap:
     async def open(self) -> None:
         """Connect. Raises `TransportError`."""
         requests = self._requests
-        if self._link is not None:
+        if self._link is not None or self._opening:
             raise RuntimeError("the call map is open already")
         requests.start()
         if self._plugins is None:
             self._plugins = load_plugins()
         requests.kinds = self._plugins.envelope_kinds
-        self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
+        self._opening = True
+        try:
+            self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
+        finally:
+            self._opening = False
         if self._observed:  # not before: what could not be opened may be tried again
             self._installed = self._plugins.observers()
             self._observers = self._observers.with_others(self._installed)
@@ -251,8 +256,8 @@ class PendingRequestMap:
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, None, baggage
         )
         said.credit = self._settings.credit if credit is None else credit
-        if said.credit < 1:
-            raise ValueError(f"credit: expected at least 1, got {credit}")
+        if type(said.credit) is not int or said.credit < 1:
+            raise ValueError(f"credit: expected at least 1, got {credit!r:.100}")
         if timeout is not None:
             said.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:

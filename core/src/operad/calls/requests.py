@@ -88,8 +88,12 @@ class Said:
             payload["timeoutMs"] = max(math.ceil(self.limit - now * 1000), 0)
         if self.credit is not None:
             payload["credit"] = self.credit
-        if self.identity is not None:
-            payload["identity"] = self.identity.to_wire()
+        identity: Any = self.identity  # a caller may give anything
+        if identity is not None:
+            if not isinstance(identity, Identity):
+                message = f"identity: expected an Identity, got {type(identity).__name__}"
+                raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
+            payload["identity"] = identity.to_wire()
         if self.parent_request_id is not None:
             payload["parentRequestId"] = self.parent_request_id
         if self.traceparent is not None:
