@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -246,3 +247,19 @@ async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_read
         assert [record.getMessage() for record in caplog.records if record.levelno > logging.WARNING] == []
         await one.link.close()
         await other.link.close()
+
+
+async def test_a_registration_that_is_cancelled_as_its_link_closes_leaves_no_error_to_nobody(
+    join: Joiner, caplog: pytest.LogCaptureFixture
+) -> None:
+    for turns in range(4):
+        one = await join()
+        registering = asyncio.create_task(one.link.register("op:test.op", "workers"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        registering.cancel()
+        await one.link.close()
+        await asyncio.wait({registering})
+        del registering
+        gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -338,6 +338,7 @@ class NATSLink:
             return  # nats-py sends the subscriptions when the connection is back
         if self._flush is None:
             self._flush = asyncio.ensure_future(self._round_trip())
+            self._flush.add_done_callback(_retrieve)  # all who wait for it may be cancelled
         await asyncio.shield(self._flush)
 
     async def _round_trip(self) -> None:
@@ -415,3 +416,8 @@ class _Registration:
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
