@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
-from operad.registry.deadline import DeadlineExpired, until
+from operad.registry.deadline import DeadlineExpired, deadlines_of, until
 
 
 def soon(seconds: float = 0.02) -> float:
@@ -105,6 +105,49 @@ async def test_an_enclosing_asyncio_timeout_is_not_taken_for_ours() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await until(soon(60), sleep)
+
+
+async def test_what_never_waits_takes_no_timer() -> None:
+    async def work() -> int:
+        return deadlines_of(asyncio.get_running_loop()).waiting
+
+    assert await until(soon(60), work) == 0
+
+
+async def test_what_is_no_coroutine_has_a_deadline_too() -> None:
+    class Later:
+        def __await__(self) -> Any:
+            return sleep().__await__()
+
+    future = asyncio.get_running_loop().create_future()
+    for function in (Later, lambda: future):
+        with pytest.raises(DeadlineExpired):
+            await until(soon(), function)
+
+    async def items() -> Any:
+        await asyncio.sleep(0)
+        yield 1
+
+    assert await until(soon(60), anext, items()) == 1
+
+
+async def test_an_error_that_comes_while_something_waits_reaches_it_each_time() -> None:
+    seen = []
+
+    async def stubborn() -> str:
+        for _ in range(3):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                seen.append(True)
+        return "done"
+
+    task = asyncio.create_task(until(soon(60_000), stubborn))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    assert await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 5) == ["done"]
+    assert len(seen) == 3
 
 
 async def registry_of(handler: Any) -> OperationRegistry:

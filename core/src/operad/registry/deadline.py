@@ -6,10 +6,11 @@ import asyncio
 import contextvars
 import itertools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from heapq import heapify, heappop, heappush
 from math import inf, isnan
 from time import time as _now
+from types import CoroutineType, coroutine
 from typing import Any
 
 from operad.errors import CallError, ErrorCode
@@ -113,25 +114,31 @@ def deadlines_of(loop: asyncio.AbstractEventLoop) -> Deadlines:
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     """``await function(*args)``, cancelled when the deadline (epoch ms) comes; not begun if it has passed.
 
-    A cancellation from outside passes through, and wins over an expiry at the same time.
+    A cancellation from outside passes through, and wins over an expiry at the same time. What never waits cannot
+    be cancelled, and costs no timer.
 
     Raises:
         DeadlineExpired: the time was up, whatever the awaitable made of its cancellation.
     """
-    delay = deadline / 1000 - _now()
-    if delay <= 0:
+    if deadline / 1000 <= _now():
         raise DeadlineExpired
+    work = function(*args)
+    if work.__class__ is not CoroutineType:
+        work = _awaited(work)
+    try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        return done.value
     loop = asyncio.get_running_loop()
     task = asyncio.current_task(loop)
     if task is None:
+        work.close()
         raise RuntimeError("a deadline needs a running asyncio task")
     requested = task.cancelling()
-    deadlines = _LOCAL.deadlines
-    if deadlines is None or deadlines.loop is not loop:
-        deadlines = deadlines_of(loop)
-    entry = deadlines.add(loop.time() + delay, task.cancel)
+    deadlines = deadlines_of(loop)
+    entry = deadlines.add(loop.time() + deadline / 1000 - _now(), task.cancel)
     try:
-        result = await function(*args)
+        result = await _go_on(work, waits_for)
     except BaseException as error:
         if entry[2] is None and task.uncancel() <= requested:
             raise DeadlineExpired from error
@@ -143,6 +150,25 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
         raise DeadlineExpired
     deadlines.drop(entry)
     return result
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+@coroutine
+def _go_on(work: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    """The rest of a coroutine that has begun, and waits for something."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is for the coroutine
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as done:
+                return done.value
+        else:
+            return (yield from work)
 
 
 def earlier(deadline: float | None, timeout: float | None) -> float | None:
