@@ -14,6 +14,7 @@ from operad.calls.following import Following, is_of_peers
 from operad.calls.identity import Verifier, identity_rule
 from operad.calls.listing import Listing
 from operad.calls.requests import check_loop, not_begun
+from operad.calls.running import Running
 from operad.calls.served import Served, ServedRequests, key_of
 from operad.calls.serving import Serving
 from operad.calls.settings import CallSettings
@@ -89,6 +90,7 @@ class CallHandler:
         self._following = Following(registry, listing, self._is_served, stores=capabilities.stores)
         self._registered = self._following.registered
         self._answers = Answers()
+        self._running: Running | None = None
         self._served = ServedRequests(
             capabilities,
             self._settings,
@@ -130,6 +132,8 @@ class CallHandler:
             raise RuntimeError("the call handler is open already")
         self._draining = self._drained = False
         self._loop = asyncio.get_running_loop()
+        # Within one process a handler has the context variables of its caller, and so a task of its own.
+        self._running = None if self._transport.capabilities.same_process else Running()
         self._opening = True
         try:
             self._link = link = await self._transport.open(self._on_event, self._on_link)
@@ -173,6 +177,8 @@ class CallHandler:
             await quietly(link.drain(timeout))  # what the transport had for us still comes, and runs
             self._drained = True
             await self._following.forget(link)
+            if self._running is not None:
+                await self._running.begun()
             tasks = {served.task for served in self._served.active.values() if served.task is not None}
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - loop.time()))
@@ -203,8 +209,10 @@ class CallHandler:
             served = self._served.take(payload, delivery)
             if served is not None:
                 serving = self._serving.serve(served, payload, delivery)
-                # A name is for who debugs, and spares asyncio to make one up.
-                served.task = self._loop.create_task(serving, name=served.operation_id)
+                if self._running is None:  # a name is for who debugs, and spares asyncio to make one up
+                    served.task = self._loop.create_task(serving, name=served.operation_id)
+                else:
+                    self._running.add(served, serving)
         elif type_ == protocol.CREDIT:
             self._on_credit(payload, delivery)
         elif type_ == protocol.ABORTED:

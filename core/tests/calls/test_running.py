@@ -1,0 +1,189 @@
+"""Running requests: many that never wait in one task, and each that waits in one of its own."""
+
+import asyncio
+from contextvars import ContextVar
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operad.calls.running import Running
+
+word = ContextVar("word", default="")
+
+
+class Incomparable:
+    def __eq__(self, other):
+        raise ValueError("compared")
+
+    __hash__ = object.__hash__
+
+
+def request(name):
+    return SimpleNamespace(operation_id=name, is_over=False, task=None)
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_requests_that_never_wait_share_a_task_and_run_in_their_order():
+    running, seen = Running(), []
+
+    async def work(number):
+        seen.append((number, asyncio.current_task()))
+
+    for number in range(5):
+        running.add(request(f"a.f{number}"), work(number))
+    await turns(1)
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    assert len({task for _, task in seen}) == 1
+
+
+async def test_one_that_waits_keeps_its_task_and_the_others_go_on_at_once():
+    running, seen, event = Running(), [], asyncio.Event()
+    requests = [request(f"a.f{number}") for number in range(4)]
+
+    async def work(number):
+        task = asyncio.current_task()
+        if number == 1:
+            await event.wait()
+        assert asyncio.current_task() is task is requests[number].task
+        seen.append(number)
+
+    for number, one in enumerate(requests):
+        running.add(one, work(number))
+    await turns(3)
+    assert seen == [0, 2, 3]
+    assert requests[1].task.get_name() == "a.f1"
+    assert requests[1].task is not requests[2].task
+    event.set()
+    await requests[1].task
+    assert seen == [0, 2, 3, 1]
+
+
+async def test_to_cancel_one_that_waits_cancels_no_other():
+    running, seen = Running(), []
+    requests = [request("a.wait"), request("a.f")]
+
+    async def wait():
+        await asyncio.sleep(60)
+
+    async def work():
+        await asyncio.sleep(0)
+        seen.append(True)
+
+    running.add(requests[0], wait())
+    running.add(requests[1], work())
+    await turns(3)
+    requests[0].task.cancel()
+    await turns()
+    assert requests[0].task.cancelled()
+    assert seen == [True]
+
+
+async def test_a_handler_that_cancels_its_own_task_cancels_no_other():
+    running, seen = Running(), []
+
+    async def cancel():
+        asyncio.current_task().cancel()
+
+    async def work():
+        await asyncio.sleep(0)
+        seen.append(True)
+
+    running.add(request("a.cancel"), cancel())
+    running.add(request("a.f"), work())
+    await turns()
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("left", ["left behind", Incomparable()])
+async def test_what_a_handler_leaves_in_context_variables_no_other_one_meets(left):
+    running, seen = Running(), []
+
+    async def leave():
+        word.set(left)
+
+    async def look():
+        seen.append(word.get())
+
+    for work in (leave(), look(), leave(), look()):
+        running.add(request("a.f"), work)
+    await turns()
+    assert [type(item) for item in seen] == [str, str]
+    assert seen == ["", ""]
+    assert word.get() == ""
+
+
+async def test_a_request_that_is_over_before_it_begins_does_not_run():
+    running, seen = Running(), []
+
+    async def work(number):
+        seen.append(number)
+
+    requests = [request("a.f") for _ in range(3)]
+    for number, one in enumerate(requests):
+        running.add(one, work(number))
+    requests[1].is_over = True
+    await turns()
+    assert seen == [0, 2]
+
+
+async def test_whatever_comes_out_of_one_the_others_run():
+    running, seen = Running(), []
+
+    async def fail():
+        raise asyncio.CancelledError
+
+    async def work():
+        seen.append(True)
+
+    for one in (fail(), work(), fail(), work()):
+        running.add(request("a.f"), one)
+    await turns()
+    assert seen == [True, True]
+
+
+async def test_all_that_have_come_can_be_waited_for():
+    running, begun = Running(), []
+    stop = asyncio.Event()
+
+    async def wait(number):
+        begun.append(number)
+        await stop.wait()
+
+    requests = [request("a.f") for _ in range(5)]
+    for number, one in enumerate(requests):
+        running.add(one, wait(number))
+    await running.begun()
+    assert begun == [0, 1, 2, 3, 4]
+    stop.set()
+    await asyncio.wait({one.task for one in requests})
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=12))
+def test_each_runs_once_whatever_the_others_do(parts):
+    """Of each: how many turns it waits, whether it cancels its task at its end, and whether others come first."""
+
+    async def main():
+        running, seen = Running(), []
+
+        async def work(number, waits, cancels):
+            for _ in range(waits):
+                await asyncio.sleep(0)
+            seen.append(number)
+            if cancels:
+                asyncio.current_task().cancel()
+
+        for number, (waits, cancels, later) in enumerate(parts):
+            if later:
+                await asyncio.sleep(0)
+            running.add(request("a.f"), work(number, waits, cancels))
+        await turns(30)
+        assert sorted(seen) == list(range(len(parts)))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
