@@ -259,11 +259,16 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
     if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
         return to_json({**event, "payload": {**payload, "output": output.to_wire()}})
     said = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
-    wire = {"data": _raw(to_json(data)), "meta": said}
+    payload["output"] = {
+        "data": _raw(to_json(data)),
+        "meta": said,
+    }  # a copy of both would cost as much as the rest
     try:
-        return _encode({**event, "payload": {**payload, "output": wire}})
+        return _encode(event)
     except _FORMLESS as error:  # an id with half of a surrogate pair
         raise _no_form(error) from error
+    finally:
+        payload["output"] = output
 
 
 def to_json(value: Any) -> bytes:

@@ -94,12 +94,12 @@ class Lateness:
                 self._keep(peer, (way, way, clock))
             return stood
         current, last, since = known
-        shortest = current if current < last else last
         if clock - since > _PERIOD:
             self._keep(peer, (way, current, clock))
         elif way < current:
             self._keep(peer, (way, last, since))
-        return max(way - shortest, 0.0)
+        late = way - (current if current < last else last)
+        return late if late > 0.0 else 0.0
 
     def _keep(self, peer: str, measured: tuple[float, float, float]) -> None:
         self._shortest[peer] = measured

@@ -222,6 +222,8 @@ class PendingRequestMap:
         if self._observers.looks:
             request_id = self._requests.new_id()
             return watched_call(self._observers, said, request_id, lambda: self._calling(said, retry))
+        if not retry and self._sign is None:
+            return self._singles.call(said)
         return self._calling(said, retry)
 
     def _calling(self, said: Said, retry: Retry) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:

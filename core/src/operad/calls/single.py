@@ -82,7 +82,7 @@ class SingleCalls:
                 if operation_id in requests.arrivals.large:
                     granted = requests.arrivals.expect(pending, granted)
                 pending.granted = event["payload"]["creditBytes"] = granted  # what may be answered unasked
-                data = protocol.encode(event)
+                data = protocol.to_json(event)
                 if len(data) <= LARGE:
                     event = protocol.Encoded(event, data)
                 else:

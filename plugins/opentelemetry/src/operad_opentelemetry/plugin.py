@@ -37,7 +37,7 @@ def _is_set_up() -> bool:
 
 def _is_idle() -> bool:
     """Asked before each call: nothing would be recorded."""
-    return not _is_set_up() or _telemetry().is_idle()
+    return ("opentelemetry" not in sys.modules and not _is_named()) or _telemetry().is_idle()
 
 
 @hookimpl
