@@ -474,7 +474,7 @@ async def test_a_connection_remembers_no_call_that_has_ended():
                 async for _ in items:
                     break
             await until(lambda: handler.active == 0 and hub.pending == 0)
-            await until(lambda: not calls._link._under_way and not handler._link._under_way)
+            await until(lambda: not calls._link._count() and not handler._link._count())
 
 
 async def test_a_stream_whose_consumer_is_silent_leaves_nothing():
@@ -487,8 +487,8 @@ async def test_a_stream_whose_consumer_is_silent_leaves_nothing():
             assert error["code"] == ErrorCode.ABORTED
             assert "no sign of life" in error["message"]
             await until(lambda: hub.pending == 0 and handler.active == 0)
-            assert not handler._link._under_way
-            assert not caller.link._under_way
+            assert not handler._link._count()
+            assert not caller.link._count()
 
 
 async def test_a_hub_that_is_not_there_is_a_clear_error():

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
-from operad_websocket import Hub, WebSocketTransport, _direct
+from operad_websocket import Hub, WebSocketTransport, _corked, _direct
 from operad_websocket._connecting import connect
-from operad_websocket._corked import Corked, Reading, Writer
+from operad_websocket._corked import Corked, Reading, Turn, Writer
 
 
 class Wire:
@@ -82,6 +82,86 @@ async def test_what_is_left_of_a_burst_travels_together_although_each_answer_end
     assert wire.writes == [b"765"]
     await asyncio.sleep(0)
     assert wire.writes == [b"765", b"43210"]
+
+
+async def test_answers_to_calls_that_others_make_travel_together():
+    """Who makes calls has work while the other half is away; who answers them has it in what has come."""
+    wire = Wire()
+    corked = Corked(wire, lambda: 6, lambda: 0)
+    for frame in (b"a", b"b", b"c", b"d"):
+        corked.write(frame)
+    assert wire.writes == []
+    await asyncio.sleep(0)
+    assert wire.writes == [b"abcd"]
+
+
+async def test_no_frame_waits_for_slow_ones_that_follow_it(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(_corked, "_now", lambda: clock[0])
+    wire = Wire()
+    corked = Corked(wire, lambda: 6, lambda: 0)
+    for frame in (b"a", b"b", b"c", b"d", b"e"):
+        clock[0] += 0.0004
+        corked.write(frame)
+    assert wire.writes == [b"abcd"]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"abcd", b"e"]
+
+
+async def test_a_burst_is_passed_on_at_the_end_of_the_read_that_brought_it():
+    """Another turn of the event loop would be for nothing."""
+    wire, turn = Wire(), Turn()
+    corked = Corked(wire, lambda: 64, turn=turn)
+
+    def receive(data):
+        for at in range(len(data)):
+            corked.write(data[at : at + 1])
+        assert wire.writes == []
+
+    reading = Reading(SimpleNamespace(data_received=receive), turn=turn)
+    reading.get_buffer(-1)[:5] = b"abcde"
+    reading.buffer_updated(5)
+    assert wire.writes == [b"abcde"]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"abcde"]
+
+
+async def test_single_frames_of_many_connections_travel_together():
+    wire, turn = Wire(), Turn()
+    corked = Corked(wire, lambda: 64, turn=turn)
+    for letter in (b"a", b"b", b"c"):
+        reading = Reading(SimpleNamespace(data_received=corked.write), turn=turn)
+        reading.get_buffer(-1)[:1] = letter
+        reading.buffer_updated(1)
+    assert wire.writes == []
+    await asyncio.sleep(0)
+    assert wire.writes == [b"abc"]
+
+
+async def test_a_read_that_fails_still_passes_on_what_it_brought():
+    wire, turn = Wire(), Turn()
+    corked = Corked(wire, lambda: 64, turn=turn)
+
+    def receive(data):
+        for _ in range(5):
+            corked.write(data)
+        raise ValueError("no frame")
+
+    with pytest.raises(ValueError, match="no frame"):
+        turn.read(receive, b"a")
+    assert wire.writes == [b"aaaaa"]
+
+
+async def test_what_may_not_be_written_is_dropped_and_what_was_is_told():
+    wire, told, may = Wire(), [], [True]
+    corked = Corked(wire, lambda: 1, may_write=lambda: may[0], written=lambda: told.append(len(wire.writes)))
+    corked.write(b"a")
+    may.clear()
+    may.append(False)
+    corked.write(b"b")
+    await asyncio.sleep(0)
+    assert wire.writes == [b"a"]
+    assert told == [1]
 
 
 async def test_a_large_frame_is_written_by_itself_after_what_waits():
@@ -289,7 +369,7 @@ async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
     try:
         port = site._server.sockets[0].getsockname()[1]
         async with ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/") as socket:
-            writer = Writer(socket, lambda: 1)
+            writer = Writer(socket, lambda: 1, lambda: 1)
             for _ in range(3):
                 if (unwritten := writer.put(data)) is not None:
                     await unwritten

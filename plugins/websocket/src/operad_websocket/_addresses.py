@@ -37,6 +37,8 @@ class Addresses:
         self._limits = limits
         self._authorize = authorize
         self._members: dict[str, deque[Peer]] = {}
+        self.members = self._members.get
+        """``members(address)``: those who serve it; ``None``: nobody."""
         self._kept: dict[str, tuple[str, float]] = {}
         """Owner of a name, and until when it is kept."""
         self._kept_of: dict[str, int] = {}
@@ -44,10 +46,6 @@ class Addresses:
 
     def __len__(self) -> int:
         return len(self._members)
-
-    def members(self, topic: str) -> deque[Peer] | None:
-        """Those who serve an address; ``None``: nobody."""
-        return self._members.get(topic)
 
     def kept(self, topic: str) -> float:
         """For how many seconds more an address that nobody serves is kept for its owner; 0: it is not."""

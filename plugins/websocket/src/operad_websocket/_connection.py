@@ -11,7 +11,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from operad import Identity
 from operad.plugin import PayloadTooLargeError, ProtocolError, protocol
-from operad_websocket._corked import Corked, Reading
+from operad_websocket._corked import Corked, Reading, Turn
 from operad_websocket._direct import ENDS, DirectResponse, taking
 from operad_websocket._frames import read
 from operad_websocket._peers import Peer
@@ -65,6 +65,7 @@ class Connection:
         max_payload: the largest event, in bytes.
         max_buffer: bytes that may wait for it.
         unfinished: counts what has not come whole.
+        turn: of all connections of the hub.
     """
 
     def __init__(
@@ -77,13 +78,16 @@ class Connection:
         max_payload: int,
         max_buffer: int,
         unfinished: Unfinished,
+        turn: Turn,
     ) -> None:
         assert request.transport is not None
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, address=request.remote or "")
         self._switch = switch
         self._socket = socket
-        Reading.begin(request.transport, self._is_within_large)
-        self._transport = Corked(request.transport, self._under_way)
+        Reading.begin(request.transport, self._is_within_large, turn)
+        self._transport = Corked(
+            request.transport, self._under_way, may_write=self._may_write, written=self._written, turn=turn
+        )
         self._max_payload = max_payload
         self._largest = max_payload + HEADROOM
         self._max_buffer = max_buffer
@@ -163,19 +167,22 @@ class Connection:
         if size > self._largest:
             raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._largest}")
         transport = self._transport
-        if transport.is_closing() or self._socket.closed:
-            return
         # RFC 6455, 5.2: a final text frame; a server does not mask.
-        if size < 126:
-            transport.write(bytes((0x81, size)) + data)
-        elif size < 65_536:
+        if 125 < size < 65_536:
             transport.write(_header(0x817E, size) + data)
+        elif size < 126:
+            transport.write(bytes((0x81, size)) + data)
         else:  # a copy of it would cost more than a second write
             transport.write(b"\x81\x7f" + size.to_bytes(8, "big"))
             transport.write(data)
-        if transport.get_write_buffer_size() > self._max_buffer:
+
+    def _may_write(self) -> bool:
+        return not self._socket.closed
+
+    def _written(self) -> None:
+        if self._transport.get_write_buffer_size() > self._max_buffer:
             self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not read: disconnected")
-            transport.abort()
+            self._transport.abort()
 
     def _under_way(self) -> int:
         return len(self.peer.calls) + len(self.peer.serving)

@@ -19,6 +19,8 @@ except ImportError:  # pragma: no cover  # an aiohttp that has moved it
 
 _CLOSE_BY = 0.0001
 """Seconds: writes that follow each other more quickly are taken for a burst."""
+_LONG = 0.001
+"""Seconds that a frame waits for those that follow it in the same turn of the event loop."""
 _LARGE = 64 * 2**10
 """Bytes from which on a piece is written by itself."""
 _AT_ONCE = 2**20
@@ -29,7 +31,42 @@ _OF_MANY = 32 * 2**10
 """Bytes read at once from such a peer else: at most 4,096 frames."""
 _ALL = 2**62
 """More frames than are ever kept."""
+_BURST = 4
+"""Frames of one read to one connection that are not worth waiting for others."""
 _room = threading.local()
+
+
+class Turn:
+    """The end of a read, at which bursts that it brought are written, or else of the turn of the event loop.
+
+    What a hub reads it passes on at once: after a read that brought a burst there is nothing to wait for, and
+    another turn of the loop, with another look at all sockets, would be for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[Corked] | None = None
+        """Who has something to write after the read that is under way; ``None``: none is."""
+
+    def flush(self, corked: Corked) -> None:
+        """Have it flushed then."""
+        if self._due is None:
+            asyncio.get_running_loop().call_soon(corked.flush)
+        else:
+            self._due.append(corked)
+
+    def read(self, receive: Callable[[bytes], object], data: bytes) -> None:
+        """Pass on what was read."""
+        due: list[Corked] = []
+        self._due = due
+        try:
+            receive(data)
+        finally:
+            self._due = None
+            for corked in due:
+                if corked.kept >= _BURST:
+                    corked.flush()
+                else:  # other connections may bring more for it
+                    asyncio.get_running_loop().call_soon(corked.flush)
 
 
 class Reading(asyncio.BufferedProtocol):
@@ -43,10 +80,14 @@ class Reading(asyncio.BufferedProtocol):
         protocol: what takes the bytes.
         is_within_large: whether a large message is under way. While none is, less is read at once: all frames of a
             read are taken in one turn of the event loop, and a peer may send a hundred thousand in a mebibyte.
+        turn: whose bursts are written after each read.
     """
 
-    def __init__(self, protocol: Any, is_within_large: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, protocol: Any, is_within_large: Callable[[], bool] | None = None, turn: Turn | None = None
+    ) -> None:
         self._protocol = protocol
+        self._turn = turn
         self._receive = protocol.data_received
         if not hasattr(_room, "view"):
             _room.view = memoryview(bytearray(_AT_ONCE))
@@ -56,11 +97,16 @@ class Reading(asyncio.BufferedProtocol):
         self._is_within_large = is_within_large
 
     @classmethod
-    def begin(cls, transport: asyncio.WriteTransport, is_within_large: Callable[[], bool] | None = None) -> None:
+    def begin(
+        cls,
+        transport: asyncio.WriteTransport,
+        is_within_large: Callable[[], bool] | None = None,
+        turn: Turn | None = None,
+    ) -> None:
         """Have a connection read so, from its next read on."""
         protocol = transport.get_protocol()
         if hasattr(protocol, "data_received"):
-            transport.set_protocol(cls(protocol, is_within_large))
+            transport.set_protocol(cls(protocol, is_within_large, turn))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
@@ -70,7 +116,11 @@ class Reading(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
-        self._receive(bytes(self._room[:nbytes]))
+        data = bytes(self._room[:nbytes])
+        if self._turn is None:
+            self._receive(data)
+        else:
+            self._turn.read(self._receive, data)
 
     def eof_received(self) -> bool | None:
         """See `asyncio.BufferedProtocol`."""
@@ -93,21 +143,34 @@ class Corked:
     """A transport that writes at once, but writes a burst together at the end of the turn of the event loop.
 
     A single call loses no time, and many at once cost one system call instead of one each, and one waking of the
-    other side: at 64 in flight that is most of what a frame costs. No more than half of the calls under way
-    travel together, though, so that both sides have work at the same time, and no more bytes than a socket takes.
+    other side: at 64 in flight that is most of what a frame costs. No more than half of the calls made here travel
+    together, though, so that both sides have work at the same time, no frame waits for slow ones that follow it,
+    and no more bytes are kept than a socket takes.
 
     Args:
         transport: what writes.
         under_way: how many calls are under way on this connection.
+        made: how many of them were made here: what is written is half of these at most. Default: all.
+        may_write: asked before each write; what may not be written is dropped, as where the transport is closing.
+        written: called after each write.
+        turn: at whose end a burst is written; that of the event loop by default.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport, under_way: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        under_way: Callable[[], int],
+        made: Callable[[], int] | None = None,
+        may_write: Callable[[], bool] | None = None,
+        written: Callable[[], None] | None = None,
+        turn: Turn | None = None,
+    ) -> None:
         self._transport = transport
-        self._under_way = under_way
+        self._under_way, self._made = under_way, made or under_way
+        self._may_write, self._written = may_write, written
         self.is_closing = transport.is_closing
         self.get_write_buffer_size = transport.get_write_buffer_size
-        self._write = transport.write
-        self._call_soon = asyncio.get_running_loop().call_soon
+        self._turn = Turn() if turn is None else turn
         self._last = 0.0
         self._is_burst = False
         self._is_due = False
@@ -116,15 +179,14 @@ class Corked:
         self._kept = 0
         """Bytes of these."""
         self._enough = 1
-        """How many of them are worth a look at whether they are half of the calls under way."""
+        """How many of them are worth a look at whether they are half of the calls made here."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
         size = len(data)
         if size >= _LARGE:  # not worth a copy to save a system call
             self._write_later()
-            if not self.is_closing():
-                self._write(data)
+            self._write(data)
             return
         later = self._later
         if not self._is_due:
@@ -135,23 +197,31 @@ class Corked:
                 self._write(data)
                 return
             self._is_due = True
-            self._call_soon(self.flush)
+            self._turn.flush(self)
         later.append(data)
         self._kept += size
         if len(later) >= self._enough or self._kept >= _LARGE:
             self._look()
+        elif _now() - self._last >= _LONG:
+            self._write_later()
+            self._last = _now()
 
     def _look(self) -> None:
-        """Write what is kept if it is half of the calls under way, or all that a socket takes."""
-        under_way = self._under_way()
-        self._enough = max(1, under_way // 2)
-        if 1 < under_way <= 2 * len(self._later):
+        """Write what is kept if it is half of the calls made here, or all that a socket takes."""
+        made = self._made()
+        self._enough = max(1, made // 2) if made else _ALL
+        if 1 < made <= 2 * len(self._later):
             # Once in a turn: half of the rest, and half of that, would be as many system calls as frames again.
             self._enough = _ALL
         elif self._kept < _LARGE:
             return
         self._write_later()
         self._is_burst = True
+
+    @property
+    def kept(self) -> int:
+        """How many frames wait to be written."""
+        return len(self._later)
 
     def flush(self) -> None:
         """Write what has been kept; idempotent."""
@@ -167,10 +237,15 @@ class Corked:
     def _write_later(self) -> None:
         later = self._later
         if later:
-            if not self.is_closing():
-                self._write(b"".join(later))
+            self._write(b"".join(later))
             later.clear()
             self._kept = 0
+
+    def _write(self, data: bytes | bytearray) -> None:
+        if not self.is_closing() and (self._may_write is None or self._may_write()):
+            self._transport.write(data)
+            if self._written is not None:
+                self._written()
 
 
 class Rest:
@@ -218,9 +293,12 @@ class Writer:
     Args:
         socket: the socket.
         under_way: how many calls are under way on it.
+        made: how many of them were made here.
     """
 
-    def __init__(self, socket: ClientWebSocketResponse, under_way: Callable[[], int]) -> None:
+    def __init__(
+        self, socket: ClientWebSocketResponse, under_way: Callable[[], int], made: Callable[[], int]
+    ) -> None:
         self._socket = socket
         self._next_key = _keys().__next__
         self._transport: Corked | None = None
@@ -229,7 +307,7 @@ class Writer:
         if writer is None or transport is None:  # an aiohttp that has its writer elsewhere
             return
         Reading.begin(transport)
-        corked = Corked(transport, under_way)
+        corked = Corked(transport, under_way, made)
         writer.transport = Rest(corked, transport)
         if hasattr(writer, "protocol"):
             self._protocol, writer.protocol = writer.protocol, Unshared(writer.protocol)

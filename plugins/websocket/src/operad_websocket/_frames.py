@@ -31,7 +31,10 @@ class Frame(msgspec.Struct):
 
 _frame = msgspec.json.Decoder(Frame).decode
 _value = msgspec.json.Decoder().decode
-_string = msgspec.json.Decoder(str).decode
+text_of = msgspec.json.Decoder(str).decode
+"""The text of a value; `msgspec.DecodeError`, a ``ValueError``, if it is no string."""
+integer_of = msgspec.json.Decoder(int).decode
+"""The integer of a value; `msgspec.DecodeError`, a ``ValueError``, if it is none."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,7 +68,7 @@ def string(raw: msgspec.Raw | None) -> str | None:
     if raw is None or raw is NOBODY:
         return None
     try:
-        return _string(raw)
+        return text_of(raw)
     except ValueError:
         return None
 

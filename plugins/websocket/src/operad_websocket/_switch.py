@@ -18,7 +18,19 @@ from operad.plugin import (
 )
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
-from operad_websocket._frames import NOBODY, Frame, Payload, raw, read, string, value, write, write_event
+from operad_websocket._frames import (
+    NOBODY,
+    Frame,
+    Payload,
+    integer_of,
+    raw,
+    read,
+    string,
+    text_of,
+    value,
+    write,
+    write_event,
+)
 from operad_websocket._peers import Peer, Route, less
 from operad_websocket.config import Limits
 
@@ -130,14 +142,13 @@ class Switch:
 
     def _on_request(self, peer: Peer, frame: Frame) -> None:
         payload = frame.payload
-        request_id, operation_id = string(payload.get("requestId")), string(payload.get("operationId"))
-        if (
-            not request_id
-            or len(request_id) > protocol.MAX_ID_LENGTH
-            or operation_id is None
-            or request_id in peer.calls
-        ):
-            self._on_bad_request(peer, frame, request_id, operation_id)
+        try:
+            request_id, operation_id = text_of(payload["requestId"]), text_of(payload["operationId"])
+            is_bad = not request_id or len(request_id) > protocol.MAX_ID_LENGTH or request_id in peer.calls
+        except (KeyError, ValueError):
+            is_bad = True
+        if is_bad:
+            self._on_bad_request(peer, frame)
             return
         has_credit = "credit" in payload and type(credit := value(payload, "credit")) is int and credit > 0
         topic = None
@@ -176,7 +187,8 @@ class Switch:
             elif "identity" in payload:
                 del payload["identity"]
 
-    def _on_bad_request(self, peer: Peer, frame: Frame, request_id: str | None, operation_id: str | None) -> None:
+    def _on_bad_request(self, peer: Peer, frame: Frame) -> None:
+        request_id, operation_id = (string(frame.payload.get(name)) for name in ("requestId", "operationId"))
         if not _is_id(request_id):
             reason = f"requestId: expected a string of 1 to {protocol.MAX_ID_LENGTH} characters"
             message = f"a call.requested without a usable id; {reason}"
@@ -249,10 +261,10 @@ class Switch:
 
     def _on_response(self, peer: Peer, frame: Frame) -> None:
         payload, type_ = frame.payload, frame.type
-        handler_id = string(payload.get("requestId"))
-        route = None if handler_id is None else peer.serving.get(handler_id)
-        if route is None:
-            self._on_stray(peer, handler_id, type_)
+        try:
+            route = peer.serving[text_of(payload["requestId"])]
+        except (KeyError, ValueError):
+            self._on_stray(peer, string(payload.get("requestId")), type_)
             return
         if type_ == protocol.RESPONDED:
             self._pass_response(route, peer, payload)
@@ -397,9 +409,12 @@ def _expiry(payload: Payload, has_credit: bool) -> float:
     """When the hub ends a request that nobody else ended, in epoch ms."""
     if has_credit:
         return math.inf
+    try:  # as operad itself says it
+        if 0 <= (milliseconds := integer_of(payload["timeoutMs"])) < _LONGEST:
+            return time.time() * 1000 + milliseconds + _LATE
+    except (KeyError, ValueError):
+        pass
     timeout = value(payload, "timeoutMs")
-    if timeout.__class__ is int and 0 <= timeout < _LONGEST:  # as operad itself says it
-        return time.time() * 1000 + timeout + _LATE
     if timeout is None:
         timeout = _DEFAULT
     if not isinstance(timeout, (int, float)) or abs(timeout) >= _LONGEST:

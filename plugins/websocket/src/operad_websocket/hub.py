@@ -14,6 +14,7 @@ from operad import Identity
 from operad.plugin import ConfigError, keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens, is_loopback
 from operad_websocket._connection import Connection, Unfinished
+from operad_websocket._corked import Turn
 from operad_websocket._direct import DirectResponse
 from operad_websocket._door import Door
 from operad_websocket._local import HubTransport
@@ -85,6 +86,7 @@ class Hub:
         limits = self.switch.limits
         self._gate = Gate(authenticate, allowed_origins, self.switch.reports, limits.handshake)
         self._unfinished = Unfinished(limits.unfinished)
+        self._turn = Turn()
         self.transport = HubTransport(self.switch, max_payload)
         """For parts of the hub's own process, which call and serve without a socket."""
 
@@ -222,6 +224,7 @@ class Hub:
             max_payload=self._max_payload,
             max_buffer=self._max_buffer,
             unfinished=self._unfinished,
+            turn=self._turn,
         )
         if self._door is not None:
             self._door.let_in(request.protocol)

@@ -70,8 +70,9 @@ class SpokeLink:
         self._heard = False
         """Whether something has come since the last look."""
         self._answering: set[asyncio.Task[None]] = set()
-        self._under_way: set[str] = set()
-        """Ids of requests that were sent or taken here, and have not ended."""
+        self._made: set[str] = set()
+        self._taken: set[str] = set()
+        """Ids of requests that were sent here, and of those that were taken, which have not ended."""
 
     async def start(self) -> None:
         """Connect for the first time. Raises `TransportError`."""
@@ -79,7 +80,7 @@ class SpokeLink:
         try:
             self._socket = await connect(self._config, self._session)
             self._max_payload = carried(self._socket, self._config)
-            self._writer = Writer(self._socket, self._count)
+            self._writer = Writer(self._socket, self._count, self._made.__len__)
         except BaseException:
             await self._session.close()
             raise
@@ -130,28 +131,30 @@ class SpokeLink:
         if "replyTo" in payload and payload["replyTo"] == self.inbox:
             del payload["replyTo"]
         data = encode(event)
-        self._note(event["type"], payload)
+        self._note(event["type"], payload, self._made, self._taken)
         try:
             if (unwritten := self._put(data)) is not None:
                 await unwritten
         except TransportError:
-            self._under_way.discard(payload.get("requestId", ""))
+            self._made.discard(payload.get("requestId", ""))
             raise
         return to
 
-    def _note(self, type_: str, payload: dict[str, Any]) -> None:
-        """Keep count of the requests under way."""
+    def _note(self, type_: str, payload: dict[str, Any], begun: set[str], ended: set[str]) -> None:
+        """Keep count of the requests under way: a request begins one of these, and its answer one of those."""
         if type_ == protocol.REQUESTED:
             request_id = payload.get("requestId")
             if type(request_id) is str:
-                self._under_way.add(request_id)
+                begun.add(request_id)
         elif type_ in _ENDS and "seq" not in payload:
             request_id = payload.get("requestId")
             if type(request_id) is str:
-                self._under_way.discard(request_id)
+                ended.discard(request_id)
+                if type_ == protocol.ABORTED:  # by whoever made it, too
+                    begun.discard(request_id)
 
     def _count(self) -> int:
-        return len(self._under_way)
+        return len(self._made) + len(self._taken)
 
     async def _write(self, data: bytes) -> None:
         if (unwritten := self._put(data)) is not None:
@@ -247,7 +250,7 @@ class SpokeLink:
             return
         type_ = event["type"]
         if type_[:5] != "link.":
-            self._note(type_, event["payload"])
+            self._note(type_, event["payload"], self._taken, self._made)
             self._on_event(event, delivery_of(event))
         elif type_ in (REGISTERED, TOPICS, ERROR):
             self._on_answer(event)
@@ -264,7 +267,7 @@ class SpokeLink:
             return
         if not found.is_request:
             self._tell(found.event)
-        self._note(found.event["type"], found.event["payload"])
+        self._note(found.event["type"], found.event["payload"], self._taken, self._made)
         back = found.event
         if not found.is_request:
             payload = {"requestId": found.event["payload"]["requestId"]}
@@ -315,7 +318,8 @@ class SpokeLink:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(lost)
-        self._under_way.clear()
+        self._made.clear()
+        self._taken.clear()
         self._max_payload = self._config.max_payload  # the next hub may take more than this one
         try:
             await self._registering.stop()
@@ -335,7 +339,7 @@ class SpokeLink:
             try:
                 self._socket = await connect(self._config, self._session)
                 self._max_payload = carried(self._socket, self._config)
-                self._writer = Writer(self._socket, self._count)
+                self._writer = Writer(self._socket, self._count, self._made.__len__)
                 break
             except LinkDownError as error:
                 logger.debug("%s", error)
