@@ -237,6 +237,7 @@ async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_read
         one, other = await join(server.url), await join(server.url)
         server.freeze()
         try:
+            await asyncio.sleep(0.1)  # a signal takes its time
             with pytest.raises(TransportError):
                 await one.link.drain(0.1)
         finally:
@@ -262,4 +263,16 @@ async def test_a_registration_that_is_cancelled_as_its_link_closes_leaves_no_err
         await asyncio.wait({registering})
         del registering
         gc.collect()
+    assert [task for task in asyncio.all_tasks() if "_round_trip" in repr(task)] == []
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_registration_that_waits_for_a_link_that_is_closed_learns_that_it_is(join: Joiner) -> None:
+    for turns in range(3):
+        one = await join()
+        registering = asyncio.create_task(one.link.register("op:test.op", "workers"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await one.link.close()
+        (outcome,) = await asyncio.gather(registering, return_exceptions=True)
+        assert not isinstance(outcome, BaseException) or isinstance(outcome, TransportError), repr(outcome)

@@ -70,6 +70,7 @@ class NATSLink:
         self._is_up = False
         self._closed = False
         self._flush: asyncio.Task[None] | None = None
+        self._trips: set[asyncio.Task[None]] = set()
 
     @property
     def inbox(self) -> str:
@@ -338,8 +339,16 @@ class NATSLink:
             return  # nats-py sends the subscriptions when the connection is back
         if self._flush is None:
             self._flush = asyncio.ensure_future(self._round_trip())
+            self._trips.add(self._flush)
+            self._flush.add_done_callback(self._trips.discard)
             self._flush.add_done_callback(_retrieve)  # all who wait for it may be cancelled
-        await asyncio.shield(self._flush)
+        flush = self._flush
+        try:
+            await asyncio.shield(flush)
+        except asyncio.CancelledError:
+            if flush.cancelled():  # by `close`; who waits for it was not
+                raise errors.ConnectionClosedError from None
+            raise
 
     async def _round_trip(self) -> None:
         await asyncio.sleep(0)  # whoever comes in this turn of the loop is part of it
@@ -398,6 +407,10 @@ class NATSLink:
         finally:
             self._is_up = False
             self._registrations.clear()
+            for trip in self._trips:
+                trip.cancel()
+            if self._trips:
+                await asyncio.wait(self._trips)
 
 
 class _Registration:
