@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from pathlib import Path
@@ -51,6 +52,19 @@ def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
     result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config)
     assert isinstance(result.exception, OperadError), result.exception
     assert complaint in str(result.exception)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
+    """A program may run the command within itself."""
+    try:
+        if frozen:
+            gc.freeze()
+        with frontdoor._settled():
+            assert gc.get_freeze_count() > 0
+        assert (gc.get_freeze_count() > 0) is frozen
+    finally:
+        gc.unfreeze()
 
 
 class NotThereYet(InProcessTransport):

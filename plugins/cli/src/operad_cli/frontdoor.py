@@ -317,23 +317,31 @@ async def serve(
             if load is not None:
                 await load(registry)
             code = render.report_failures(registry)
-            _settle()
             door = FrontDoor(registry, plan, stopped)
-            async with door.open() as ended:
-                for line in _greeting(door, plan, len(registry)):
-                    console.print(line, markup=False, highlight=False, soft_wrap=True)
-                tell_manager("READY=1")
-                await _first(stopped, ended)
-                tell_manager("STOPPING=1")
-                if not ended.is_set():
-                    console.print("draining")
+            with _settled():
+                async with door.open() as ended:
+                    for line in _greeting(door, plan, len(registry)):
+                        console.print(line, markup=False, highlight=False, soft_wrap=True)
+                    tell_manager("READY=1")
+                    await _first(stopped, ended)
+                    tell_manager("STOPPING=1")
+                    if not ended.is_set():
+                        console.print("draining")
             return code
 
 
-def _settle() -> None:
+@contextlib.contextmanager
+def _settled() -> Iterator[None]:
     """Let the garbage collector pass over what was loaded: looking through a large registry stops every call."""
+    if gc.get_freeze_count():  # by the program within which this command runs, whose it stays
+        yield
+        return
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.contextmanager
