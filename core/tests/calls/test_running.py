@@ -3,6 +3,7 @@
 import asyncio
 from contextvars import ContextVar
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from operad.calls.running import Running
 
 word = ContextVar("word", default="")
+basket = ContextVar("basket")
 
 
 class Incomparable:
@@ -33,7 +35,7 @@ async def test_requests_that_never_wait_share_a_task_and_run_in_their_order():
     running, seen = Running(), []
 
     async def work(number):
-        seen.append((number, asyncio.current_task()))
+        seen.append((number, id(asyncio.current_task())))  # who keeps the task itself shares it no longer
 
     for number in range(5):
         running.add(request(f"a.f{number}"), work(number))
@@ -116,6 +118,94 @@ async def test_what_a_handler_leaves_in_context_variables_no_other_one_meets(lef
     assert [type(item) for item in seen] == [str, str]
     assert seen == ["", ""]
     assert word.get() == ""
+
+
+@pytest.mark.parametrize("left", [[], ANY])
+async def test_what_a_handler_leaves_no_other_one_meets_although_it_is_equal_to_what_was(left):
+    running, seen, first = Running(), [], []
+    basket.set(first)
+
+    async def leave():
+        basket.set(left)
+
+    async def look():
+        seen.append(basket.get())
+
+    for work in (leave(), look()):
+        running.add(request("a.f"), work)
+    await turns()
+    assert seen[0] is first
+
+
+async def test_each_has_the_context_variables_of_whoever_brought_it():
+    running, seen = Running(), []
+
+    async def look():
+        seen.append(word.get())
+
+    async def bring(name):
+        word.set(name)
+        running.add(request("a.f"), look())
+
+    await asyncio.gather(*(bring(name) for name in ("one", "two", "two", "three")))
+    await turns()
+    assert seen == ["one", "two", "two", "three"]
+
+
+async def test_a_cancellation_that_was_taken_back_reaches_no_other():
+    """Before Python 3.13 it comes nevertheless, where the task waits next."""
+    running, seen = Running(), []
+
+    async def cancel():
+        asyncio.current_task().cancel()
+        asyncio.current_task().uncancel()
+
+    async def work():
+        await asyncio.sleep(0)
+        seen.append(True)
+
+    running.add(request("a.cancel"), cancel())
+    running.add(request("a.f"), work())
+    await turns()
+    assert seen == [True]
+
+
+async def test_who_keeps_the_task_of_a_request_that_is_over_cancels_no_other():
+    running, seen = Running(), []
+
+    async def keep():
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+
+    async def work():
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        seen.append(asyncio.current_task().get_name())
+
+    running.add(request("a.keep"), keep())
+    running.add(request("a.f"), work())
+    await turns()
+    assert seen == ["a.f"]
+
+
+async def test_after_one_that_left_something_the_others_share_a_task_under_their_own_names():
+    running, seen, event = Running(), [], asyncio.Event()
+
+    async def leave():
+        word.set("left behind")
+
+    async def work(wait):
+        seen.append(id(asyncio.current_task()))
+        if wait:
+            await event.wait()
+
+    requests = [request(f"a.f{number}") for number in range(5)]
+    for one, it in zip(requests, (leave(), work(False), work(False), work(True), work(True)), strict=True):
+        running.add(one, it)
+    await turns()
+    assert seen[0] == seen[1] == seen[2] != seen[3]
+    assert [one.task.get_name() for one in requests[3:]] == ["a.f3", "a.f4"]
+    event.set()
+    await asyncio.wait({one.task for one in requests[3:]})
 
 
 async def test_a_request_that_is_over_before_it_begins_does_not_run():

@@ -6,9 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
+from sys import getrefcount
 from typing import Any
 
 from operad.calls.served import Served
+
+_NONE = object()
 
 
 class Running:
@@ -20,13 +23,12 @@ class Running:
     """
 
     def __init__(self) -> None:
-        self._come: deque[tuple[Served, Coroutine[Any, Any, None]]] = deque()
+        self._come: deque[tuple[Served, Coroutine[Any, Any, None], Context]] = deque()
+        """Each with the context variables of whoever brought it."""
         self._beginning: asyncio.Task[None] | None = None
         """Begins what has come, and has not waited yet."""
         self._begun: Served
         """What it began last."""
-        self._context: Context
-        """The context variables of whoever brought what has come."""
 
     async def begun(self) -> None:
         """Wait until all that have come have begun."""
@@ -35,50 +37,56 @@ class Running:
 
     def add(self, served: Served, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` for a request, unless it is over before it begins."""
-        self._come.append((served, work))
+        self._come.append((served, work, copy_context()))
         if self._beginning is None:
-            self._context = copy_context()
-            self._begin(served)
+            self._begin()
 
-    def _begin(self, served: Served) -> None:
+    def _begin(self) -> None:
         loop = asyncio.get_running_loop()
+        served, _, context = self._come[0]
         # A name is for who debugs, and spares asyncio to make one up.
-        task = loop.create_task(self._run(), name=served.operation_id, context=self._context.copy())
+        task = loop.create_task(self._run(), name=served.operation_id, context=context.copy())
         self._beginning, self._begun = task, served
-        loop.call_soon(self._look)
+        loop.call_soon(self._look, task)
 
-    def _look(self) -> None:
+    def _look(self, task: asyncio.Task[None]) -> None:
         """Right after the first step of a task: if it is there still, it waits."""
-        if self._beginning is not None:
-            self._beginning.set_name(self._begun.operation_id)
+        if self._beginning is task:
+            task.set_name(self._begun.operation_id)
             self._go_on()
 
     def _go_on(self) -> None:
         self._beginning = None
         if self._come:
-            self._begin(self._come[0][0])
+            self._begin()
 
     async def _run(self) -> None:
-        task, before = asyncio.current_task(), self._context
+        task = asyncio.current_task()
         assert task is not None
+        held = getrefcount(task)
         try:
-            while self._come:
-                served, work = self._come.popleft()
+            while self._come and _is_in(self._come[0][2]):
+                served, work, _ = self._come.popleft()
                 if served.is_over:
                     work.close()
                     continue
                 served.task, self._begun = task, served
                 await work
-                if self._beginning is not task or task.cancelling() or not _is_as(before):
+                served.task = None
+                # A cancellation may be to come: one that was asked for (before Python 3.13, although it was taken
+                # back), or one by whoever keeps the task.
+                if task.cancelling() or getattr(task, "_must_cancel", False) or getrefcount(task) > held:
+                    return
+                if self._beginning is not task:
                     return
         finally:
             if self._beginning is task:
                 self._go_on()
 
 
-def _is_as(before: Context) -> bool:
-    """Whether the context variables are what they were."""
-    try:
-        return copy_context() == before
-    except Exception:  # noqa: BLE001  # what a handler has set cannot be compared
+def _is_in(context: Context) -> bool:
+    """Whether the context variables are those of ``context``: the same objects, whatever they take for equal."""
+    now = copy_context()
+    if len(now) != len(context):
         return False
+    return not now or all(now.get(var, _NONE) is value for var, value in context.items())
