@@ -1,7 +1,7 @@
 """Running requests: many that never wait in one task, and each that waits in one of its own."""
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from types import SimpleNamespace
 from unittest.mock import ANY
 
@@ -206,6 +206,28 @@ async def test_after_one_that_left_something_the_others_share_a_task_under_their
     assert [one.task.get_name() for one in requests[3:]] == ["a.f3", "a.f4"]
     event.set()
     await asyncio.wait({one.task for one in requests[3:]})
+
+
+async def test_a_task_factory_that_knows_no_context_and_changes_it_holds_nothing_up():
+    running, seen = Running(), []
+
+    def factory(loop, coro, *, name=None):
+        context = copy_context()
+        context.run(word.set, "of the factory")
+        return context.run(lambda: asyncio.Task(coro, loop=loop, name=name))
+
+    async def work(number):
+        seen.append(number)
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(factory)
+    try:
+        for number in range(3):
+            running.add(request("a.f"), work(number))
+    finally:
+        loop.set_task_factory(None)
+    await turns()
+    assert seen == [0, 1, 2]
 
 
 async def test_a_request_that_is_over_before_it_begins_does_not_run():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -148,6 +150,22 @@ async def test_an_error_that_comes_while_something_waits_reaches_it_each_time() 
         task.cancel()
     assert await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 5) == ["done"]
     assert len(seen) == 3
+
+
+async def test_an_error_that_was_dealt_with_is_not_the_context_of_the_next_one() -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("dealt with")
+
+    async def handler() -> None:
+        with suppress(KeyError):
+            await asyncio.ensure_future(work())
+        assert sys.exc_info()[1] is None
+        raise ValueError("the next one")
+
+    with pytest.raises(ValueError, match="the next one") as caught:
+        await until(soon(60), handler)
+    assert caught.value.__context__ is None
 
 
 async def registry_of(handler: Any) -> OperationRegistry:

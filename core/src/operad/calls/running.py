@@ -44,8 +44,8 @@ class Running:
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
         served, _, context = self._come[0]
-        # A name is for who debugs, and spares asyncio to make one up.
-        task = loop.create_task(self._run(), name=served.operation_id, context=context.copy())
+        # A name is for who debugs, and spares asyncio to make one up. Task factories may know nothing of contexts.
+        task = context.run(loop.create_task, self._run(), name=served.operation_id)
         self._beginning, self._begun = task, served
         loop.call_soon(self._look, task)
 
@@ -65,19 +65,19 @@ class Running:
         assert task is not None
         held = getrefcount(task)
         try:
-            while self._come and _is_in(self._come[0][2]):
+            while self._come:
                 served, work, _ = self._come.popleft()
                 if served.is_over:
                     work.close()
-                    continue
-                served.task, self._begun = task, served
-                await work
-                served.task = None
-                # A cancellation may be to come: one that was asked for (before Python 3.13, although it was taken
-                # back), or one by whoever keeps the task.
-                if task.cancelling() or getattr(task, "_must_cancel", False) or getrefcount(task) > held:
-                    return
-                if self._beginning is not task:
+                else:
+                    served.task, self._begun = task, served
+                    await work
+                    served.task = None
+                    # A cancellation may be to come: one that was asked for (before Python 3.13, although it was
+                    # taken back), or one by whoever keeps the task.
+                    if task.cancelling() or getattr(task, "_must_cancel", False) or getrefcount(task) > held:
+                        return
+                if self._beginning is not task or (self._come and not _is_in(self._come[0][2])):
                     return
         finally:
             if self._beginning is task:

@@ -160,15 +160,19 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 def _go_on(work: Any, waits_for: Any) -> Generator[Any, Any, Any]:
     """The rest of a coroutine that has begun, and waits for something."""
     while True:
+        error: BaseException | None = None
         try:
             yield waits_for
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is for the coroutine
-            try:
-                waits_for = work.throw(error)
-            except StopIteration as done:
-                return done.value
-        else:
+        except BaseException as raised:  # noqa: BLE001  # whatever it is, it is for the coroutine
+            error = raised
+        if error is None:
             return (yield from work)
+        try:  # out here it is handled by nobody but the coroutine, and the context of no error that follows
+            waits_for = work.throw(error)
+        except StopIteration as done:
+            return done.value
+        finally:
+            error = None  # whose traceback holds this frame
 
 
 def earlier(deadline: float | None, timeout: float | None) -> float | None:
