@@ -208,6 +208,35 @@ async def test_after_one_that_left_something_the_others_share_a_task_under_their
     await asyncio.wait({one.task for one in requests[3:]})
 
 
+async def test_who_waits_for_the_end_of_a_request_waits_for_no_other():
+    running, ended, event = Running(), [], asyncio.Event()
+
+    async def tell():
+        asyncio.current_task().add_done_callback(lambda task: ended.append(True))
+
+    requests = [request("a.tell"), request("a.wait")]
+    running.add(requests[0], tell())
+    running.add(requests[1], event.wait())
+    await turns()
+    assert ended == [True]
+    event.set()
+    await requests[1].task
+
+
+async def test_each_sees_its_own_name_on_the_task_that_they_share():
+    running, seen = Running(), []
+
+    async def look():
+        task = asyncio.current_task()
+        seen.append((id(task), task.get_name()))
+
+    for number in range(3):
+        running.add(request(f"a.f{number}"), look())
+    await turns(1)
+    assert [name for _, name in seen] == ["a.f0", "a.f1", "a.f2"]
+    assert len({task for task, _ in seen}) == 1
+
+
 async def test_a_task_factory_that_knows_no_context_and_changes_it_holds_nothing_up():
     running, seen = Running(), []
 

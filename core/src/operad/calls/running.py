@@ -27,8 +27,6 @@ class Running:
         """Each with the context variables of whoever brought it."""
         self._beginning: asyncio.Task[None] | None = None
         """Begins what has come, and has not waited yet."""
-        self._begun: Served
-        """What it began last."""
 
     async def begun(self) -> None:
         """Wait until all that have come have begun."""
@@ -46,13 +44,12 @@ class Running:
         served, _, context = self._come[0]
         # A name is for who debugs, and spares asyncio to make one up. Task factories may know nothing of contexts.
         task = context.run(loop.create_task, self._run(), name=served.operation_id)
-        self._beginning, self._begun = task, served
+        self._beginning = task
         loop.call_soon(self._look, task)
 
     def _look(self, task: asyncio.Task[None]) -> None:
         """Right after the first step of a task: if it is there still, it waits."""
         if self._beginning is task:
-            task.set_name(self._begun.operation_id)
             self._go_on()
 
     def _go_on(self) -> None:
@@ -70,18 +67,24 @@ class Running:
                 if served.is_over:
                     work.close()
                 else:
-                    served.task, self._begun = task, served
+                    served.task = task
+                    task.set_name(served.operation_id)
                     await work
                     served.task = None
-                    # A cancellation may be to come: one that was asked for (before Python 3.13, although it was
-                    # taken back), or one by whoever keeps the task.
-                    if task.cancelling() or getattr(task, "_must_cancel", False) or getrefcount(task) > held:
+                    if _is_marked(task) or getrefcount(task) > held:  # or kept by somebody who may cancel it
                         return
                 if self._beginning is not task or (self._come and not _is_in(self._come[0][2])):
                     return
         finally:
             if self._beginning is task:
                 self._go_on()
+
+
+def _is_marked(task: asyncio.Task[None]) -> bool:
+    """Whether something is to happen to a task: it is cancelled, or somebody is to be told of its end."""
+    if task.cancelling() or getattr(task, "_callbacks", None):  # names that asyncio does not promise
+        return True
+    return getattr(task, "_must_cancel", False)  # before Python 3.13 also where the cancellation was taken back
 
 
 def _is_in(context: Context) -> bool:
