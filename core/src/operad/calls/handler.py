@@ -178,7 +178,7 @@ class CallHandler:
             self._drained = True
             await self._following.forget(link)
             if self._running is not None:
-                await self._running.begun()
+                await self._running.assigned()
             tasks = {served.task for served in self._served.active.values() if served.task is not None}
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - loop.time()))

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 from operad.calls.served import Served
 
@@ -18,8 +19,8 @@ class Running:
     """Begins requests in the order in which they came, in the next turn of the event loop.
 
     A task of its own for each request costs as much as all else that is done for one that never waits. So one
-    task begins those that have come. The first that waits keeps it, and the next task begins the rest: a handler
-    never meets the cancellation, or the context variables, of another one.
+    task begins those that have come. The first that waits keeps it, and the rest have tasks of their own, for they
+    may wait as well: a handler never meets the cancellation, or the context variables, of another one.
     """
 
     def __init__(self) -> None:
@@ -28,39 +29,37 @@ class Running:
         self._beginning: asyncio.Task[None] | None = None
         """Begins what has come, and has not waited yet."""
 
-    async def begun(self) -> None:
-        """Wait until all that have come have begun."""
-        while self._come:  # noqa: ASYNC110  # the next turn of the event loop begins them
+    async def assigned(self) -> None:
+        """Wait until each that has come has a task, or is over."""
+        while self._come:  # noqa: ASYNC110  # in the next turn of the event loop they have
             await asyncio.sleep(0)
 
     def add(self, served: Served, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` for a request, unless it is over before it begins."""
-        self._come.append((served, work, copy_context()))
+        context = copy_context()
+        self._come.append((served, work, context))
         if self._beginning is None:
-            self._begin()
-
-    def _begin(self) -> None:
-        loop = asyncio.get_running_loop()
-        served, _, context = self._come[0]
-        # A name is for who debugs, and spares asyncio to make one up. Task factories may know nothing of contexts.
-        task = context.run(loop.create_task, self._run(), name=served.operation_id)
-        self._beginning = task
-        loop.call_soon(self._look, task)
+            self._beginning = _task(served, self._run(), context)
+            asyncio.get_running_loop().call_soon(self._look, self._beginning)
 
     def _look(self, task: asyncio.Task[None]) -> None:
         """Right after the first step of a task: if it is there still, it waits."""
         if self._beginning is task:
-            self._go_on()
+            self._begin_the_rest()
 
-    def _go_on(self) -> None:
+    def _begin_the_rest(self) -> None:
         self._beginning = None
-        if self._come:
-            self._begin()
+        while self._come:
+            served, work, context = self._come.popleft()
+            if served.is_over:
+                work.close()
+            else:
+                served.task = _task(served, work, context)
 
     async def _run(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        held = getrefcount(task)
+        held, weakly = getrefcount(task), getweakrefcount(task)
         try:
             while self._come:
                 served, work, _ = self._come.popleft()
@@ -71,13 +70,19 @@ class Running:
                     task.set_name(served.operation_id)
                     await work
                     served.task = None
-                    if _is_marked(task) or getrefcount(task) > held:  # or kept by somebody who may cancel it
+                    # Who keeps it may cancel it later, or find there what another request has left.
+                    if _is_marked(task) or getrefcount(task) > held or getweakrefcount(task) > weakly:
                         return
                 if self._beginning is not task or (self._come and not _is_in(self._come[0][2])):
                     return
         finally:
             if self._beginning is task:
-                self._go_on()
+                self._begin_the_rest()
+
+
+def _task(served: Served, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+    # A name is for who debugs, and spares asyncio to make one up. Task factories may know nothing of contexts.
+    return context.run(asyncio.get_running_loop().create_task, work, name=served.operation_id)
 
 
 def _is_marked(task: asyncio.Task[None]) -> bool:
