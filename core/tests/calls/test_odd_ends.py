@@ -1,7 +1,10 @@
 """Nothing but a result or a `CallError` comes out of a call, whatever a handler raises or returns."""
 
 import asyncio
+import gc
 import math
+import weakref
+from typing import Any
 
 import pytest
 
@@ -146,3 +149,36 @@ async def test_whatever_is_asked_with_is_refused_before_it_is_sent():
             with pytest.raises(CallError):
                 await calls.call(operation_id, timeout=10)
         assert calls.pending == 0
+
+
+async def test_a_call_that_was_cancelled_goes_at_once_and_not_when_the_collector_comes() -> None:
+    """A thousand that are given up together would be kept, with what they hold."""
+
+    class Nowhere:
+        """A transport whose requests nobody answers."""
+
+        capabilities = InProcessTransport().capabilities
+        inbox = "inbox:test"
+
+        async def open(self, on_event: Any, on_link: Any) -> Any:
+            return self
+
+        async def send(self, to: str, event: Any) -> str:
+            return "inbox:nobody"
+
+        async def close(self) -> None: ...
+
+    async with PendingRequestMap(Nowhere()) as calls:
+        gc.collect()
+        gc.disable()
+        try:
+            task = asyncio.create_task(calls.call("a.wait"))
+            await asyncio.sleep(0)
+            kept = weakref.ref(task)
+            task.cancel()
+            await asyncio.wait({task})
+            del task
+            await asyncio.sleep(0)
+            assert kept() is None
+        finally:
+            gc.enable()

@@ -67,14 +67,14 @@ class SingleCalls:
         seconds = limit / 1000 - now
         if seconds <= 0:
             raise timed_out(operation_id, limit)
-        sender = asyncio.current_task(loop) or current_task(loop)  # none where another loop runs
         request_id = said.request_id or requests.new_id()
         event = said.event(request_id, None if requests.routes else link.inbox, now)
         pending = Single(operation_id, request_id, loop.create_future(), limit)
+        # No name here: with the traceback of a cancellation it would be a cycle. None where another loop runs.
+        pending.sender = asyncio.current_task(loop) or current_task(loop)
         deadlines = requests.deadlines
         entry = deadlines.add(loop.time() + seconds, pending.expire)
         patience: asyncio.TimerHandle | None = None
-        pending.sender = sender
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
