@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
@@ -116,7 +115,7 @@ class Serving:
         if inspect.isawaitable(answer):
             limit = served.deadline or (time.time() + self._table.settings.timeout) * 1000
             try:
-                answer = await until(limit, _result_of, answer)
+                answer = await until(limit, lambda: answer)
             except DeadlineExpired:
                 raise timed_out(served.operation_id, limit) from None
         if answer is None or isinstance(answer, Identity):
@@ -180,10 +179,6 @@ class Serving:
                 operation_id=served.operation_id,
             )
         return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
-
-
-async def _result_of(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 def _trace(payload: dict[str, Any]) -> dict[str, str]:
