@@ -259,10 +259,8 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
     if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
         return to_json({**event, "payload": {**payload, "output": output.to_wire()}})
     said = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
-    payload["output"] = {
-        "data": _raw(to_json(data)),
-        "meta": said,
-    }  # a copy of both would cost as much as the rest
+    # In place: a copy of both would cost as much as the rest.
+    payload["output"] = {"data": _raw(to_json(data)), "meta": said}
     try:
         return _encode(event)
     except _FORMLESS as error:  # an id with half of a surrogate pair
@@ -279,7 +277,7 @@ def to_json(value: Any) -> bytes:
     """
     try:
         data = _encode(value)
-        if len(data) > _LARGE and _members_of(value, len(data) // _EACH) is not None:
+        if len(data) > _LARGE and _parts_of(value, len(data) // _EACH) is not None:
             return data
         # Where the encoder bent a value (NaN to null, a set to a list), it comes back as another one. Comparing
         # costs a fifth of looking at each value; a tuple comes back as a list, and is looked at.
@@ -294,9 +292,9 @@ _FORMLESS = (RecursionError, TypeError, ValueError, OverflowError)  # UnicodeEnc
 
 
 def _no_form(error: Exception) -> CallError:
-    if isinstance(error, RecursionError):
-        return CallError(ErrorCode.SERIALIZATION_ERROR, "a value is nested too deeply for JSON")
-    return CallError(ErrorCode.SERIALIZATION_ERROR, f"a value has no JSON form: {error}")
+    is_deep = isinstance(error, RecursionError)
+    why = "a value is nested too deeply for JSON" if is_deep else f"a value has no JSON form: {error}"
+    return CallError(ErrorCode.SERIALIZATION_ERROR, why)
 
 
 def encode_checked(event: Event) -> bytes:
@@ -329,8 +327,8 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
             raise ProtocolError(f"not valid Unicode: {error}") from None
     try:
         value = _decode(data)
-        members = _members_of(value, len(data) // _EACH) if len(data) > _LARGE else None
-        if members is not None and not _has_more_colons(data, members):
+        parts = _parts_of(value, len(data) // _EACH) if len(data) > _LARGE else None
+        if parts is not None and not _hides_a_key(data, *parts):
             return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         compact = _encode(value)
@@ -360,45 +358,55 @@ def checked(event: Any) -> Event:
 
 _NAMED = 64 * 1024
 """Bytes of a text up to which a key that is there twice is named: to find it takes 0.3 s for each MB."""
-
-
 _LARGE = 16 * 1024
 """Bytes of a text from which on it is worth a look whether it has few values."""
 _EACH = 1024
 """Bytes of a text for each of its values, on average, from which on it is quicker to look at each of them."""
+_FEW = 1024
+"""Colons in strings that are looked for one by one."""
 
 
-def _members_of(value: Any, most: int) -> int | None:
-    """How many members the objects of a value have.
+def _parts_of(value: Any, most: int) -> tuple[list[str], list[Any]] | None:
+    """The keys of all objects in a value, and all values in it.
 
     ``None`` where it has more than ``most`` values, or one of which an encoder would make something else.
     """
-    left, members = [value], 0
-    for item in left:  # which grows meanwhile
+    keys: list[str] = []
+    values = [value]
+    for item in values:  # which grows meanwhile
         kind = type(item)
         if kind is dict or kind is list:
-            if len(left) + len(item) > most:
+            if len(values) + len(item) > most:
                 return None
             if kind is list:
-                left += item
+                values += item
             elif all(type(key) is str for key in item):
-                members += len(item)
-                left += item.values()
+                keys += item
+                values += item.values()
             else:
                 return None
         elif kind not in _SIMPLE and not (kind is float and item - item == 0):
             return None
-    return members
+    return keys, values
 
 
-def _has_more_colons(data: bytes | bytearray | memoryview, count: int) -> bool:
-    """Whether there are more than ``count`` colons: else there are no more members, and no key is there twice."""
-    text, at = bytes(data) if type(data) is memoryview else data, -1  # which cannot be searched
-    for _ in range(count + 1):
-        at = text.find(b":", at + 1)
-        if at < 0:
-            return False
-    return True
+def _hides_a_key(data: bytes | bytearray | memoryview, keys: list[str], values: list[Any]) -> bool:
+    """Whether a JSON text may have more keys than its value: it has more colons than members and strings do."""
+    text, members = bytes(data) if type(data) is memoryview else data, len(keys)  # a view cannot be searched
+    if _colons(text, b":", members) <= members:
+        return False
+    if b"\\" in text:  # which may be the beginning of a colon
+        return True
+    inside = sum(_colons(item, ":", _FEW) for item in (*keys, *values) if type(item) is str)
+    return inside > _FEW or _colons(text, b":", members + inside) > members + inside
+
+
+def _colons(text: Any, colon: Any, most: int) -> int:
+    """How many colons there are; at most one more than ``most``. To count them takes thirty times as long."""
+    found, at = 0, text.find(colon)
+    while at >= 0 and found <= most:
+        found, at = found + 1, text.find(colon, at + 1)
+    return found
 
 
 def _members(text: bytes | bytearray | memoryview) -> int:

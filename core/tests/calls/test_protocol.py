@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import CallError, CallEventMap, ErrorCode, from_schema, local_envelope
+from operad import CallError, CallEventMap, ErrorCode, from_schema, local_envelope, protocol
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
 from operad.protocol import ProtocolError, call_error, decode, encode, error_event
 
@@ -229,3 +229,32 @@ def test_a_key_that_is_twice_beside_a_large_text_is_found():
     text = b'{"type":"a","payload":{"k":1,"k":2,"s":"%s"}}' % (b"x" * 30_000)
     with pytest.raises(ProtocolError, match="is there twice"):
         decode(text)
+
+
+TEXT_OF_COLONS = "a: text: " * 3_000
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(f'"k":2,"s":"inbox:1","t":"{"x" * 30_000}"', id="few colons in strings"),
+        pytest.param(f'"k":2,"s":"{TEXT_OF_COLONS}"', id="many colons in strings"),
+        pytest.param(f'"k":2,"k:":"{"x" * 30_000}"', id="a colon in a key"),
+        pytest.param(f'"k":2,"s":"\\u003a","t":"{"x" * 30_000}"', id="a colon that is escaped"),
+    ],
+)
+def test_colons_in_large_texts_hide_no_key_that_is_twice(rest):
+    assert decode('{"type":"a","payload":{' + rest + "}}")["payload"]["k"] == 2
+    with pytest.raises(ProtocolError, match="is there twice"):
+        decode('{"type":"a","payload":{"k":1,' + rest + "}}")
+
+
+def test_a_large_text_with_a_few_colons_is_not_written_again(monkeypatch):
+    """To compare it with what came takes as long as to read it."""
+    sent = encode(event(input="x" * 100_000, replyTo="inbox:1"))
+
+    def write(value):
+        raise AssertionError("written again")
+
+    monkeypatch.setattr(protocol, "_encode", write)
+    assert decode(sent)["payload"]["replyTo"] == "inbox:1"

@@ -316,11 +316,29 @@ def test_credit_that_is_none_is_no_credit(clock, payload, total, granted):
 @pytest.mark.parametrize(
     ("size", "large"), [(64 * 1024, False), (64 * 1024 + 1, True), (True, False), ("x", False)]
 )
-def test_of_a_large_request_its_caller_learns_at_once_that_it_is_here(clock, size, large):
+async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_once(size, large):
     table = Table()
     one = table.take(sentBytes=size)
-    assert (one.is_large, one.noticed) == (large, large)
-    assert table.noticed == [one] * large
+    other = table.take("2", sentBytes=size)
+    assert (one.is_large, table.noticed) == (large, [])
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one, other] * large
+    table.requests.start()
+    table.look()
+    table.requests.stop()
+    assert len(table.noticed) == 2, "those that are told are told once"
+
+
+async def test_the_answer_to_a_large_request_tells_that_it_came():
+    table = Table()
+    table.requests.finish(table.take(sentBytes=1_000_000))
+    one = table.take("2", sentBytes=1_000_000)
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one]
+    table.take("3", sentBytes=1_000_000)
+    table.requests.stop()
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one], "nobody looks after them any more"
 
 
 def test_credit_only_grows_and_wakes_who_waits(clock):

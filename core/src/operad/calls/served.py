@@ -31,6 +31,8 @@ _REMEMBERED = 60_000
 """Milliseconds for which one without a deadline is remembered."""
 _NOTICE_AFTER = 0.05
 """Seconds after which a handler on a broker tells where it is."""
+_LARGE_AFTER = 0.002
+"""Seconds after which it does so with a large request: one that is answered at once takes no message more."""
 _TICK = 0.25
 
 
@@ -139,6 +141,9 @@ class ServedRequests:
         self._owned: dict[str, int] = {}
         self._reports = Reports(logger)
         self._lateness = Lateness()
+        self._large: list[Served] = []
+        """Large requests whose callers wait for a word, before they send more: an answer is one."""
+        self._telling: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -150,9 +155,11 @@ class ServedRequests:
 
     def stop(self) -> None:
         """Look after them no longer."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        for timer in (self._sweep, self._telling):
+            if timer is not None:
+                timer.cancel()
+        self._sweep = self._telling = None
+        self._large.clear()
 
     # --- what comes in ---------------------------------------------------------------------------
 
@@ -179,8 +186,9 @@ class ServedRequests:
         if self._bounds_peers:
             self._owned[served.owner] = self._owned.get(served.owner, 0) + 1
         if served.is_large:
-            served.noticed = True
-            self._notice(served)
+            self._large.append(served)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().call_later(_LARGE_AFTER, self._tell_of_large)
         return served
 
     def _refusal(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
@@ -307,6 +315,13 @@ class ServedRequests:
         if self.recent:
             self._forget()
         self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
+
+    def _tell_of_large(self) -> None:
+        self._telling, large, self._large = None, self._large, []
+        for served in large:
+            if not (served.is_over or served.noticed):
+                served.noticed = True
+                self._notice(served)
 
     def _forget(self) -> None:
         now = time.time() * 1000
