@@ -36,13 +36,13 @@ class Wire:
 
 async def test_a_single_frame_is_written_at_once():
     wire = Wire()
-    Corked(wire, lambda: 1).write(b"a")
+    Corked(wire).write(b"a")
     assert wire.writes == [b"a"]
 
 
 async def test_a_burst_is_written_together_and_so_is_the_next_one():
     wire = Wire()
-    corked = Corked(wire, lambda: 1)
+    corked = Corked(wire)
     corked._is_burst = True
     for _ in range(2):
         for frame in (b"a", b"b", b"c"):
@@ -53,7 +53,7 @@ async def test_a_burst_is_written_together_and_so_is_the_next_one():
 
 async def test_after_a_burst_a_single_frame_is_written_at_once_again():
     wire = Wire()
-    corked = Corked(wire, lambda: 1)
+    corked = Corked(wire)
     corked._is_burst = True
     corked.write(b"a")
     await asyncio.sleep(0)  # no burst: it was alone
@@ -62,44 +62,53 @@ async def test_after_a_burst_a_single_frame_is_written_at_once_again():
     assert wire.writes == [b"a", b"b"]
 
 
-async def test_half_of_the_calls_under_way_travel_together_and_the_rest_at_the_end_of_the_turn():
-    """All of them at once would leave one side without work while the other one has it all."""
+async def test_what_follows_a_frame_at_once_is_written_at_the_end_of_the_turn():
     wire = Wire()
-    corked = Corked(wire, lambda: 6)
+    corked = Corked(wire)
     for frame in (b"a", b"b", b"c", b"d"):
         corked.write(frame)
-    assert wire.writes == [b"abc"]
+    assert wire.writes == [b"a"]
     await asyncio.sleep(0)
-    assert wire.writes == [b"abc", b"d"]
+    assert wire.writes == [b"a", b"bcd"]
 
 
-async def test_what_is_left_of_a_burst_travels_together_although_each_answer_ends_a_call():
-    """Half of the rest, and half of that, would be a system call for nearly each frame."""
-    wire, under_way = Wire(), list(range(8))
-    corked = Corked(wire, lambda: len(under_way))
-    while under_way:
-        corked.write(b"%d" % under_way.pop())
-    assert wire.writes == [b"765"]
-    await asyncio.sleep(0)
-    assert wire.writes == [b"765", b"43210"]
+async def test_of_a_long_burst_some_travel_before_the_end_of_the_turn():
+    """The other side may begin with them."""
+    wire, asked = Wire(), []
 
+    def together():
+        asked.append(True)
+        return 3
 
-async def test_answers_to_calls_that_others_make_travel_together():
-    """Who makes calls has work while the other half is away; who answers them has it in what has come."""
-    wire = Wire()
-    corked = Corked(wire, lambda: 6, lambda: 0)
-    for frame in (b"a", b"b", b"c", b"d"):
+    corked = Corked(wire, together)
+    corked._is_burst = True
+    for frame in (b"a", b"b", b"c", b"d", b"e", b"f", b"g"):
         corked.write(frame)
-    assert wire.writes == []
+    assert wire.writes == [b"abc", b"def"]
     await asyncio.sleep(0)
-    assert wire.writes == [b"abcd"]
+    assert wire.writes == [b"abc", b"def", b"g"]
+    assert asked == [True], "once for each burst"
+    await asyncio.sleep(0.001)
+    corked.write(b"a")
+    assert len(wire.writes) == 3, "a burst is followed by another one, whatever was left of it"
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("under_way", "together"), [(0, 8), (15, 8), (20, 10), (33, 16), (200, 16)])
+async def test_a_hub_passes_on_half_of_the_calls_of_a_spoke_together_and_no_more_than_sixteen(under_way, together):
+    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)):
+        (connection,) = hub._connections
+        connection.peer.calls.update({str(number): None for number in range(under_way)})
+        assert connection._together() == together
+        connection.peer.calls.clear()
 
 
 async def test_no_frame_waits_for_slow_ones_that_follow_it(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(_corked, "_now", lambda: clock[0])
     wire = Wire()
-    corked = Corked(wire, lambda: 6, lambda: 0)
+    corked = Corked(wire)
+    corked._is_burst = True
     for frame in (b"a", b"b", b"c", b"d", b"e"):
         clock[0] += 0.0004
         corked.write(frame)
@@ -111,24 +120,25 @@ async def test_no_frame_waits_for_slow_ones_that_follow_it(monkeypatch):
 async def test_a_burst_is_passed_on_at_the_end_of_the_read_that_brought_it():
     """Another turn of the event loop would be for nothing."""
     wire, turn = Wire(), Turn()
-    corked = Corked(wire, lambda: 64, turn=turn)
+    corked = Corked(wire, turn=turn)
 
     def receive(data):
         for at in range(len(data)):
             corked.write(data[at : at + 1])
-        assert wire.writes == []
+        assert wire.writes == [b"a"]
 
     reading = Reading(SimpleNamespace(data_received=receive), turn=turn)
     reading.get_buffer(-1)[:5] = b"abcde"
     reading.buffer_updated(5)
-    assert wire.writes == [b"abcde"]
+    assert wire.writes == [b"a", b"bcde"]
     await asyncio.sleep(0)
-    assert wire.writes == [b"abcde"]
+    assert wire.writes == [b"a", b"bcde"]
 
 
 async def test_single_frames_of_many_connections_travel_together():
     wire, turn = Wire(), Turn()
-    corked = Corked(wire, lambda: 64, turn=turn)
+    corked = Corked(wire, turn=turn)
+    corked._is_burst = True
     for letter in (b"a", b"b", b"c"):
         reading = Reading(SimpleNamespace(data_received=corked.write), turn=turn)
         reading.get_buffer(-1)[:1] = letter
@@ -140,7 +150,8 @@ async def test_single_frames_of_many_connections_travel_together():
 
 async def test_a_read_that_fails_still_passes_on_what_it_brought():
     wire, turn = Wire(), Turn()
-    corked = Corked(wire, lambda: 64, turn=turn)
+    corked = Corked(wire, turn=turn)
+    corked._is_burst = True
 
     def receive(data):
         for _ in range(5):
@@ -154,7 +165,7 @@ async def test_a_read_that_fails_still_passes_on_what_it_brought():
 
 async def test_what_may_not_be_written_is_dropped_and_what_was_is_told():
     wire, told, may = Wire(), [], [True]
-    corked = Corked(wire, lambda: 1, may_write=lambda: may[0], written=lambda: told.append(len(wire.writes)))
+    corked = Corked(wire, may_write=lambda: may[0], written=lambda: told.append(len(wire.writes)))
     corked.write(b"a")
     may.clear()
     may.append(False)
@@ -167,7 +178,7 @@ async def test_what_may_not_be_written_is_dropped_and_what_was_is_told():
 async def test_a_large_frame_is_written_by_itself_after_what_waits():
     """A copy of it would cost more than a system call."""
     wire, large = Wire(), b"x" * 70_000
-    corked = Corked(wire, lambda: 1)
+    corked = Corked(wire)
     corked._is_burst = True
     for frame in (b"a", b"b", large, b"c"):
         corked.write(frame)
@@ -179,7 +190,7 @@ async def test_a_large_frame_is_written_by_itself_after_what_waits():
 async def test_no_more_travels_together_than_a_socket_takes_at_once():
     """The rest would be copied, and wait for the socket, with nothing for the other side to do meanwhile."""
     wire = Wire()
-    corked = Corked(wire, lambda: 64)
+    corked = Corked(wire)
     corked._is_burst = True
     for _ in range(10):
         corked.write(b"x" * 10_000)
@@ -232,12 +243,12 @@ async def test_a_hub_reads_more_at_once_only_within_a_large_message():
 
 @given(
     turns=st.lists(st.lists(st.binary(min_size=1, max_size=3), max_size=5), max_size=6),
-    under_way=st.integers(0, 8),
+    together=st.integers(1, 4),
 )
-def test_frames_are_written_in_order_and_none_is_lost(turns, under_way):
+def test_frames_are_written_in_order_and_none_is_lost(turns, together):
     async def write():
         wire = Wire()
-        corked = Corked(wire, lambda: under_way)
+        corked = Corked(wire, lambda: together)
         for frames in turns:
             for frame in frames:
                 corked.write(frame)
@@ -249,7 +260,7 @@ def test_frames_are_written_in_order_and_none_is_lost(turns, under_way):
 
 async def test_nothing_is_written_to_a_transport_that_closes():
     wire = Wire()
-    corked = Corked(wire, lambda: 1)
+    corked = Corked(wire)
     corked._is_burst = True
     corked.write(b"a")
     wire.closing = True
@@ -369,7 +380,7 @@ async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
     try:
         port = site._server.sockets[0].getsockname()[1]
         async with ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/") as socket:
-            writer = Writer(socket, lambda: 1, lambda: 1)
+            writer = Writer(socket)
             for _ in range(3):
                 if (unwritten := writer.put(data)) is not None:
                     await unwritten

@@ -21,6 +21,8 @@ from operad_websocket.config import HEADROOM
 _SLOW = 1 * 2**20
 """Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""
 _GOODBYE_WITHIN = 2.0
+_FEW, _MANY = 8, 16
+"""Frames that a spoke gets together at most: it may begin with them, while the hub passes on the rest."""
 _header = Struct(">HH").pack
 _PING = b"\x89\x00"
 """RFC 6455, 5.5.2: a ping without data; a server does not mask."""
@@ -86,7 +88,7 @@ class Connection:
         self._socket = socket
         Reading.begin(request.transport, self._is_within_large, turn)
         self._transport = Corked(
-            request.transport, self._under_way, may_write=self._may_write, written=self._written, turn=turn
+            request.transport, self._together, may_write=self._may_write, written=self._written, turn=turn
         )
         self._max_payload = max_payload
         self._largest = max_payload + HEADROOM
@@ -184,8 +186,10 @@ class Connection:
             self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not read: disconnected")
             self._transport.abort()
 
-    def _under_way(self) -> int:
-        return len(self.peer.calls) + len(self.peer.serving)
+    def _together(self) -> int:
+        """Half of the calls under way, so that both sides have work at the same time."""
+        half = (len(self.peer.calls) + len(self.peer.serving)) // 2
+        return min(max(half, _FEW), _MANY)
 
     def _is_slow(self) -> bool:
         return self._transport.get_write_buffer_size() > _SLOW

@@ -143,14 +143,12 @@ class Corked:
     """A transport that writes at once, but writes a burst together at the end of the turn of the event loop.
 
     A single call loses no time, and many at once cost one system call instead of one each, and one waking of the
-    other side: at 64 in flight that is most of what a frame costs. No more than half of the calls made here travel
-    together, though, so that both sides have work at the same time, no frame waits for slow ones that follow it,
-    and no more bytes are kept than a socket takes.
+    other side: at 64 in flight that is most of what a frame costs. No frame waits long for slow ones that follow
+    it, though, and no more bytes are kept than a socket takes.
 
     Args:
         transport: what writes.
-        under_way: how many calls are under way on this connection.
-        made: how many of them were made here: what is written is half of these at most. Default: all.
+        together: asked when a burst begins: how many frames of it travel together at most. Default: all.
         may_write: asked before each write; what may not be written is dropped, as where the transport is closing.
         written: called after each write.
         turn: at whose end a burst is written; that of the event loop by default.
@@ -159,27 +157,29 @@ class Corked:
     def __init__(
         self,
         transport: asyncio.WriteTransport,
-        under_way: Callable[[], int],
-        made: Callable[[], int] | None = None,
+        together: Callable[[], int] | None = None,
         may_write: Callable[[], bool] | None = None,
         written: Callable[[], None] | None = None,
         turn: Turn | None = None,
     ) -> None:
         self._transport = transport
-        self._under_way, self._made = under_way, made or under_way
+        self._together = together
         self._may_write, self._written = may_write, written
         self.is_closing = transport.is_closing
         self.get_write_buffer_size = transport.get_write_buffer_size
         self._turn = Turn() if turn is None else turn
         self._last = 0.0
         self._is_burst = False
+        """Whether the last turn brought one."""
+        self._is_long = False
+        """Whether a part of this one has been written already."""
         self._is_due = False
         """Whether `flush` is going to be called."""
         self._later: list[bytes | bytearray] = []
         self._kept = 0
         """Bytes of these."""
-        self._enough = 1
-        """How many of them are worth a look at whether they are half of the calls made here."""
+        self._most = _ALL
+        """How many of them travel together at most."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Write now, or at the end of the turn."""
@@ -191,32 +191,23 @@ class Corked:
         later = self._later
         if not self._is_due:
             now = _now()
-            is_single = self._under_way() < 2 and not self._is_burst and now - self._last >= _CLOSE_BY
+            is_single = not self._is_burst and now - self._last >= _CLOSE_BY
             self._last = now
             if is_single:
                 self._write(data)
                 return
             self._is_due = True
+            if self._together is not None:
+                self._most = self._together()
             self._turn.flush(self)
         later.append(data)
         self._kept += size
-        if len(later) >= self._enough or self._kept >= _LARGE:
-            self._look()
+        if len(later) >= self._most or self._kept >= _LARGE:
+            self._write_later()
+            self._is_long = True
         elif _now() - self._last >= _LONG:
             self._write_later()
             self._last = _now()
-
-    def _look(self) -> None:
-        """Write what is kept if it is half of the calls made here, or all that a socket takes."""
-        made = self._made()
-        self._enough = max(1, made // 2) if made else _ALL
-        if 1 < made <= 2 * len(self._later):
-            # Once in a turn: half of the rest, and half of that, would be as many system calls as frames again.
-            self._enough = _ALL
-        elif self._kept < _LARGE:
-            return
-        self._write_later()
-        self._is_burst = True
 
     @property
     def kept(self) -> int:
@@ -226,8 +217,8 @@ class Corked:
     def flush(self) -> None:
         """Write what has been kept; idempotent."""
         self._is_due = False
-        self._is_burst = len(self._later) > 1
-        self._enough = 1
+        self._is_burst = self._is_long or len(self._later) > 1
+        self._is_long = False
         self._write_later()
 
     def abort(self) -> None:
@@ -292,13 +283,9 @@ class Writer:
 
     Args:
         socket: the socket.
-        under_way: how many calls are under way on it.
-        made: how many of them were made here.
     """
 
-    def __init__(
-        self, socket: ClientWebSocketResponse, under_way: Callable[[], int], made: Callable[[], int]
-    ) -> None:
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
         self._socket = socket
         self._next_key = _keys().__next__
         self._transport: Corked | None = None
@@ -307,7 +294,7 @@ class Writer:
         if writer is None or transport is None:  # an aiohttp that has its writer elsewhere
             return
         Reading.begin(transport)
-        corked = Corked(transport, under_way, made)
+        corked = Corked(transport)
         writer.transport = Rest(corked, transport)
         if hasattr(writer, "protocol"):
             self._protocol, writer.protocol = writer.protocol, Unshared(writer.protocol)

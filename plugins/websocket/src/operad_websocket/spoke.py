@@ -37,7 +37,6 @@ from operad_websocket.config import WebSocketConfig, shown
 logger = logging.getLogger("operad.websocket")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
-_ENDS = frozenset({protocol.RESPONDED, protocol.ERROR, protocol.COMPLETED, protocol.ABORTED})
 _DELIVERY = Delivery()
 _LOST = (ClientError, ConnectionError, RuntimeError)
 """What aiohttp raises where a connection that is lost is written to."""
@@ -70,9 +69,6 @@ class SpokeLink:
         self._heard = False
         """Whether something has come since the last look."""
         self._answering: set[asyncio.Task[None]] = set()
-        self._made: set[str] = set()
-        self._taken: set[str] = set()
-        """Ids of requests that were sent here, and of those that were taken, which have not ended."""
 
     async def start(self) -> None:
         """Connect for the first time. Raises `TransportError`."""
@@ -80,7 +76,7 @@ class SpokeLink:
         try:
             self._socket = await connect(self._config, self._session)
             self._max_payload = carried(self._socket, self._config)
-            self._writer = Writer(self._socket, self._count, self._made.__len__)
+            self._writer = Writer(self._socket)
         except BaseException:
             await self._session.close()
             raise
@@ -131,30 +127,9 @@ class SpokeLink:
         if "replyTo" in payload and payload["replyTo"] == self.inbox:
             del payload["replyTo"]
         data = encode(event)
-        self._note(event["type"], payload, self._made, self._taken)
-        try:
-            if (unwritten := self._put(data)) is not None:
-                await unwritten
-        except TransportError:
-            self._made.discard(payload.get("requestId", ""))
-            raise
+        if (unwritten := self._put(data)) is not None:
+            await unwritten
         return to
-
-    def _note(self, type_: str, payload: dict[str, Any], begun: set[str], ended: set[str]) -> None:
-        """Keep count of the requests under way: a request begins one of these, and its answer one of those."""
-        if type_ == protocol.REQUESTED:
-            request_id = payload.get("requestId")
-            if type(request_id) is str:
-                begun.add(request_id)
-        elif type_ in _ENDS and "seq" not in payload:
-            request_id = payload.get("requestId")
-            if type(request_id) is str:
-                ended.discard(request_id)
-                if type_ == protocol.ABORTED:  # by whoever made it, too
-                    begun.discard(request_id)
-
-    def _count(self) -> int:
-        return len(self._made) + len(self._taken)
 
     async def _write(self, data: bytes) -> None:
         if (unwritten := self._put(data)) is not None:
@@ -250,7 +225,6 @@ class SpokeLink:
             return
         type_ = event["type"]
         if type_[:5] != "link.":
-            self._note(type_, event["payload"], self._taken, self._made)
             self._on_event(event, delivery_of(event))
         elif type_ in (REGISTERED, TOPICS, ERROR):
             self._on_answer(event)
@@ -267,7 +241,6 @@ class SpokeLink:
             return
         if not found.is_request:
             self._tell(found.event)
-        self._note(found.event["type"], found.event["payload"], self._taken, self._made)
         back = found.event
         if not found.is_request:
             payload = {"requestId": found.event["payload"]["requestId"]}
@@ -318,8 +291,6 @@ class SpokeLink:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(lost)
-        self._made.clear()
-        self._taken.clear()
         self._max_payload = self._config.max_payload  # the next hub may take more than this one
         try:
             await self._registering.stop()
@@ -339,7 +310,7 @@ class SpokeLink:
             try:
                 self._socket = await connect(self._config, self._session)
                 self._max_payload = carried(self._socket, self._config)
-                self._writer = Writer(self._socket, self._count, self._made.__len__)
+                self._writer = Writer(self._socket)
                 break
             except LinkDownError as error:
                 logger.debug("%s", error)
