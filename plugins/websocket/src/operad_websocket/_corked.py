@@ -205,7 +205,7 @@ class Corked:
         if len(later) >= self._most or self._kept >= _LARGE:
             self._write_later()
             self._is_long = True
-        elif _now() - self._last >= _LONG:
+        elif self._together is None and _now() - self._last >= _LONG:
             self._write_later()
             self._last = _now()
 

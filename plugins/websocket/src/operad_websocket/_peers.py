@@ -14,6 +14,18 @@ _REMEMBERED = 1_024
 """How many ended requests of a peer are remembered at least, so that what was on its way is no alarm."""
 
 
+class Usage:
+    """What all connections of one account have together."""
+
+    __slots__ = ("calls", "links")
+
+    def __init__(self) -> None:
+        self.links = 0
+        """How many there are."""
+        self.calls = 0
+        """How many requests of theirs are under way."""
+
+
 class Peer:
     """One connection, as the switch sees it.
 
@@ -43,6 +55,7 @@ class Peer:
         "serving",
         "topics",
         "trusted",
+        "usage",
     )
 
     def __init__(
@@ -62,6 +75,8 @@ class Peer:
         self.account = f"address {address}" if identity is None else f"identity {identity.id}"
         """On whose account its connections and calls go: its identity's, or its address's if it has none."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
+        self.usage = Usage()
+        """Of its account, while it is connected."""
         self.debtor = self.inbox if identity is None else self.account
         """Whose its requests are at one handler: without an identity each connection counts for itself."""
         self.raw_inbox = raw(self.inbox)
@@ -107,14 +122,13 @@ class Peer:
 class Route:
     """A request under way."""
 
-    __slots__ = ("account", "caller", "caller_id", "expires", "handlers", "has_credit", "is_open", "operation_id")
+    __slots__ = ("caller", "caller_id", "expires", "handlers", "has_credit", "is_open", "operation_id")
 
     def __init__(
         self, caller: Peer, caller_id: str, operation_id: str, has_credit: bool, expires: float, is_open: bool
     ) -> None:
         self.caller = caller
         self.caller_id = caller_id
-        self.account = caller.account
         self.operation_id = operation_id
         self.has_credit = has_credit
         self.expires = expires
@@ -127,14 +141,9 @@ class Route:
         """A handler has it no longer."""
         handler_id = self.handlers.pop(handler)
         if handler.serving.pop(handler_id, None) is not None:
-            less(handler.owed, self.caller.debtor)
+            owed, debtor = handler.owed, self.caller.debtor
+            if left := owed[debtor] - 1:
+                owed[debtor] = left
+            else:
+                del owed[debtor]
         handler.remember(handler_id, over)
-
-
-def less(counts: dict[str, int], name: str) -> None:
-    """One less of something; what there is none of is left out."""
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]

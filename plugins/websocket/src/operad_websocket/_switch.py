@@ -31,7 +31,7 @@ from operad_websocket._frames import (
     write,
     write_event,
 )
-from operad_websocket._peers import Peer, Route, less
+from operad_websocket._peers import Peer, Route, Usage
 from operad_websocket.config import Limits
 
 _LATE = 2_000
@@ -66,8 +66,8 @@ class Switch:
         self._desk = Desk(self._addresses, self.limits)
         self.reports = self._desk.reports
         self._deliver, self._refuse = self._desk.deliver, self._desk.refuse
-        self._links: dict[str, int] = {}
-        self._under_way: dict[str, int] = {}
+        self._usage: dict[str, Usage] = {}
+        """Of each account that has a connection."""
         self._routers: dict[str, Callable[[Peer, Frame], None]] = {
             protocol.REQUESTED: self._on_request,
             protocol.RESPONDED: self._on_response,
@@ -81,7 +81,7 @@ class Switch:
     @property
     def pending(self) -> int:
         """How many requests are under way."""
-        return sum(self._under_way.values())
+        return sum(usage.calls for usage in self._usage.values())
 
     @property
     def addresses(self) -> int:
@@ -98,24 +98,28 @@ class Switch:
     def join(self, peer: Peer) -> None:
         """Connect a peer."""
         self.peers.add(peer)
-        self._links[peer.account] = self._links.get(peer.account, 0) + 1
+        peer.usage = self._usage.setdefault(peer.account, peer.usage)
+        peer.usage.links += 1
 
     def has_room(self, peer: Peer) -> bool:
         """Whether a peer that has not joined yet may."""
-        return self._links.get(peer.account, 0) < self.limits.links
+        usage = self._usage.get(peer.account)
+        return usage is None or usage.links < self.limits.links
 
     def leave(self, peer: Peer) -> None:
         """Disconnect a peer: its requests are aborted, those it had fail with ``UNAVAILABLE``."""
         if peer not in self.peers:
             return
         self.peers.discard(peer)
-        less(self._links, peer.account)
         self._addresses.leave(peer)
         for route in tuple(peer.calls.values()):
             self._abort_handlers(route)
             self._end(route)
         for route in tuple(peer.serving.values()):
             self._drop_handler(route, peer)
+        peer.usage.links -= 1
+        if not peer.usage.links:
+            del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
         """Pass on a frame that a peer sent. Never raises."""
@@ -166,11 +170,10 @@ class Switch:
                 peer, _error(request_id, CallError(ErrorCode.UNAVAILABLE, "the hub is closing", details))
             )
             return
-        under_way = self._under_way.get(route.account, 0)
-        if under_way >= self.limits.calls:
+        if peer.usage.calls >= self.limits.calls:
             self._deliver(peer, _error(request_id, _too_many(self.limits.calls, "calls", "under way")))
             return
-        self._under_way[route.account] = under_way + 1
+        peer.usage.calls += 1
         peer.calls[request_id] = route
         self._stamp(peer, payload)
         if topic is not None:
@@ -367,7 +370,7 @@ class Switch:
             return
         del caller.calls[route.caller_id]
         caller.remember(route.caller_id, True)
-        less(self._under_way, route.account)
+        caller.usage.calls -= 1
         if route.handlers:
             for handler in tuple(route.handlers):
                 route.forget(handler, False)
