@@ -258,3 +258,17 @@ def test_a_large_text_with_a_few_colons_is_not_written_again(monkeypatch):
 
     monkeypatch.setattr(protocol, "_encode", write)
     assert decode(sent)["payload"]["replyTo"] == "inbox:1"
+
+
+def test_the_colons_of_a_large_text_are_not_all_looked_for(monkeypatch):
+    """One by one, those in a few thousand strings would take a hundred times as long as to read them."""
+    found, count = [], protocol._colons
+
+    def counted(*args):
+        found.append(count(*args))
+        return found[-1]
+
+    monkeypatch.setattr(protocol, "_colons", counted)
+    texts = [":" * 1_100] * 500
+    assert protocol.from_json(json.dumps(texts).encode()) == texts
+    assert sum(found) < 2 * protocol._FEW

@@ -318,12 +318,12 @@ def test_credit_that_is_none_is_no_credit(clock, payload, total, granted):
 )
 async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_once(size, large):
     table = Table()
+    table.requests.start()
     one = table.take(sentBytes=size)
     other = table.take("2", sentBytes=size)
     assert (one.is_large, table.noticed) == (large, [])
     await asyncio.sleep(2 * served._LARGE_AFTER)
     assert table.noticed == [one, other] * large
-    table.requests.start()
     table.look()
     table.requests.stop()
     assert len(table.noticed) == 2, "those that are told are told once"
@@ -331,14 +331,27 @@ async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_onc
 
 async def test_the_answer_to_a_large_request_tells_that_it_came():
     table = Table()
+    table.requests.start()
     table.requests.finish(table.take(sentBytes=1_000_000))
     one = table.take("2", sentBytes=1_000_000)
     await asyncio.sleep(2 * served._LARGE_AFTER)
     assert table.noticed == [one]
-    table.take("3", sentBytes=1_000_000)
     table.requests.stop()
+
+
+async def test_a_handler_that_closes_leaves_no_caller_of_a_large_request_without_a_word():
+    """What is under way is finished then, and its caller may have others to send meanwhile."""
+    table = Table()
+    table.requests.start()
+    table.requests.finish(table.take(sentBytes=1_000_000))
+    one = table.take("2", sentBytes=1_000_000)
+    table.requests.stop()
+    assert table.noticed == [one]
+    other = table.take("3", sentBytes=1_000_000)
+    assert table.noticed == [one, other], "it came while the handler closes"
+    assert table.requests._telling is None, "nothing is left to do later, perhaps in a loop that has ended"
     await asyncio.sleep(2 * served._LARGE_AFTER)
-    assert table.noticed == [one], "nobody looks after them any more"
+    assert table.noticed == [one, other]
 
 
 def test_credit_only_grows_and_wakes_who_waits(clock):

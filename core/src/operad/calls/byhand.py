@@ -82,8 +82,8 @@ class ByHand:
 
     async def stop(self) -> None:
         """Forget all requests: the link is closed."""
-        self._served.stop()
         self.lost()
+        self._served.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._answers.link = None

@@ -154,12 +154,13 @@ class ServedRequests:
         self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
 
     def stop(self) -> None:
-        """Look after them no longer."""
-        for timer in (self._sweep, self._telling):
-            if timer is not None:
-                timer.cancel()
-        self._sweep = self._telling = None
-        self._large.clear()
+        """Look after them no longer; who waits for a word has it now."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        if self._telling is not None:
+            self._telling.cancel()
+            self._tell_of_large()
 
     # --- what comes in ---------------------------------------------------------------------------
 
@@ -187,7 +188,9 @@ class ServedRequests:
             self._owned[served.owner] = self._owned.get(served.owner, 0) + 1
         if served.is_large:
             self._large.append(served)
-            if self._telling is None:
+            if self._sweep is None:  # closing: nothing is left for later
+                self._tell_of_large()
+            elif self._telling is None:
                 self._telling = asyncio.get_running_loop().call_later(_LARGE_AFTER, self._tell_of_large)
         return served
 
