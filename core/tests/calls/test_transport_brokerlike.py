@@ -64,6 +64,24 @@ async def test_an_abort_waits_for_the_handlers_address():
                     await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("payload", [{"credit": 2}, {"creditBytes": 100}], ids=["a stream", "a large answer"])
+async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is_told_of_once(payload):
+    async def items(input, context):
+        await asyncio.sleep(3 * served._LARGE_AFTER)
+        yield "x"
+
+    async def answer(input, context):
+        return "x" * 1_000
+
+    registry = registry_of(stream=("subscription", items), call=("query", answer))
+    transport = BrokerLike()
+    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+        await caller.request("t.stream" if "credit" in payload else "t.call", "1", sentBytes=70_000, **payload)
+        await caller.wait_for("call.credit")
+        await asyncio.sleep(4 * served._LARGE_AFTER)
+        assert len(await caller.wait_for("call.credit")) == 1
+
+
 async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
     """A caller that gives up on requests nobody ever answers does not remember all of them."""
     monkeypatch.setattr(pending, "MAX_ORPHANS", 3)

@@ -124,6 +124,7 @@ class Answers:
     async def notice(self, served: Served, *, wants: int | None = None) -> None:
         """Tell the caller that the request is here, where aborts and credit go, and what it wants to send."""
         if self.link is not None:
+            served.noticed = True  # whatever the notice is for, the caller needs no other one
             payload = {"requestId": served.request_id, "total": served.total or 0, "replyTo": self.link.inbox}
             if wants is not None:
                 payload["wantsBytes"] = wants
