@@ -103,11 +103,12 @@ async def test_a_hub_passes_on_half_of_the_calls_of_a_spoke_together_and_no_more
         connection.peer.calls.clear()
 
 
-async def test_no_frame_waits_for_slow_ones_that_follow_it(monkeypatch):
+@pytest.mark.parametrize("together", [None, lambda: 16], ids=["a spoke's", "of a hub, which may serve itself"])
+async def test_no_frame_waits_for_slow_ones_that_follow_it(together, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(_corked, "_now", lambda: clock[0])
     wire = Wire()
-    corked = Corked(wire)
+    corked = Corked(wire, together)
     corked._is_burst = True
     for frame in (b"a", b"b", b"c", b"d", b"e"):
         clock[0] += 0.0004

@@ -44,24 +44,24 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self._due: list[Corked] | None = None
+        self.due: list[Corked] | None = None
         """Who has something to write after the read that is under way; ``None``: none is."""
 
     def flush(self, corked: Corked) -> None:
         """Have it flushed then."""
-        if self._due is None:
+        if self.due is None:
             asyncio.get_running_loop().call_soon(corked.flush)
         else:
-            self._due.append(corked)
+            self.due.append(corked)
 
     def read(self, receive: Callable[[bytes], object], data: bytes) -> None:
         """Pass on what was read."""
         due: list[Corked] = []
-        self._due = due
+        self.due = due
         try:
             receive(data)
         finally:
-            self._due = None
+            self.due = None
             for corked in due:
                 if corked.kept >= _BURST:
                     corked.flush()
@@ -205,7 +205,7 @@ class Corked:
         if len(later) >= self._most or self._kept >= _LARGE:
             self._write_later()
             self._is_long = True
-        elif self._together is None and _now() - self._last >= _LONG:
+        elif self._turn.due is None and _now() - self._last >= _LONG:  # a read ends soon
             self._write_later()
             self._last = _now()
 
