@@ -333,6 +333,7 @@ async def test_the_answer_to_a_large_request_tells_that_it_came():
     table = Table()
     table.requests.start()
     table.requests.finish(table.take(sentBytes=1_000_000))
+    table.take("stream", sentBytes=1_000_000, credit=2).sent = 1
     one = table.take("2", sentBytes=1_000_000)
     await asyncio.sleep(2 * served._LARGE_AFTER)
     assert table.noticed == [one]

@@ -322,7 +322,7 @@ class ServedRequests:
     def _tell_of_large(self) -> None:
         self._telling, large, self._large = None, self._large, []
         for served in large:
-            if not (served.is_over or served.noticed):
+            if not (served.is_over or served.noticed or served.sent):  # an item is a word, too
                 served.noticed = True
                 self._notice(served)
 
