@@ -142,6 +142,36 @@ async def test_a_burst_is_passed_on_at_the_end_of_the_read_that_brought_it():
     assert wire.writes == [b"a", b"bcde"]
 
 
+async def test_what_is_kept_does_not_wait_for_what_is_read_next(clock):
+    """To take what was read may be much work, and the other side has none meanwhile."""
+    wire = Wire()
+    corked = Corked(wire)
+    corked._is_burst = True
+    seen = []
+    reading = Reading(
+        SimpleNamespace(data_received=lambda data: seen.append(list(wire.writes))), before=corked.write_kept
+    )
+    for frame in (b"a", b"b"):
+        corked.write(frame)
+    for _ in range(2):
+        reading.get_buffer(-1)[:1] = b"x"
+        reading.buffer_updated(1)
+    assert seen == [[b"ab"], [b"ab"]]
+    await asyncio.sleep(0)
+    clock[0] += 0.01
+    corked.write(b"c")
+    assert wire.writes == [b"ab"], "it was a burst, though it is written already"
+    await asyncio.sleep(0)
+    assert wire.writes == [b"ab", b"c"]
+
+
+async def test_a_spoke_writes_what_it_keeps_before_it_takes_what_it_has_read():
+    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+        writer = calls._link._writer
+        corked, reading = writer._transport, calls._link._socket._writer.transport._transport.get_protocol()
+        assert reading._before == corked.write_kept
+
+
 async def test_single_frames_of_many_connections_travel_together():
     wire, turn = Wire(), Turn()
     corked = Corked(wire, turn=turn)

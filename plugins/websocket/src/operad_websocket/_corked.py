@@ -81,13 +81,19 @@ class Reading(asyncio.BufferedProtocol):
         is_within_large: whether a large message is under way. While none is, less is read at once: all frames of a
             read are taken in one turn of the event loop, and a peer may send a hundred thousand in a mebibyte.
         turn: whose bursts are written after each read.
+        before: called before what was read is taken.
     """
 
     def __init__(
-        self, protocol: Any, is_within_large: Callable[[], bool] | None = None, turn: Turn | None = None
+        self,
+        protocol: Any,
+        is_within_large: Callable[[], bool] | None = None,
+        turn: Turn | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
         self._protocol = protocol
         self._turn = turn
+        self._before = before
         self._receive = protocol.data_received
         if not hasattr(_room, "view"):
             _room.view = memoryview(bytearray(_AT_ONCE))
@@ -102,11 +108,12 @@ class Reading(asyncio.BufferedProtocol):
         transport: asyncio.WriteTransport,
         is_within_large: Callable[[], bool] | None = None,
         turn: Turn | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
         """Have a connection read so, from its next read on."""
         protocol = transport.get_protocol()
         if hasattr(protocol, "data_received"):
-            transport.set_protocol(cls(protocol, is_within_large, turn))
+            transport.set_protocol(cls(protocol, is_within_large, turn, before))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
@@ -117,6 +124,8 @@ class Reading(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
         data = bytes(self._room[:nbytes])
+        if self._before is not None:
+            self._before()
         if self._turn is None:
             self._receive(data)
         else:
@@ -221,6 +230,12 @@ class Corked:
         self._is_long = False
         self._write_later()
 
+    def write_kept(self) -> None:
+        """Write what has been kept so far; the turn goes on."""
+        if self._later:
+            self._write_later()
+            self._is_long = True
+
     def abort(self) -> None:
         """See `asyncio.WriteTransport`."""
         self._transport.abort()
@@ -293,8 +308,9 @@ class Writer:
         transport = getattr(writer, "transport", None)
         if writer is None or transport is None:  # an aiohttp that has its writer elsewhere
             return
-        Reading.begin(transport)
         corked = Corked(transport)
+        # The next read comes before the end of the turn, and to take it is work: what is kept does not wait.
+        Reading.begin(transport, before=corked.write_kept)
         writer.transport = Rest(corked, transport)
         if hasattr(writer, "protocol"):
             self._protocol, writer.protocol = writer.protocol, Unshared(writer.protocol)
