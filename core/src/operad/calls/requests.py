@@ -16,7 +16,7 @@ TRACE = ("traceparent", "tracestate", "baggage")
 """The context of a trace: fields of a request, and metadata of its call."""
 
 LARGE = 64 * 1024
-"""Bytes: a request above this says its size, and its handler gives notice at once."""
+"""Bytes: a request above this says its size, and its handler answers at once or gives notice soon."""
 
 
 class Said:
