@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -32,6 +32,8 @@ INPUT = {"id": 7, "name": "a name of some length", "tags": ["a", "b", "c"], "at"
 OUTPUT = {"items": [{"id": n, "name": f"item {n}", "price": 1.25, "ok": True} for n in range(6)], "next": None}
 FLOOR_REQUEST, FLOOR_ANSWER = b"x" * 350, b"y" * 535
 ROUNDS = 5
+HUB_ROUNDS = 5
+Call = Callable[[], Awaitable[Any]]
 
 
 def registry() -> OperationRegistry:
@@ -58,7 +60,7 @@ def registry() -> OperationRegistry:
 # --- measuring -------------------------------------------------------------------------------------
 
 
-async def latency(call: Callable[[], Awaitable[Any]], count: int) -> tuple[float, float]:
+async def latency(call: Call, count: int) -> tuple[float, float]:
     """p50 and p99 of calls one after the other, in us."""
     for _ in range(count // 10):
         await call()
@@ -71,7 +73,7 @@ async def latency(call: Callable[[], Awaitable[Any]], count: int) -> tuple[float
     return times[count // 2] * 1e6, times[count * 99 // 100] * 1e6
 
 
-async def throughput(call: Callable[[], Awaitable[Any]], count: int, at_once: int = 64) -> float:
+async def throughput(call: Call, count: int, at_once: int = 64) -> float:
     """Calls per second with so many in flight."""
 
     async def lane() -> None:
@@ -195,7 +197,7 @@ Spent = Callable[[], float]
 """Processor time in s that the servers of a measurement have taken so far."""
 
 
-async def flood(call: Callable[[], Awaitable[Any]], count: int, servers: Spent) -> dict[str, float]:
+async def flood(call: Call, count: int, servers: Spent) -> dict[str, float]:
     """Calls per second with 64 in flight, and the processor time in us that each took, here and in all servers."""
     before, here = servers(), time.process_time()
     rate = await throughput(call, count)
@@ -203,18 +205,18 @@ async def flood(call: Callable[[], Awaitable[Any]], count: int, servers: Spent) 
     return {"rate": rate, "cpu": (here + there) / count * 1e6}
 
 
-async def through_hub(url: str, servers: Spent) -> dict[str, float]:
+@asynccontextmanager
+async def through_hub(url: str) -> AsyncIterator[tuple[Call, PendingRequestMap]]:
     async with PendingRequestMap(WebSocketTransport(url)) as calls:
 
         async def call() -> None:
             await calls.call("bench.read", INPUT)
 
-        p50, p99 = await latency(call, 400)
-        flooded = await flood(call, 3_200, servers)
-        return {"p50": p50, "p99": p99, **flooded, "items": await items_per_second(calls, 6_000)}
+        yield call, calls
 
 
-async def two_hops(url: str, servers: Spent) -> dict[str, float]:
+@asynccontextmanager
+async def two_hops(url: str) -> AsyncIterator[Call]:
     """The floor: the answer to each request is the oldest one that is waited for."""
     async with aiohttp.ClientSession() as session, session.ws_connect(f"{url}/client") as socket:
         waiting: list[asyncio.Future[None]] = []
@@ -231,11 +233,9 @@ async def two_hops(url: str, servers: Spent) -> dict[str, float]:
             await socket.send_bytes(FLOOR_REQUEST)
             await future
 
-        p50, p99 = await latency(call, 400)
-        flooded = await flood(call, 3_200, servers)
+        yield call
         receiving.cancel()
         await asyncio.wait({receiving})
-        return {"p50": p50, "p99": p99, **flooded}
 
 
 # --- processes -------------------------------------------------------------------------------------
@@ -352,24 +352,56 @@ async def served(url: str) -> Any:
     yield
 
 
-async def measure_hub(rounds: int) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+async def measure_hub(starts: int) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
     """Hub, floor and their ratio: the medians of many short rounds, in which they take turns.
 
     Which of two processors runs which of three processes changes from second to second, and with it all figures,
-    by half and more. A best of a few long rounds compares a lucky one with an unlucky one.
+    by half and more. A best of a few long rounds compares a lucky one with an unlucky one. Some of it lasts as
+    long as the processes do, so they are started anew.
     """
+    rounds = [row for start in range(starts) for row in await one_start(start)]
+    ratios = [{key: hub[key] / floor[key] for key in floor} for hub, floor in rounds]
+    return median([hub for hub, _ in rounds]), median([floor for _, floor in rounds]), median(ratios)
+
+
+async def one_start(number: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Hub and floor, in each round."""
     hub_port, floor_port = free_port(), free_port()
     parts = ((run_hub, hub_port), (run_worker, hub_port), (run_forwarder, floor_port), (run_echo, floor_port))
     with processes(*parts) as pids:
         hub, floor = f"ws://127.0.0.1:{hub_port}", f"ws://127.0.0.1:{floor_port}"
         of_hub, of_floor = spent_by(pids[:2]), spent_by(pids[2:])
-        hubs, floors = [], []
-        async with served(hub):
-            for _ in range(rounds):
-                floors.append(await two_hops(floor, of_floor))
-                hubs.append(await through_hub(hub, of_hub))
-    ratios = [{key: ours[key] / its[key] for key in its} for ours, its in zip(hubs, floors, strict=True)]
-    return median(hubs), median(floors), median(ratios)
+        rows = []
+        async with served(hub), two_hops(floor) as echo, through_hub(hub) as (call, calls):
+            with placed(pids, number):
+                alone = [(await latency(echo, 400), await latency(call, 400)) for _ in range(HUB_ROUNDS)]
+            for (floor_p50, _), (p50, _) in alone:
+                its = {"p50": floor_p50, **await flood(echo, 3_200, of_floor)}
+                ours = {"p50": p50, **await flood(call, 3_200, of_hub)}
+                rows.append(({**ours, "items": await items_per_second(calls, 6_000)}, its))
+        return rows
+
+
+@contextmanager
+def placed(pids: list[int], number: int) -> Iterator[None]:
+    """Hub and floor on the same processors: those between, those at the far end, or the caller alone on one.
+
+    Left alone, a call that is waited for is a third quicker or slower by where the kernel has just put whom, and
+    the floor of the same round is elsewhere. Where processors cannot be chosen, it is so.
+    """
+    free = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(free) < 2:
+        yield
+        return
+    hub, worker, forwarder, echo = pids
+    alone = ((hub, forwarder), (worker, echo), (os.getpid(),))[number % 3]
+    try:
+        for pid in (os.getpid(), *pids):
+            os.sched_setaffinity(pid, free[:1] if pid in alone else free[1:2])
+        yield
+    finally:
+        for pid in (os.getpid(), *pids):
+            os.sched_setaffinity(pid, free)
 
 
 def median(rows: list[dict[str, float]]) -> dict[str, float]:
@@ -398,7 +430,7 @@ def main(arguments: list[str] | None = None) -> None:
     local, floor = asyncio.run(inside())
     spent = asyncio.run(processor_time(scale, rounds))
     idle = asyncio.run(idle_bytes())
-    hub, two, ratios = asyncio.run(measure_hub(9 if options.quick else 31))
+    hub, two, ratios = asyncio.run(measure_hub(1 if options.quick else 9))
     print(f"# calls: CPython {sys.version.split()[0]}, load {load:.1f} before, {os.getloadavg()[0]:.1f} after")
     line("one future, awaited", f"{floor:.1f} us")
     ratio = f"{local['p50'] / floor:.1f} x one future"
