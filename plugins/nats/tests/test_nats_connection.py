@@ -67,7 +67,7 @@ def pieces(seed: int) -> list[bytes]:
 @pytest.mark.parametrize("seed", range(25))
 async def test_messages_and_control_lines_are_the_same_in_whatever_pieces_they_come(seed: int) -> None:
     received: list[tuple[Any, ...]] = []
-    reader = Reader(lambda *message: received.append(message))
+    reader = Reader(lambda *message: received.append((*message[:2], bytes(message[2]), message[3])))
     for piece in pieces(seed):
         feed(reader, piece)
     assert received == MESSAGES
@@ -103,6 +103,19 @@ async def test_a_control_line_without_an_end_ends_the_connection() -> None:
     feed(reader, b"INFO " + b"x" * 2**20)
     with pytest.raises(errors.ProtocolError):
         await reader.all_lines()
+
+
+async def test_large_messages_are_read_to_one_place_which_a_huge_one_does_not_keep() -> None:
+    received: list[bytes] = []
+    reader = Reader(lambda subject, reply, data, headers: received.append(bytes(data)))
+    rooms, sent = [], [b"a" * 200_000, b"b" * 300_000, b"c" * 5_000_000, b"d" * 250_000]
+    for data in (sent[1], *sent):
+        feed(reader, b"MSG a 1 %d\r\n" % len(data) + data[:100_000])
+        rooms.append(len(reader._room))
+        feed(reader, data[100_000:] + b"\r\n")
+    assert received == [sent[1], *sent]
+    assert rooms[0] == rooms[1] == rooms[2] == len(sent[1]) + 2
+    assert rooms[4] == len(sent[3]) + 2
 
 
 async def test_a_size_that_a_server_only_claims_takes_no_memory() -> None:

@@ -6,15 +6,16 @@ import asyncio
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import ParseResult
 
 from nats import errors
 from nats.aio.transport import Transport
 
-Receive = Callable[[bytes, bytes | None, bytes | bytearray, bytes | None], None]
-"""Called with subject, reply, data and headers of each message, in the order of the connection."""
+Receive = Callable[[bytes, bytes | None, bytes | memoryview, bytes | None], None]
+"""Called with subject, reply, data and headers of each message, in the order of the connection. Data that are a
+view hold until it returns: the next large message is read to the same place."""
 
 LARGE = 16 * 1024
 """Bytes of a payload from which on it is worth to leave it where it is: it is neither joined nor sliced."""
@@ -22,6 +23,8 @@ _AT_ONCE = 64 * 1024
 """Bytes that are read in one turn of the event loop, unless they are of one message."""
 _FIRST = 4 * 2**20
 """Bytes of a message for which there is room at once."""
+_KEPT = 2**20 + 64
+"""Bytes of room that a connection keeps for its next large message: what a server takes by default, and more."""
 _LONGEST_LINE = 1024 * 1024
 """Bytes of a control line. Servers of large clusters name all their addresses in one."""
 _LONGEST_CLOSE = 1.0
@@ -55,7 +58,8 @@ class Reader(asyncio.BufferedProtocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._rest = b""
         self._arguments: tuple[bytes, bytes, int] = b"", b"", 0
-        self._payload: bytearray | None = None
+        self._room = memoryview(b"")
+        self._payload: memoryview | None = None
         self._filled = self._size = 0
         self._reading: asyncio.Future[None] | None = None
         self._paused = False
@@ -65,7 +69,7 @@ class Reader(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes belong."""
-        return _scratch.bytes if self._payload is None else memoryview(self._payload)[self._filled :]
+        return _scratch.bytes if self._payload is None else self._payload[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
         """So many bytes are there."""
@@ -75,8 +79,10 @@ class Reader(asyncio.BufferedProtocol):
         self._filled += count
         if self._filled == len(self._payload):
             payload, self._payload = self._payload, None
-            if self._filled == self._size:
-                self._deliver(payload)
+            if self._filled == self._size + 2:
+                self._deliver(payload[: self._size])
+                if len(self._room) > _KEPT:
+                    self._room = memoryview(b"")
             else:
                 self._expect(payload)
 
@@ -122,16 +128,18 @@ class Reader(asyncio.BufferedProtocol):
                     at = last
                     break
                 self._deliver(data[begin:end])
-            elif end > at:  # else the line end of a large message
+            else:
                 self.lines += data[at : end + 2]
                 self._wake_reader()
             at = end + 2
         self._rest = data[at:]
 
-    def _expect(self, begun: bytes | bytearray) -> None:
+    def _expect(self, begun: bytes | memoryview) -> None:
         """Make room for the rest of a large message; a size that a server claims and never sends takes little."""
-        # Without its line end: asyncio still holds the buffer when it is full, so nothing can be cut off then.
-        self._payload = bytearray(min(self._size, max(_FIRST, 2 * len(begun))))
+        wanted = min(self._size + 2, max(_FIRST, 2 * len(begun)))  # with its line end
+        if len(self._room) < wanted:
+            self._room = memoryview(bytearray(wanted))
+        self._payload = self._room[:wanted]
         self._filled = len(begun)
         self._payload[: self._filled] = begun
 
@@ -148,7 +156,7 @@ class Reader(asyncio.BufferedProtocol):
         self._end(errors.ProtocolError())
         return None
 
-    def _deliver(self, data: bytes | bytearray) -> None:
+    def _deliver(self, data: bytes | memoryview) -> None:
         subject, reply, length = self._arguments
         if self.receive is not None:
             headers = bytes(data[:length]) if length else None
@@ -243,9 +251,9 @@ class Connection(Transport):
         if self._socket is not None:
             self._socket.write(payload)
 
-    def writelines(self, payload: list[bytes]) -> None:
+    def writelines(self, payload: Sequence[bytes | memoryview]) -> None:
         """Write pieces; the small ones together, large ones as they are."""
-        small: list[bytes] = []
+        small: list[bytes | memoryview] = []
         for piece in payload:
             if len(piece) <= LARGE:
                 small.append(piece)

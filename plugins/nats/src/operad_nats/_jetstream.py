@@ -200,7 +200,7 @@ class JetStream:
 
     # --- answers -------------------------------------------------------------------------------------
 
-    def answer(self, name: str, data: bytes | bytearray, headers: bytes | None) -> None:
+    def answer(self, name: str, data: bytes | memoryview, headers: bytes | None) -> None:
         """Take the server's answer to a question. Raises `ValueError` for what is no JSON."""
         future = self._asked.get(name)
         if future is None or future.done():
@@ -209,7 +209,7 @@ class JetStream:
             hint = "start nats-server with -js, or leave out durable=True"
             future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
         else:
-            answer = json.loads(data)
+            answer = json.loads(bytes(data))
             future.set_result(answer if isinstance(answer, dict) else {})
 
     def fail(self) -> None:
