@@ -1,4 +1,4 @@
-"""The events of the call protocol, their JSON Schemas, and the codec with its strict JSON profile.
+"""The events of the call protocol, and the codec with its strict JSON profile.
 
 An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. Four types make the original protocol
 (``call.requested``, ``call.responded``, ``call.error``, ``call.aborted``), whose shapes never change;
@@ -13,11 +13,9 @@ JSON's own types (RFC 8259, RFC 7493).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, final
 
-from operad.context import LONGEST_KEY
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event
@@ -47,119 +45,6 @@ MAX_ID_LENGTH = 512
 
 class ProtocolError(ValueError):
     """What came is no event of the call protocol; the message says what was expected and where."""
-
-
-_ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
-_MILLISECONDS = {"type": "number", "description": "epoch ms"}
-_IDENTITY = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "scopes": {"type": "array", "items": {"type": "string"}},
-        "resources": {
-            "type": "object",
-            "additionalProperties": {"type": "array", "items": {"type": "string"}},
-        },
-    },
-    "required": ["id", "scopes"],
-}
-_ENVELOPE = {
-    "type": "object",
-    "properties": {
-        "data": {},
-        "meta": {"type": "object", "properties": {"source": {"type": "string"}}, "required": ["source"]},
-    },
-    "required": ["data", "meta"],
-}
-
-
-def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> Mapping[str, Any]:
-    payload = {
-        "type": "object",
-        "properties": {"requestId": _ID, **required, **optional},
-        "required": ["requestId", *required],
-    }
-    return MappingProxyType(
-        {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": type,
-            "type": "object",
-            "properties": {"type": {"const": type}, "id": {"type": "string"}, "payload": payload},
-            "required": ["type", "payload"],
-        }
-    )
-
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
-
-
-def _said(schema: Mapping[str, Any], description: str) -> Mapping[str, Any]:
-    return {**schema, "description": description}
-
-
-_HANDLER = _said(_TEXT, "the handler's inbox, inbox:<id>; on a broker")
-_SENDER = _said(_TEXT, "on a broker: the inbox of whoever sends this, inbox:<id>")
-
-CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        REQUESTED: _event_schema(
-            REQUESTED,
-            {"operationId": _TEXT, "input": {}},
-            {
-                "parentRequestId": _TEXT,
-                "deadline": _MILLISECONDS,
-                "identity": _IDENTITY,
-                "timeoutMs": {"type": "number", "minimum": 0},
-                "replyTo": _said(_TEXT, "the caller's inbox, inbox:<id>; a hub sets it"),
-                "credit": _said({"type": "integer", "minimum": 1}, "for a stream: its first total of items"),
-                "creditBytes": _said(_COUNT, "the first totalBytes; without it nobody counts bytes"),
-                "sentBytes": _said(_COUNT, "of a request above 64 KiB: its own size"),
-                "traceparent": _TEXT,
-                "tracestate": _TEXT,
-                "baggage": _TEXT,
-                "delegation": {"type": "string", "description": "a compact JWS, RFC 7515"},
-                "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
-            },
-        ),
-        RESPONDED: _event_schema(
-            RESPONDED,
-            {"output": _ENVELOPE},
-            {
-                "seq": _said(_COUNT, "the item's number, from 0"),
-                "replyTo": _HANDLER,
-                "sentBytes": _said(_COUNT, "of all items so far, this one included"),
-            },
-        ),
-        ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
-        ABORTED: _event_schema(ABORTED, {}, {"replyTo": _SENDER}),
-        COMPLETED: _event_schema(COMPLETED, {"count": _said(_COUNT, "items in all")}, {}),
-        CREDIT: _event_schema(
-            CREDIT,
-            {"total": _said(_COUNT, "of a caller: items that may be sent in all; of a handler without meaning")},
-            {
-                "totalBytes": _said(_COUNT, "of a caller: bytes that may be sent in all"),
-                "wantsBytes": _said(_COUNT, "of a handler: what it would have sent in all then"),
-                "replyTo": _SENDER,
-            },
-        ),
-        CHANGED: MappingProxyType(
-            {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "title": CHANGED,
-                "type": "object",
-                "properties": {
-                    "type": {"const": CHANGED},
-                    "id": _TEXT,
-                    "to": _said({"const": f"all:{CHANGED}"}, "to a hub: whom it is for"),
-                    "payload": {"type": "object", "properties": {"instance": _TEXT}},
-                },
-                "required": ["type", "payload"],
-            }
-        ),
-    }
-)
-"""The JSON Schema of each event, by type; read-only."""
 
 
 def error_event(request_id: str, code: str, message: str = "", details: Any = None) -> Event:
@@ -207,8 +92,27 @@ def _begin() -> None:
 _encode: Callable[[Any], bytes] = _encode_first
 _decode: Callable[[bytes | bytearray | memoryview], Any] = _decode_first
 _raw: Callable[[bytes], Any] = _raw_first
+_HOLE = b"\0"
+"""Stands for what is put into a text later: JSON has no such byte."""
 _BYTES = (bytes, bytearray, memoryview)
 _SIMPLE = frozenset({str, int, bool, type(None)})
+
+
+@final
+class Parts:
+    """JSON in parts, to be written one after the other: a large text is copied nowhere to stand in a message."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self, *pieces: bytes | memoryview) -> None:
+        self.pieces = pieces
+        self.size = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces)
 
 
 class Encoded(Event):
@@ -216,7 +120,7 @@ class Encoded(Event):
 
     __slots__ = ("data", "fields", "size")
 
-    def __init__(self, event: Event, data: bytes) -> None:
+    def __init__(self, event: Event, data: bytes | Parts) -> None:
         dict.__init__(self, event)  # this is of every event on a wire, and super() is not free
         self.data = data
         """The JSON; that of another event if a link has put something into this one since, or taken it out."""
@@ -228,10 +132,11 @@ def encoded(event: Event) -> Encoded:
     return Encoded(event, encode(event))
 
 
-def with_sent_bytes(event: Event, data: bytes, count: int) -> Encoded:
+def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
     """The event with ``payload.sentBytes``, which is the last thing in its JSON; ``data`` is the JSON without."""
     event["payload"]["sentBytes"] = count
-    return Encoded(event, b"".join((memoryview(data)[:-2], b',"sentBytes":%d}}' % count)))
+    *before, last = data.pieces if isinstance(data, Parts) else (data,)
+    return Encoded(event, Parts(*before, memoryview(last)[:-2], b',"sentBytes":%d}}' % count))
 
 
 def encode(event: Event) -> bytes:
@@ -240,6 +145,12 @@ def encode(event: Event) -> bytes:
     Raises:
         CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
     """
+    data = encode_in_parts(event)
+    return bytes(data) if type(data) is Parts else data
+
+
+def encode_in_parts(event: Event) -> bytes | Parts:
+    """As `encode`, for who writes the parts of a large event one after the other."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data
@@ -249,7 +160,7 @@ def encode(event: Event) -> bytes:
     return to_json(event)
 
 
-def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelope[Any]) -> bytes:
+def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelope[Any]) -> bytes | Parts:
     """The JSON of an event with an envelope. Of the commonest kind, the data alone were made by somebody else, and
     are looked at."""
     meta, data = output.meta, output.data
@@ -257,10 +168,16 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
     if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
         return to_json({**event, "payload": {**payload, "output": output.to_wire()}})
     said = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
+    inner = to_json(data)
+    is_large = len(inner) > _LARGE
     # In place: a copy of both would cost as much as the rest.
-    payload["output"] = {"data": _raw(to_json(data)), "meta": said}
+    payload["output"] = {"data": _raw(_HOLE if is_large else inner), "meta": said}
     try:
-        return _encode(event)
+        text = _encode(event)
+        if not is_large:
+            return text
+        before, _, after = text.partition(_HOLE)
+        return Parts(before, inner, after)
     except _FORMLESS as error:  # an id with half of a surrogate pair
         raise _no_form(error) from error
     finally:
@@ -326,7 +243,7 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         value = _decode(data)
         parts = _parts_of(value, len(data) // _EACH) if len(data) > _LARGE else None
-        if parts is not None and not _hides_a_key(data, *parts):
+        if parts is not None and _is_shortest(len(data), *parts):
             return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         compact = _encode(value)
@@ -360,8 +277,6 @@ _LARGE = 16 * 1024
 """Bytes of a text from which on it is worth a look whether it has few values."""
 _EACH = 1024
 """Bytes of a text for each of its values, on average, from which on it is quicker to look at each of them."""
-_FEW = 1024
-"""Colons in all strings of a text together that are looked for one by one."""
 
 
 def _parts_of(value: Any, most: int) -> tuple[list[str], list[Any]] | None:
@@ -388,25 +303,28 @@ def _parts_of(value: Any, most: int) -> tuple[list[str], list[Any]] | None:
     return keys, values
 
 
-def _hides_a_key(data: bytes | bytearray | memoryview, keys: list[str], values: list[Any]) -> bool:
-    """Whether a JSON text may have more keys than its value: it has more colons than members and strings do."""
-    text, members = bytes(data) if type(data) is memoryview else data, len(keys)  # a view cannot be searched
-    if _colons([text], b":", members) <= members:
-        return False
-    if b"\\" in text:  # which may be the beginning of a colon
-        return True
-    inside = _colons((item for item in (*keys, *values) if type(item) is str), ":", _FEW)
-    return inside > _FEW or _colons([text], b":", members + inside) > members + inside
+def _is_shortest(size: int, keys: list[str], values: list[Any]) -> bool:
+    """Whether no JSON text of these parts has fewer bytes: one of this size then has no room for a key that is
+    twice. Not so where an escape, white space or another form of a number takes room."""
+    least = sum(map(_bytes_of, keys)) + len(keys)  # with their colons
+    for item in values:
+        kind = type(item)
+        if kind is str:
+            least += _bytes_of(item)
+        elif kind is dict or kind is list:
+            least += 1 + (len(item) or 1)  # brackets, and commas
+        elif kind is float:
+            if abs(item) < 0.1 or item.is_integer():
+                return False  # 0.00001 is 1e-5 as well, 1000000.0 is 1e6
+            least += len(repr(item))
+        else:
+            least += 5 if item is False else 4 if item is None or item is True else len(str(item))
+    return size == least
 
 
-def _colons(texts: Iterable[Any], colon: Any, most: int) -> int:
-    """How many colons there are; at most one more than ``most``. To count them takes thirty times as long."""
-    found = 0
-    for text in texts:
-        at = -1
-        while found <= most and (at := text.find(colon, at + 1)) >= 0:
-            found += 1
-    return found
+def _bytes_of(text: str) -> int:
+    """The least that a JSON string takes."""
+    return 2 + (len(text) if text.isascii() else len(text.encode()))
 
 
 def _members(text: bytes | bytearray | memoryview) -> int:

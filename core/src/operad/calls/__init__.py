@@ -11,6 +11,7 @@ from operad.lazy import lazily
 # __init__.pyi, which tools/references.py writes from this.
 _HOMES = {
     "operad.calls.byhand": "IncomingRequest",
+    "operad.calls.event_schemas": "CallEventMap",
     "operad.calls.handler": "CallHandler",
     "operad.calls.identity": "Verifier",
     "operad.calls.inprocess": "InProcessTransport",
@@ -18,7 +19,6 @@ _HOMES = {
     "operad.calls.remote": "RemoteSession from_remote",
     "operad.calls.settings": "CallSettings",
     "operad.calls.tapping": "Passed tap",
-    "operad.protocol": "CallEventMap",
 }
 
 __all__, __getattr__, __dir__ = lazily(__name__, _HOMES)

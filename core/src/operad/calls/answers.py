@@ -58,7 +58,7 @@ class Answers:
         if served.operation_id in self._large:
             data = await self._written(event)
         else:
-            data = protocol.encode(event)
+            data = protocol.encode_in_parts(event)
             if len(data) > LARGE:
                 self._remember_large(served.operation_id)
         total = served.sent_bytes + len(data)
@@ -72,10 +72,10 @@ class Answers:
             await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
         served.sent_bytes = total  # not of what the transport did not take: its error needs the room
 
-    async def _written(self, event: Event) -> bytes:
+    async def _written(self, event: Event) -> bytes | protocol.Parts:
         """The JSON of a large answer: one is written in each turn of the loop, and small ones between them."""
         async with self._writing:
-            data = protocol.encode(event)
+            data = protocol.encode_in_parts(event)
             await asyncio.sleep(0)
             return data
 

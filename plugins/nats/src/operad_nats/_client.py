@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from operad.plugin import protocol
 from operad_nats._connection import Connection, Receive
 
 WRITE_AHEAD = 256 * 1024
@@ -45,7 +46,7 @@ class StrictClient(Client):
         super().__init__()
         self._receive = receive
         self._require_tls = require_tls
-        self._unwritten: list[bytes] = []
+        self._unwritten: list[bytes | memoryview] = []
         self._ahead = 0
         self._loop = asyncio.get_running_loop()
         # With a future that never completes, a subscription has no task.
@@ -55,7 +56,7 @@ class StrictClient(Client):
         """Subscribe. Raises `nats.errors.Error`."""
         return await self.subscribe(subject, queue=queue, future=self._never)
 
-    def post(self, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
+    def post(self, subject: str, reply: str, data: bytes | protocol.Parts, headers: bytes = b"") -> None:
         """Publish, together with all else that is published in this turn of the event loop."""
         if not self._unwritten:
             self._loop.call_soon(self._write_out)
@@ -65,11 +66,14 @@ class StrictClient(Client):
             self._unwritten.append(headers)
         else:
             self._unwritten.append(f"PUB {subject} {reply} {len(data)}\r\n".encode())
-        self._unwritten.append(data)
+        if isinstance(data, protocol.Parts):
+            self._unwritten += data.pieces
+        else:
+            self._unwritten.append(data)
         self._unwritten.append(b"\r\n")
         self._ahead += len(data)
 
-    async def write(self, subject: str, reply: str, data: bytes, headers: bytes = b"") -> None:
+    async def write(self, subject: str, reply: str, data: bytes | protocol.Parts, headers: bytes = b"") -> None:
         """Publish as `post` does, and wait while the socket does not take it."""
         self.post(subject, reply, data, headers)
         if self._ahead > WRITE_AHEAD:
@@ -81,7 +85,7 @@ class StrictClient(Client):
     def _write_out(self) -> None:
         batch, self._unwritten = self._unwritten, []
         if batch and self.is_connected and self._transport is not None:
-            self._transport.writelines(batch)
+            self._transport.writelines(batch)  # type: ignore[arg-type]  # a `Connection`, which takes views as well
 
     async def barrier(self) -> None:
         """Return when the server has processed all that was sent before.

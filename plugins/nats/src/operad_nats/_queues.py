@@ -47,7 +47,7 @@ class _Held:
         """In the subject for the server's refusal of the answer: no peer but the caller may claim one."""
         self.limit = limit
         """When nobody waits for the answer any more, in epoch ms."""
-        self.answer: tuple[str, bytes] | None = None
+        self.answer: tuple[str, bytes | protocol.Parts] | None = None
         """Subject and data."""
         self.ended = False
         self.unheard = False
@@ -108,7 +108,9 @@ class Queues:
 
     # --- what comes in -------------------------------------------------------------------------------
 
-    def receive(self, subject: bytes, reply: bytes | None, data: bytes | bytearray, headers: bytes | None) -> bool:
+    def receive(
+        self, subject: bytes, reply: bytes | None, data: bytes | memoryview, headers: bytes | None
+    ) -> bool:
         """Take a message, if it is JetStream's. Raises `ValueError` for what is no event."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
@@ -128,13 +130,13 @@ class Queues:
             self._jetstream.answer(name, data, headers)
         return True
 
-    def _published(self, subject: str, data: bytes | bytearray, headers: bytes | None) -> bool:
+    def _published(self, subject: str, data: bytes | memoryview, headers: bytes | None) -> bool:
         """What the server says of a request: stored, refused, or taken by nobody (which the link reports)."""
         operation_id, request_id = asked_in(subject)
         if headers is not None and headers.startswith(NO_RESPONDERS):
             self._jetstream.forget(operation_id)
             return False
-        answer = json.loads(data)
+        answer = json.loads(bytes(data))
         if not isinstance(answer, dict):
             return True
         error = answer.get("error")
@@ -146,7 +148,7 @@ class Queues:
         self._tell(protocol.error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
         return True
 
-    def _push(self, ack: str, subject: str, data: bytes | bytearray) -> bool:
+    def _push(self, ack: str, subject: str, data: bytes | memoryview) -> bool:
         """A request. Its reply says ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4
@@ -206,7 +208,7 @@ class Queues:
         """Serve an operation no longer here. Its requests go on being stored: somebody may come back."""
         self._served.pop(operation_id, None)
 
-    def keep(self, to: str, event: Event, subject: str, data: bytes) -> str | None:
+    def keep(self, to: str, event: Event, subject: str, data: bytes | protocol.Parts) -> str | None:
         """Keep an event, if it answers a request that is held here.
 
         Answers the subject for the server's refusal.

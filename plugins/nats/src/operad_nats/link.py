@@ -178,7 +178,7 @@ class NATSLink:
     # --- events in ---------------------------------------------------------------------------------
 
     def _receive(
-        self, subject: bytes, reply: bytes | None, data: bytes | bytearray, headers: bytes | None
+        self, subject: bytes, reply: bytes | None, data: bytes | memoryview, headers: bytes | None
     ) -> None:
         try:
             if self._queues is not None and self._queues.receive(subject, reply, data, headers):
@@ -211,10 +211,10 @@ class NATSLink:
         )
 
     def _on_unusable(
-        self, subject: bytes, data: bytes | bytearray, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
+        self, subject: bytes, data: bytes | memoryview, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
     ) -> None:
         """A message of no use: who waits for what it is about is told, if that can be read."""
-        found = unreadable(data, why, code)
+        found = unreadable(bytes(data), why, code)
         self._reports.refuse("bus", f"dropped what came on {subject.decode(errors='replace')!r}: {why}")
         if found is None or not found.is_request:
             if found is not None:
@@ -259,7 +259,7 @@ class NATSLink:
             TransportError: ``to`` is no address.
         """
         subject = self._subject(to)
-        data = encode(event)
+        data = protocol.encode_in_parts(event)
         limit = min(self._config.max_payload, self._client.max_payload)
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
