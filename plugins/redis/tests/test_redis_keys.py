@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad.plugin import TransportError
+from operad.plugin import TransportError, protocol
+from operad_redis._connection import pack
 from operad_redis._keys import Keys
 
 ids = st.text(st.characters(), min_size=1, max_size=800)
@@ -26,6 +27,11 @@ def test_any_id_becomes_a_short_ascii_key_in_the_slot_of_its_bus(operation_id: s
 @given(ids, ids)
 def test_different_ids_have_different_keys(one: str, other: str) -> None:
     assert (KEYS.operation(f"op:{one}") == KEYS.operation(f"op:{other}")) is (one == other)
+
+
+def test_a_command_with_a_text_in_parts_is_the_one_with_the_text() -> None:
+    parts = protocol.Parts(b"one", memoryview(b" and two, ")[4:8], b"")
+    assert pack("PUBLISH", "channel", parts, 1) == pack("PUBLISH", "channel", b"one two", 1)
 
 
 def test_keys_can_be_read() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
+from operad.protocol import Parts
 from operad_websocket import Hub, WebSocketTransport, _corked, _direct
 from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked, Reading, Turn, Writer
@@ -398,7 +399,7 @@ class Paused:
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 300_000])
 async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
-    """The length has three forms, and each frame a mask of its own."""
+    """The length has three forms, and each frame a mask of its own; also where it is written in parts."""
     data, come = b"%0*d" % (size, 7) if size else b"", asyncio.Queue()
 
     async def receive(request):
@@ -418,8 +419,8 @@ async def test_a_frame_of_any_size_arrives_as_it_was_written(size):
         port = site._server.sockets[0].getsockname()[1]
         async with ClientSession() as session, session.ws_connect(f"ws://127.0.0.1:{port}/") as socket:
             writer = Writer(socket)
-            for _ in range(3):
-                if (unwritten := writer.put(data)) is not None:
+            for written in (data, data, Parts(data[:1], memoryview(data)[1:-1], data[1:][-1:])):
+                if (unwritten := writer.put(written)) is not None:
                     await unwritten
                 assert (await come.get()) == WSMessage(WSMsgType.BINARY, data, "")
             await socket.close()

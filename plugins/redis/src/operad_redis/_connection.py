@@ -14,6 +14,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
+from operad.plugin import protocol
+
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait to be written before senders have to wait, too."""
 SMALL = 64 * 1024
@@ -44,10 +46,16 @@ def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
     return pool
 
 
-def pack(*arguments: str | bytes | int) -> bytes:
+Argument = str | bytes | int | protocol.Parts
+
+
+def pack(*arguments: Argument) -> bytes:
     """A command on the wire (RESP, arrays of bulk strings)."""
-    parts = [b"*%d\r\n" % len(arguments)]
+    parts: list[bytes | memoryview] = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
+        if isinstance(argument, protocol.Parts):
+            parts += (b"$%d\r\n" % len(argument), *argument.pieces, b"\r\n")
+            continue
         data = argument if type(argument) is bytes else str(argument).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)

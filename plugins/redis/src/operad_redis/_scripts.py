@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from operad_redis._connection import Pipeline, Script, pack
+from operad_redis._connection import Argument, Pipeline, Script, pack
 
 _NOW = """
 local clock = redis.call('TIME')
@@ -158,11 +158,11 @@ SCRIPTS = {
 }
 
 
-def command(script: str, keys: list[str], *arguments: str | bytes | int) -> bytes:
+def command(script: str, keys: list[str], *arguments: Argument) -> bytes:
     """The command that runs a script."""
     return pack("EVALSHA", SCRIPTS[script].digest, len(keys), *keys, *arguments)
 
 
-def run(commands: Pipeline, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
+def run(commands: Pipeline, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
     """Run a script, and wait for its answer."""
     return commands.ask(command(script, keys, *arguments))

@@ -33,7 +33,7 @@ from operad.plugin import (
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
 from operad_redis._connecting import connect, connect_commands
-from operad_redis._connection import LOST, Pipeline, connections, pack, stop
+from operad_redis._connection import LOST, Argument, Pipeline, connections, pack, stop
 from operad_redis._keys import Keys
 from operad_redis._requests import Requests, ServerClock, began, came_to
 from operad_redis._scripts import command, run
@@ -171,7 +171,7 @@ class RedisLink:
 
     # --- commands ----------------------------------------------------------------------------------
 
-    def _command(self, script: str, keys: list[str], *arguments: str | bytes | int) -> asyncio.Future[Any]:
+    def _command(self, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
         """Run a script, and wait for its answer."""
         assert self._commands is not None
         return run(self._commands, script, keys, *arguments)
@@ -263,14 +263,12 @@ class RedisLink:
             PayloadTooLargeError: nothing was sent.
             TransportError: ``to`` is no address, or the server refused the event.
         """
-        data = encode(event)
-        if len(data) > self._config.max_payload:
-            limit = self._config.max_payload
+        data, limit = protocol.encode_in_parts(event), self._config.max_payload
+        if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
         if self._commands is not None:
             await self._commands.room(len(data))
-        commands = self._commands
-        if not self._is_up or commands is None:
+        if not self._is_up or (commands := self._commands) is None:
             await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
             raise LinkDownError(f"the connection to {self._host()} is down")
         try:
@@ -291,7 +289,9 @@ class RedisLink:
                 raise
         return None
 
-    async def _dispatch(self, operation: str, data: bytes, redelivered: int, first: int | str = "") -> list[bytes]:
+    async def _dispatch(
+        self, operation: str, data: Argument, redelivered: int, first: int | str = ""
+    ) -> list[bytes]:
         """Give a request to one member of each group; answers who got it."""
         self._turn += 1
         keys = self._keys

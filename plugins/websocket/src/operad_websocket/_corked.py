@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
+from operad.plugin import protocol
+
 try:
     from aiohttp._websocket import helpers as _helpers
 except ImportError:  # pragma: no cover  # an aiohttp that has moved it
@@ -288,6 +290,7 @@ class Unshared:
 
 
 _EMPTY = bytearray()
+Parts = protocol.Parts
 _header = Struct(">HH4s").pack
 _FULL = 64 * 2**10
 """Bytes that wait to be written; above it, whoever sends waits until they are."""
@@ -318,7 +321,7 @@ class Writer:
             if hasattr(_helpers, "websocket_mask") and hasattr(self._protocol, "_paused"):
                 self._transport, self._mask = corked, _helpers.websocket_mask
 
-    def put(self, data: bytes) -> Awaitable[None] | None:
+    def put(self, data: bytes | Parts) -> Awaitable[None] | None:
         """Write JSON as a binary frame, which need not be decoded to text first.
 
         Answers what to await where too much is unwritten; for most frames, that there is nothing to await saves a
@@ -326,7 +329,7 @@ class Writer:
         """
         transport = self._transport
         if transport is None:
-            return self._socket.send_frame(data, WSMsgType.BINARY)
+            return self._socket.send_frame(bytes(data), WSMsgType.BINARY)
         if transport.is_closing():
             raise ConnectionResetError("the socket is closing")
         # RFC 6455, 5.2 and 5.3: a final binary frame; a client masks, with a key that nobody can foresee.
@@ -339,7 +342,7 @@ class Writer:
         else:
             header, turned = b"\x82\xff" + size.to_bytes(8, "big") + key, key[2:] + key[:2]
         # All of it is masked, by the key turned as far as the header is long, and the header put back: one copy.
-        frame = _EMPTY.join((header, data))
+        frame = _EMPTY.join((header, *data.pieces) if isinstance(data, Parts) else (header, data))
         self._mask(turned, frame)
         frame[: len(header)] = header
         transport.write(frame)

@@ -126,7 +126,7 @@ class SpokeLink:
         payload = event["payload"]
         if "replyTo" in payload and payload["replyTo"] == self.inbox:
             del payload["replyTo"]
-        data = encode(event)
+        data = protocol.encode_in_parts(event)
         if (unwritten := self._put(data)) is not None:
             await unwritten
         return to
@@ -135,7 +135,7 @@ class SpokeLink:
         if (unwritten := self._put(data)) is not None:
             await unwritten
 
-    def _put(self, data: bytes) -> Awaitable[None] | None:
+    def _put(self, data: bytes | protocol.Parts) -> Awaitable[None] | None:
         """Write a frame; answers what to await where too much is unwritten. Both raise `TransportError`."""
         if len(data) > self._max_payload:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
