@@ -52,7 +52,7 @@ FIGURES = {
         "_NAMED": 2.0,
     },
     "calls.answers": {"_AGAIN": 1.0, "_MAX_PEERS": 10_000, "_PATIENCE": 2.0, "_MAX_LARGE": 1000},
-    "calls.flow": {"LEAST": 1024, "MOST": 65_536, "_MAX_LARGE": 1000},
+    "calls.flow": {"LEAST": 1024, "MOST": 65_536, "_MAX_LARGE": 1000, "_PATIENCE": 2.0},
     "calls.following": {"RETRY": 5.0, "_AT_ONCE": 500},
     "calls.inprocess": {"_MAX_DELIVERIES": 4096},
     "calls.lateness": {
@@ -88,7 +88,6 @@ FIGURES = {
     "calls.retries": {"_FIRST_PAUSE": 0.05, "_LONGEST_PAUSE": 2.0, "_ABSENT": 5.0, "_YOUNG": 10.0},
     "calls.served": {"MAX_RECENT": 10_000, "_REMEMBERED": 60_000, "_NOTICE_AFTER": 0.05, "_TICK": 0.25},
     "calls.serving": {"_BREATH": 8, "_CREDIT_BREATH": 256},
-    "calls.single": {"_PATIENCE": 2.0},
     "calls.stream": {"_MIN_BUFFER": 1024},
     "calls.unusable": {"_LARGEST": 65_536},
 }

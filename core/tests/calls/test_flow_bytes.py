@@ -13,7 +13,7 @@ from operad import (
     PendingRequestMap,
     local_envelope,
 )
-from operad.calls import CallSettings, InProcessTransport, answers
+from operad.calls import CallSettings, InProcessTransport, answers, flow
 from operad.calls.flow import Arrivals, Departures
 from operad.calls.requests import Pending
 from operad.calls.tapping import tap
@@ -403,3 +403,69 @@ def test_the_bounds_of_what_may_come_unasked():
     assert [wide.unasked(number) for number in (31, 32)] == [65_536, 2 * MIB // 33]
     assert [wide.unasked(number) for number in (2_046, 2_047, 2_048)] == [1_024, 1_024, 1_024]
     assert (wide.unasked(9_999, 512), wide.unasked(0, 512)) == (512, 512)
+
+
+class Silent(Wired):
+    """The same, with somebody who takes the requests for ``t.silent`` and says nothing."""
+
+    async def open(self, on_event, on_link):
+        mute = await self.bus.open(lambda event, delivery: None, lambda state, epoch: None)
+        await mute.register("op:t.silent", "operad")
+        return await super().open(on_event, on_link)
+
+
+BIG = "x" * 90_000
+ONE_AT_A_TIME = CallSettings(link_bytes=100_000)
+
+
+async def test_a_large_subscription_that_nobody_answers_does_not_hold_up_large_requests_for_ever(monkeypatch):
+    monkeypatch.setattr(flow, "_PATIENCE", 0.02)
+    silent = Silent()
+    async with CallHandler(registry_of(echo=("query", echo)), silent):
+        async with PendingRequestMap(silent, settings=ONE_AT_A_TIME) as calls:
+            stream = calls.subscribe("t.silent", BIG)
+            first = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+            assert (await calls.call("t.echo", BIG, timeout=5)).data == BIG
+            first.cancel()
+            await asyncio.wait([first])
+            await stream.aclose()
+            assert (calls._requests.departures._under_way, calls._requests.departures._patience) == (0, {})
+
+
+@pytest.mark.parametrize("how", ["aborted", "down", "closed"])
+async def test_a_large_request_that_ends_before_its_turn_ends_at_once_and_is_never_sent(how):
+    ran, silent = [], Silent()
+
+    async def post(input, context):
+        ran.append(input)
+
+    async def items(input, context):
+        ran.append(input)
+        yield 1
+
+    registry = registry_of(post=("mutation", post), items=("subscription", items))
+    async with CallHandler(registry, silent):
+        async with PendingRequestMap(silent, settings=ONE_AT_A_TIME) as calls:
+            ahead = asyncio.create_task(calls.call("t.silent", BIG))
+            await asyncio.sleep(0)
+            stream = calls.subscribe("t.items", BIG)
+            waiting = [asyncio.create_task(calls.call("t.post", BIG)), asyncio.ensure_future(anext(stream))]
+            await asyncio.sleep(0)
+            requests = calls._requests
+            assert [pending.operation_id for pending in requests.departures.waiting] == ["t.post", "t.items"]
+            if how == "aborted":
+                for pending in list(requests.departures.waiting):
+                    await calls.abort(pending.request_id)
+            elif how == "down":
+                calls._on_link("down", 1)
+            else:
+                await calls.aclose()
+            ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+            told = {(error.code, error.ran) for error in ended}
+            assert told == {(ErrorCode.UNAVAILABLE, False) if how == "down" else (ErrorCode.ABORTED, None)}
+            ahead.cancel()
+            await asyncio.wait([ahead])
+            assert (requests.departures._under_way, requests.departures.waiting) == (0, {})
+        await asyncio.sleep(0.02)
+    assert ran == []

@@ -13,7 +13,6 @@ other call.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from operad.calls.requests import Pending, wake
@@ -21,6 +20,8 @@ from operad.calls.requests import Pending, wake
 _MAX_LARGE = 1_000
 LEAST, MOST = 1024, 64 * 1024
 """How many bytes of a single answer may come unasked, at least and at most."""
+_PATIENCE = 2.0
+"""Seconds after which a large request counts as arrived although no handler has said that it has it."""
 
 
 class Arrivals:
@@ -118,35 +119,41 @@ class Departures:
     def __init__(self, size: int) -> None:
         self._size = size
         self._under_way = 0
-        self._waiting: deque[tuple[Pending, int, asyncio.Future[None]]] = deque()
+        self._patience: dict[Pending, asyncio.TimerHandle] = {}
+        self.waiting: dict[Pending, tuple[int, asyncio.Future[None]]] = {}
+        """Requests whose turn has not come, in the order of their turns; none of them has been sent."""
 
     def take(self, pending: Pending, size: int) -> bool:
         """Whether a request of so many bytes may be sent at once; then it counts as sent."""
-        if self._waiting or not self._fits(size):
+        if self.waiting or not self._fits(size):
             return False
         self._take(pending, size)
         return True
 
     async def enter(self, pending: Pending, size: int) -> None:
-        """Wait until a request of so many bytes may be sent."""
+        """Wait until a request of so many bytes may be sent, or has ended."""
         if self.take(pending, size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (pending, size, turn)
-        self._waiting.append(entry)
+        self.waiting[pending] = (size, turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            self._serve()
+            self.forget(pending)
             raise
+
+    def forget(self, pending: Pending) -> None:
+        """A request whose turn has not come is not sent any more; idempotent."""
+        if (entry := self.waiting.pop(pending, None)) is not None:
+            wake(entry[1])
+            self._serve()
 
     def leave(self, pending: Pending) -> None:
         """A handler has the request, or it has ended; idempotent."""
         if pending.outgoing:
             self._under_way -= pending.outgoing
             pending.outgoing = 0
+            self._patience.pop(pending).cancel()
             self._serve()
 
     def _fits(self, size: int) -> bool:
@@ -155,10 +162,14 @@ class Departures:
     def _take(self, pending: Pending, size: int) -> None:
         self._under_way += size
         pending.outgoing = size
+        self._patience[pending] = asyncio.get_running_loop().call_later(_PATIENCE, self.leave, pending)
 
     def _serve(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][1]):
-            pending, size, turn = self._waiting.popleft()
+        while self.waiting:
+            pending, (size, turn) = next(iter(self.waiting.items()))
+            if not self._fits(size):
+                return
+            del self.waiting[pending]
             if not turn.done():
                 self._take(pending, size)
                 wake(turn)

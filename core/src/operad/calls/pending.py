@@ -13,7 +13,7 @@ from typing import Any
 from operad import protocol
 from operad.calls.flow import Arrivals, Departures
 from operad.calls.memory import keep_memory
-from operad.calls.requests import Pending, Said, lost, overloaded
+from operad.calls.requests import Pending, Said, lost, not_begun, overloaded
 from operad.calls.settings import CallSettings
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -113,8 +113,8 @@ class PendingRequests:
         """The ``call.requested`` of a call."""
         return said.event(request_id, None if self.routes else link.inbox, now)
 
-    async def large(self, event: Event, data: bytes, pending: Pending) -> Event:
-        """A large request, when its turn has come; it says its size.
+    async def large(self, event: Event, data: bytes, pending: Pending) -> Event | None:
+        """A large request, when its turn has come; it says its size. ``None``: it ended before its turn.
 
         One that has to wait is written anew then: many that wait need not keep their JSON meanwhile.
         """
@@ -122,6 +122,8 @@ class PendingRequests:
         if not self.departures.take(pending, size):
             del data
             await self.departures.enter(pending, size)
+            if self.table.get(pending.request_id) is not pending:
+                return None
             data = protocol.encode(event)
         return protocol.with_sent_bytes(event, data, len(data))
 
@@ -138,6 +140,8 @@ class PendingRequests:
             self.arrivals.ended(pending)
         if pending.outgoing:
             self.departures.leave(pending)
+        elif self.departures.waiting:
+            self.departures.forget(pending)
 
     def drop(self, pending: Pending) -> bool:
         """As `end`, where it may have ended; answers whether it had not."""
@@ -251,9 +255,13 @@ class PendingRequests:
             self.up.set()
             return
         self.up.clear()
+        unsent = set(self.departures.waiting)  # before the end of others gives them their turns
         for pending in [item for item in self.table.values() if not item.stored]:
             self.end(pending)
-            pending.fail(lost(pending.operation_id, "the connection was lost during the call"))
+            if pending in unsent:
+                pending.fail(not_begun(pending.operation_id, "the connection was lost before it was sent"))
+            else:
+                pending.fail(lost(pending.operation_id, "the connection was lost during the call"))
 
     def _lose(self, peer: object) -> None:
         for pending in [item for item in self.table.values() if item.target == peer]:

@@ -13,9 +13,6 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import TransportError
 
-_PATIENCE = 2.0
-"""Seconds after which a large request counts as arrived although no handler has said that it has it."""
-
 
 class Single(Pending):
     """A call: one answer."""
@@ -74,7 +71,6 @@ class SingleCalls:
         pending.sender = asyncio.current_task(loop) or current_task(loop)
         deadlines = requests.deadlines
         entry = deadlines.add(loop.time() + seconds, pending.expire)
-        patience: asyncio.TimerHandle | None = None
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
@@ -88,8 +84,10 @@ class SingleCalls:
                 else:
                     sending = requests.large(event, data, pending)
                     del data
-                    event = await sending
-                    patience = loop.call_later(_PATIENCE, requests.departures.leave, pending)
+                    if (large := await sending) is None:
+                        return await pending.future  # which tells why
+                    event = large
+                    del large  # as below
             to = f"op:{operation_id}"
             if requests.routes:
                 pending.target = to  # it may be on its way before `send` returns, and the hub knows to whom
@@ -114,8 +112,6 @@ class SingleCalls:
             raise requests.not_sent(error, operation_id) from error
         finally:
             deadlines.drop(entry)
-            if patience is not None:
-                patience.cancel()
             # Answered, as nearly always, it is neither there nor on its way.
             if (pending.outgoing or request_id in requests.table) and requests.drop(pending):
                 requests.abort(pending)

@@ -149,7 +149,9 @@ class Streams:
                     if len(data) > LARGE:
                         sending = requests.large(event, data, stream)
                         del data
-                        event = await sending
+                        if (large := await sending) is None:
+                            return None  # its end tells why
+                        event = large
                     else:
                         event = protocol.Encoded(event, data)
                 to = f"op:{said.operation_id}"
