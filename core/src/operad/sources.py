@@ -280,7 +280,9 @@ def building() -> Iterator[None]:
     try:
         yield
     finally:
-        if gc.get_freeze_count() == 0:  # else the application keeps what it froze
+        if gc.get_freeze_count() == 0:
             gc.freeze()  # two lists change hands; nothing is looked at
             gc.unfreeze()
+        else:  # the application keeps what it froze, Python 3.12 what it began with
+            gc.collect(1)
         gc.enable()

@@ -24,6 +24,19 @@ def test_nothing_is_collected_meanwhile_and_what_was_made_is_not_looked_at_soon(
     assert not young & set(map(id, made))
 
 
+def test_what_an_application_froze_stays_so_and_what_was_made_is_old_all_the_same() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with building():
+            made = [[number] for number in range(1_000)]
+        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01)  # some of it may end meanwhile
+        young = {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
+        assert not young & set(map(id, made))
+    finally:
+        gc.unfreeze()
+
+
 def test_who_found_it_stopped_leaves_it_stopped_also_after_an_error() -> None:
     def nested() -> None:
         with building():

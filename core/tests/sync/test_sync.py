@@ -330,9 +330,13 @@ async def slow() -> None:
         os.write(1, b"cancelled\n")
 
 class Session(SourceSession):
+    def __init__(self, operations):
+        super().__init__(operations)
+        self.loop = asyncio.get_running_loop()
+
     async def aclose(self):
         await asyncio.sleep(0.01)
-        print("closed", flush=True)
+        print("closed" if asyncio.get_running_loop() is self.loop else "closed elsewhere", flush=True)
 
 @attrs.frozen
 class Config: ...
@@ -362,6 +366,16 @@ def test_what_is_open_when_the_process_ends_is_closed() -> None:
         print(registry.execute("t.add", {"a": 1}).data)
         registry.subscribe("t.slow")
     """) == ["2", "closed"]
+
+
+def test_it_is_closed_also_where_no_thread_starts_any_more() -> None:
+    """As on Python 3.12.0 and 3.12.1, when a process ends."""
+    assert run("""
+        registry.load("mine")
+        def start(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        threading.Thread.start = start
+    """) == ["closed"]
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:

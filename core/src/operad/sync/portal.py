@@ -101,8 +101,12 @@ class Portal:
         """Close what is open, and end the loop and the thread."""
         for opened in tuple(self._open):
             closer = threading.Thread(target=opened.close, daemon=True)
-            closer.start()
-            closer.join(_EXIT_SECONDS)
+            try:
+                closer.start()
+            except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread any more when a process ends
+                opened.close()
+            else:
+                closer.join(_EXIT_SECONDS)
         with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_EXIT_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -138,9 +142,10 @@ def portal() -> Portal:
 
 
 def _stop() -> None:
-    found, _Process.portal = _Process.portal, None
+    found = _Process.portal
     if found is not None:
-        found.stop()
+        found.stop()  # what is open is closed in the loop in which it was opened
+        _Process.portal = None
 
 
 def _forget() -> None:
