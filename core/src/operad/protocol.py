@@ -126,6 +126,10 @@ class Encoded(Event):
         """The JSON; that of another event if a link has put something into this one since, or taken it out."""
         self.size, self.fields = len(event), len(event["payload"])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled it is an event as any other: a tap may keep one, and views of its JSON have no copy.
+        return dict, (dict(self),)
+
 
 def encoded(event: Event) -> Encoded:
     """The event with its JSON. Raises as `encode`."""

@@ -1,7 +1,9 @@
 """The codec's strict profile, in both directions, and the shapes of the events."""
 
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 from contextlib import suppress
@@ -323,3 +325,14 @@ def test_the_json_of_a_large_result_is_copied_nowhere(data):
     assert counted.data.pieces[1] is parts.pieces[1]
     assert decode(encode(counted)) == {**decode(whole), "payload": {**decode(whole)["payload"], "sentBytes": 7}}
     assert type(answer["payload"]["output"]) is ResponseEnvelope
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda event: pickle.loads(pickle.dumps(event))])
+@pytest.mark.parametrize("data", ["x", LARGE])
+def test_an_event_with_its_json_is_copied_as_any_other(data, copied):
+    """A tap keeps what it sees by a copy of it."""
+    answer = {"type": "call.responded", "id": "", "payload": {"output": local_envelope(data, "a")}}
+    sent = protocol.with_sent_bytes(answer, protocol.encode_in_parts(answer), 7)
+    kept = copied(sent)
+    assert kept == sent
+    assert encode(kept) == encode(sent)

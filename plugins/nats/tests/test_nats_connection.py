@@ -98,6 +98,32 @@ async def test_a_malformed_message_ends_the_connection_with_a_protocol_error(lin
     assert received == []
 
 
+@pytest.mark.parametrize("end", [b"\n\r", b"XX", b"\rX", b"XX\r\n", b"X\r\n"])
+@pytest.mark.parametrize("size", [5, LARGE, 200_000, 5_000_000])
+async def test_a_message_of_another_size_than_it_claims_is_not_taken(size: int, end: bytes) -> None:
+    """Where it ends decides what the next one is."""
+    received: list[int] = []
+    reader = Reader(lambda subject, reply, data, headers: received.append(len(data)))
+    stream = b"MSG a 1 %d\r\n%b" % (size, bytes(size))
+    feed(reader, stream + b"\r\n")
+    feed(reader, stream[:100_000])
+    feed(reader, stream[100_000:] + end + stream + b"\r\n")
+    reader.lines.clear()
+    with pytest.raises(errors.ProtocolError):
+        await reader.all_lines()
+    assert received == [size]
+
+
+@pytest.mark.parametrize("size", [0, 5, 200_000])
+async def test_an_empty_line_between_messages_says_nothing(size: int) -> None:
+    received: list[int] = []
+    reader = Reader(lambda subject, reply, data, headers: received.append(len(data)))
+    for _ in range(3):
+        feed(reader, b"MSG a 1 %d\r\n%b\r\n\r\n" % (size, bytes(size)))
+    assert received == [size] * 3
+    assert not reader.lines
+
+
 async def test_a_control_line_without_an_end_ends_the_connection() -> None:
     reader = Reader(lambda *message: None)
     feed(reader, b"INFO " + b"x" * 2**20)

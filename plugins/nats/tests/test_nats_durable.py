@@ -193,13 +193,14 @@ async def test_stored_requests_outlive_the_server(stored: Stored) -> None:
     assert work.runs.count("other") == 1
 
 
-async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(stored: Stored) -> None:
+@pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
+async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(stored: Stored, n: Any) -> None:
     """What a worker finished without a connection does not run again there."""
     work = Work()
     work.gate.clear()
     slow = stored.transport(ack_wait=60)
     async with CallHandler(work.registry, slow) as handler, PendingRequestMap(slow) as calls:
-        call = asyncio.create_task(calls.call("work.put", {"n": 1}, timeout=60))
+        call = asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60))
         await work.until(1)
         await stored.until_count(1)
         stored.server.kill()
@@ -211,16 +212,17 @@ async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
             while handler.active:
                 await asyncio.sleep(0.01)
         stored.server.start()
-        assert (await call).data == 1
+        assert (await call).data == n
         await stored.until_count(0)
-    assert work.runs == [1]
+    assert work.runs == [n]
 
 
-async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored) -> None:
+@pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
+async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, n: Any) -> None:
     """Where nobody listens at the inbox the server says so; the answer is sent again, and only then acknowledged."""
     work = Work()
     inbox = f"_INBOX.{secrets.token_hex(16)}"
-    request = {"requestId": "r1", "operationId": "work.put", "input": {"n": 1}, "deadline": 1e14}
+    request = {"requestId": "r1", "operationId": "work.put", "input": {"n": n}, "deadline": 1e14}
     request["replyTo"] = inbox.replace("_INBOX.", "inbox:")
     async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
         event = {"type": "call.requested", "id": "", "payload": request}
@@ -231,10 +233,10 @@ async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored) -> N
         client = await nats.connect(stored.server.url)
         answers = await client.subscribe(f"{inbox}.r")
         answer = json.loads((await answers.next_msg(10)).data)
-        assert answer["payload"]["output"]["data"] == 1
+        assert answer["payload"]["output"]["data"] == n
         await stored.until_count(0)
         await client.close()
-    assert work.runs == [1]
+    assert work.runs == [n]
 
 
 async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored: Stored, tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ class Reader(asyncio.BufferedProtocol):
         if self._filled == len(self._payload):
             payload, self._payload = self._payload, None
             if self._filled == self._size + 2:
-                self._deliver(payload[: self._size])
+                if payload[self._size :] == b"\r\n":
+                    self._deliver(payload[: self._size])
+                else:
+                    self._end(errors.ProtocolError())
                 if len(self._room) > _KEPT:
                     self._room = memoryview(b"")
             else:
@@ -127,8 +130,11 @@ class Reader(asyncio.BufferedProtocol):
                     self._expect(data[begin:])
                     at = last
                     break
+                if not data.startswith(b"\r\n", end):  # what follows would be read as something else
+                    self._end(errors.ProtocolError())
+                    return
                 self._deliver(data[begin:end])
-            else:
+            elif end > at:  # an empty line says nothing
                 self.lines += data[at : end + 2]
                 self._wake_reader()
             at = end + 2
