@@ -80,7 +80,7 @@ class Reader(asyncio.BufferedProtocol):
         if self._filled == len(self._payload):
             payload, self._payload = self._payload, None
             if self._filled == self._size + 2:
-                if payload[self._size :] == b"\r\n":
+                if bytes(payload[self._size :]) == b"\r\n":
                     self._deliver(payload[: self._size])
                 else:
                     self._end(errors.ProtocolError())
