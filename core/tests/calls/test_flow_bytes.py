@@ -469,3 +469,50 @@ async def test_a_large_request_that_ends_before_its_turn_ends_at_once_and_is_nev
             assert (requests.departures._under_way, requests.departures.waiting) == (0, {})
         await asyncio.sleep(0.02)
     assert ran == []
+
+
+class Waiting(LinkOver):
+    """A link whose socket takes a turn of the event loop."""
+
+    async def send(self, to, event):
+        await asyncio.sleep(0)
+        await super().send(to, event)
+
+
+class Slow(Wired):
+    """The same with such links."""
+
+    async def open(self, on_event, on_link):
+        return Waiting(await super().open(on_event, on_link))
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_an_operation_that_cancels_its_own_task_at_its_end_is_answered_all_the_same(size, taken_back):
+    def cancel():
+        asyncio.current_task().cancel()
+        if taken_back:
+            asyncio.current_task().uncancel()
+
+    async def one(input, context):
+        cancel()
+        return "x" * size
+
+    async def fails(input, context):
+        cancel()
+        raise ValueError("no")
+
+    async def items(input, context):
+        yield "x" * size
+        cancel()
+
+    slow = Slow()
+    registry = registry_of(one=("query", one), fails=("query", fails), items=("subscription", items))
+    async with CallHandler(registry, slow) as handler, PendingRequestMap(slow) as calls:
+        for _ in range(2):  # the first answer of an operation tells that it is large
+            assert (await calls.call("t.one", timeout=5)).data == "x" * size
+        with pytest.raises(CallError) as caught:
+            await calls.call("t.fails", timeout=5)
+        assert caught.value.code == ErrorCode.EXECUTION_ERROR
+        assert [len(item.data) async for item in calls.subscribe("t.items", timeout=5)] == [size]
+        assert handler.active == 0

@@ -87,9 +87,13 @@ def _task(served: Served, work: Coroutine[Any, Any, None], context: Context) -> 
 
 def _is_marked(task: asyncio.Task[None]) -> bool:
     """Whether something is to happen to a task: it is cancelled, or somebody is to be told of its end."""
-    if task.cancelling() or getattr(task, "_callbacks", None):  # names that asyncio does not promise
-        return True
-    return getattr(task, "_must_cancel", False)  # before Python 3.13 also where the cancellation was taken back
+    return is_cancelled(task) or bool(getattr(task, "_callbacks", None))  # a name that asyncio does not promise
+
+
+def is_cancelled(task: asyncio.Task[Any]) -> bool:
+    """Whether a running task is to be cancelled at its next wait, or was cancelled before."""
+    # Another such name: before Python 3.13 it is set also where the cancellation was taken back.
+    return bool(task.cancelling()) or getattr(task, "_must_cancel", False)
 
 
 def _is_in(context: Context) -> bool:

@@ -12,6 +12,7 @@ from operad.calls.answers import Answers, aborted, completed, responded, too_lar
 from operad.calls.identity import Verifier
 from operad.calls.listing import Listing
 from operad.calls.requests import TRACE, timed_out
+from operad.calls.running import is_cancelled
 from operad.calls.served import Served, ServedRequests
 from operad.context import OperationContext, make_context
 from operad.envelopes import local_envelope
@@ -97,15 +98,12 @@ class Serving:
         except asyncio.CancelledError:
             if served.is_over:  # whoever cancelled it has told the caller
                 raise
-            task = asyncio.current_task()
-            while (
-                task is not None and task.cancelling()
-            ):  # by the operation itself, say: what follows is no part of it
-                task.uncancel()
             event = self._error_event(served, asyncio.CancelledError())
         except BaseException as error:  # noqa: BLE001  # a verifier may raise anything; the caller has to learn of it
             event = self._error_event(served, error)
         try:
+            if (task := asyncio.current_task()) is not None and is_cancelled(task) and not served.is_over:
+                await _take_back(served, task)  # by the operation itself, say: what follows is no part of it
             await self._answers.end(served, event)
         finally:
             self._table.finish(served)
@@ -179,6 +177,17 @@ class Serving:
                 operation_id=served.operation_id,
             )
         return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
+
+
+async def _take_back(served: Served, task: asyncio.Task[Any]) -> None:
+    """Take back a cancellation of a task, and let it come first where it has not: the answer would meet it."""
+    while task.cancelling():
+        task.uncancel()
+    try:
+        await asyncio.sleep(0)  # before Python 3.13 it comes all the same
+    except asyncio.CancelledError:
+        if served.is_over:
+            raise
 
 
 def _trace(payload: dict[str, Any]) -> dict[str, str]:
