@@ -249,9 +249,13 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
         parts = _parts_of(value, len(data) // _EACH) if len(data) > _LARGE else None
         if parts is not None and _is_shortest(len(data), *parts):
             return value
+        if type(data) is memoryview:
+            data = bytes(data)  # a view is compared item by item, which takes as long as all the rest
+        if parts is not None and not _has_colons(data, len(parts[0]) + 1):
+            return value
         # What a compact writer wrote comes out the same again; anything else might hide a key that is there twice.
         compact = _encode(value)
-        if compact != data and _members(data) != _members(compact):
+        if compact != data and _members(data) != (_members(compact) if parts is None else len(parts[0])):
             if len(data) > _NAMED:
                 raise ProtocolError("a key is there twice in one object")
             json.loads(bytes(data), object_pairs_hook=_unique)  # which takes long, and names the key
@@ -324,6 +328,16 @@ def _is_shortest(size: int, keys: list[str], values: list[Any]) -> bool:
         else:
             least += 5 if item is False else 4 if item is None or item is True else len(str(item))
     return size == least
+
+
+def _has_colons(text: bytes | bytearray, count: int) -> bool:
+    """Whether there are so many; a text that has one for each of its keys alone has room for no other key."""
+    at = -1
+    for _ in range(count):
+        at = text.find(b":", at + 1)  # to count them all takes thirty times as long
+        if at < 0:
+            return False
+    return True
 
 
 def _bytes_of(text: str) -> int:

@@ -310,6 +310,47 @@ def test_a_large_text_that_is_as_short_as_can_be_is_not_written_again(value, mon
     assert decode(sent)["payload"]["replyTo"] == "inbox:1"
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_large_text_with_no_more_colons_than_keys_is_not_written_again(kind, monkeypatch):
+    """Such as lines of base64, or what another writer puts white space into."""
+    sent = event(input="a\n" * 50_000, floats=[1.0, 1e300])
+    text = json.dumps(sent).encode()
+
+    def write(value):
+        raise AssertionError("written again")
+
+    monkeypatch.setattr(protocol, "_encode", write)
+    assert decode(kind(text)) == sent
+    with pytest.raises(AssertionError, match="written again"):
+        decode(kind(text.replace(b'"floats"', b'"floats": 1, "floats"')))
+
+
+@pytest.mark.parametrize("input", ["a:\n" * 50_000, list(range(20_000))])
+def test_a_view_of_a_text_that_is_written_again_is_compared_as_bytes(input, monkeypatch):
+    """A view is compared item by item."""
+    sent, compared = encode(event(input=input)), []
+
+    class Written(bytes):
+        def __ne__(self, other):
+            compared.append(type(other))
+            return bytes.__ne__(self, other)
+
+    monkeypatch.setattr(protocol, "_encode", lambda value: Written(sent))
+    assert decode(memoryview(sent))["payload"]["input"] == input
+    assert compared == [bytes]
+
+
+@pytest.mark.parametrize("input", [['\n: {"a": 1}\\' * 5_000, {}], [[{"a": {"b:": ":"}}] * 10_000]])
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", " :"), (" ,", ":")])
+def test_a_large_text_with_white_space_is_taken_but_for_a_key_that_is_twice(input, separators):
+    text = json.dumps(event(input=input, last=1), separators=separators)
+    assert decode(text)["payload"]["input"] == input
+    for twice in ('{"last":1,', '{"l\\u0061st":"last",'):
+        at = text.rindex("{", 0, text.index('"input"'))
+        with pytest.raises(ProtocolError, match="is there twice"):
+            decode(text[:at] + twice + text[at + 1 :])
+
+
 LARGE = "x" * 100_000
 
 
