@@ -354,6 +354,13 @@ async def test_an_abort_is_sent_once_where_it_cannot_come_before_its_request():
     assert (len(requests.link.sent), requests.orphans) == (1, {})
 
 
+async def test_what_was_never_sent_to_a_hub_is_not_kept_for_an_abort():
+    requests = side(HUB)
+    requests.abort(Waiting("1"))
+    await requests.settle()
+    assert (requests.link.sent, requests.orphans) == ([], {})
+
+
 @pytest.mark.parametrize(
     ("type_", "payload", "late", "told", "kept"),
     [

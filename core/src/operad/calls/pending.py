@@ -171,6 +171,8 @@ class PendingRequests:
             self.spawn(self._send_abort(request_id, pending.target))
             if self._keeps_order:
                 return
+        elif self.routes:  # what is sent there has a target before it is
+            return
         self._forget_orphans()
         self.orphans[request_id] = (time.time() + self.settings.timeout) * 1000
         if len(self.orphans) > MAX_ORPHANS:
