@@ -325,6 +325,8 @@ def _is_shortest(size: int, keys: list[str], values: list[Any]) -> bool:
             if abs(item) < 0.1 or item.is_integer():
                 return False  # 0.00001 is 1e-5 as well, 1000000.0 is 1e6
             least += len(repr(item))
+        elif kind is int and item.bit_length() > 64:
+            return False  # to write thousands of digits takes four times as long as to read them
         else:
             least += 5 if item is False else 4 if item is None or item is True else len(str(item))
     return size == least

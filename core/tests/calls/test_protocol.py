@@ -298,7 +298,9 @@ def test_no_number_is_so_short_that_a_key_that_is_twice_has_room(value, data):
                 decode(written)
 
 
-@pytest.mark.parametrize("value", ["x", ":", "ä", 0.5, -12.25, 10**20, True, False, None, [], {}, [[], {"a": 1}]])
+@pytest.mark.parametrize(
+    "value", ["x", ":", "ä", 0.5, -12.25, -(2**62), True, False, None, [], {}, [[], {"a": 1}]]
+)
 def test_a_large_text_that_is_as_short_as_can_be_is_not_written_again(value, monkeypatch):
     """To compare it with what came takes as long as to read it."""
     sent = encode(event(input=["ä:" * 50_000, value], replyTo="inbox:1"))
