@@ -102,7 +102,8 @@ class Serving:
         except BaseException as error:  # noqa: BLE001  # a verifier may raise anything; the caller has to learn of it
             event = self._error_event(served, error)
         try:
-            if (task := asyncio.current_task()) is not None and is_cancelled(task) and not served.is_over:
+            task = served.task or asyncio.current_task()  # a task that began at once is not noted yet
+            if task is not None and is_cancelled(task) and not served.is_over:
                 await _take_back(served, task)  # by the operation itself, say: what follows is no part of it
             await self._answers.end(served, event)
         finally:
