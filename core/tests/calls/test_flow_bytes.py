@@ -516,3 +516,20 @@ async def test_an_operation_that_cancels_its_own_task_at_its_end_is_answered_all
         assert caught.value.code == ErrorCode.EXECUTION_ERROR
         assert [len(item.data) async for item in calls.subscribe("t.items", timeout=5)] == [size]
         assert handler.active == 0
+
+
+async def test_small_answers_after_a_large_one_of_the_same_operation_wait_for_no_turn(monkeypatch):
+    turns, written = [], answers.Answers._written
+
+    async def counted(self, event):
+        turns.append(event)
+        return await written(self, event)
+
+    monkeypatch.setattr(answers.Answers, "_written", counted)
+    bus = Wired()
+    async with CallHandler(registry_of(large=("query", large)), bus), PendingRequestMap(bus) as calls:
+        taken = []
+        for size in (200_000, 200_000, 10, 10, 10, 200_000):
+            assert len((await calls.call("t.large", {"size": size})).data) == size
+            taken.append(len(turns))
+    assert taken == [0, 1, 2, 2, 2, 2]

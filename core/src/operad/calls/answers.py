@@ -35,7 +35,7 @@ class Answers:
         """Inboxes of peers that have answered one: if they are silent, they are busy, or not there."""
         self._writing: asyncio.Lock
         self._large: dict[str, None] = {}
-        """Operations that gave a large answer."""
+        """Operations whose last answer was large."""
 
     def start(self, link: Link) -> None:
         """Send on this link from now on."""
@@ -57,6 +57,8 @@ class Answers:
             return
         if served.operation_id in self._large:
             data = await self._written(event)
+            if len(data) <= LARGE:  # the turn of the loop was for nothing: those that follow may be small as well
+                self._large.pop(served.operation_id, None)
         else:
             data = protocol.encode_in_parts(event)
             if len(data) > LARGE:
