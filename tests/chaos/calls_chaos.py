@@ -250,7 +250,7 @@ class Chaos:
                         await thief.serve(f"chaos.{name}")
                         self.broken["names stolen"] += 1
                 await asyncio.sleep(1.0)
-                await asyncio.gather(*refusing, return_exceptions=True)
+            await asyncio.gather(*refusing, return_exceptions=True)  # some are of requests that have ended
 
     async def break_things(self, calls: PendingRequestMap) -> None:
         while True:
@@ -396,8 +396,11 @@ class Chaos:
             left = {"caller": calls.pending}
             if self.over == "hub":
                 left["hub"] = (await calls.call("hub.status")).data["pending"]
-            for number in range(WORKERS):
-                left[f"worker {number}"] = (await calls.call(f"chaos.status.{number}")).data["active"]
+            try:
+                for number in range(WORKERS):
+                    left[f"worker {number}"] = (await calls.call(f"chaos.status.{number}")).data["active"]
+            except CallError:  # one that stood still too long is about to serve again
+                left[f"worker {number}"] = -1
             if not any(left.values()):
                 break
             await asyncio.sleep(0.1)
