@@ -397,10 +397,11 @@ async def one_start(number: int) -> list[tuple[dict[str, float], dict[str, float
 
 @contextmanager
 def placed(pids: list[int], number: int) -> Iterator[None]:
-    """Hub and floor on the same processors: those between, those at the far end, or the caller alone on one.
+    """Hub and floor on the same two processors: those between, those at the far end, or the caller alone on one.
 
-    Left alone, a call that is waited for is a third quicker or slower by where the kernel has just put whom, and
-    the floor of the same round is elsewhere. Where processors cannot be chosen, it is so.
+    For calls one after the other, and for them only. Left alone, a call that is waited for is a third quicker or
+    slower by where the kernel has just put whom, and the floor of the same round is elsewhere. Where processors
+    cannot be chosen, it is so.
     """
     free = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(free) < 2:
@@ -453,7 +454,7 @@ def main(arguments: list[str] | None = None) -> None:
         line(f"in process, processor time of a{'n' * (what == 'item')} {what}", f"{spent[what]:.1f} us", rate)
     line("10,000 idle pending calls, each", f"{idle:,.0f} bytes", "beyond its task", "below 1,024")
     line("two-hop aiohttp echo, p50", f"{two['p50']:.0f} us")
-    line("hub, p50", f"{hub['p50']:.0f} us", f"{ratios['p50']:.2f} x the echo", "at most 1.5")
+    line("hub, p50, placed alike", f"{hub['p50']:.0f} us", f"{ratios['p50']:.2f} x the echo", "at most 1.5")
     line("two-hop aiohttp echo, calls/s at 64", f"{two['rate']:,.0f}")
     share = f"{100 * ratios['rate']:.0f} % of the echo"
     line("hub, calls/s at 64", f"{hub['rate']:,.0f}", share, "at least 45 %")

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import operad
 from operad import CallError, CallHandler, FirstResults, InProcessTransport, SourceError, operation
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.sync import OperationRegistry, PendingRequestMap
-from operad.sync.portal import portal
+from operad.sync.portal import Portal, portal
 from operad.testing import make_plugin, plugins_of
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
@@ -376,6 +376,37 @@ def test_it_is_closed_also_where_no_thread_starts_any_more() -> None:
             raise RuntimeError("can't create new thread at interpreter shutdown")
         threading.Thread.start = start
     """) == ["closed"]
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_one_that_does_not_close_keeps_no_other_one_open(starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One raises, one waits for ever; also where no thread starts any more."""
+    closed = []
+
+    class Kept:
+        def __init__(self, close: Callable[[], object]) -> None:
+            self.close = close
+
+    own = Portal()
+    kept = [
+        Kept(lambda: own.run(asyncio.sleep(600))),
+        Kept(lambda: closed.append(1)),
+        Kept(lambda: [].pop()),
+        Kept(lambda: closed.append(1)),
+    ]
+    for each in kept:
+        own.keep(each)
+    monkeypatch.setattr("operad.sync.portal._EXIT_SECONDS", 0.1)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    if not starts:
+
+        def start(thread: threading.Thread) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+    own.stop()
+    assert closed == [1, 1]
+    assert own._loop.is_closed()
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:

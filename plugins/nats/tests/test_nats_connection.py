@@ -124,6 +124,18 @@ async def test_an_empty_line_between_messages_says_nothing(size: int) -> None:
     assert not reader.lines
 
 
+async def test_nothing_that_follows_a_malformed_message_is_read() -> None:
+    received: list[tuple[Any, ...]] = []
+    reader = Reader(lambda *message: received.append(message))
+    feed(reader, b"MSG a 1 5\r\n12345XX\r\n")
+    feed(reader, b'INFO {"connect_urls":["elsewhere:1"]}\r\n')
+    feed(reader, b"MSG a 1 1000000\r\nx")
+    with pytest.raises(errors.ProtocolError):
+        await reader.all_lines()
+    assert received == []
+    assert not reader._room
+
+
 async def test_a_control_line_without_an_end_ends_the_connection() -> None:
     reader = Reader(lambda *message: None)
     feed(reader, b"INFO " + b"x" * 2**20)

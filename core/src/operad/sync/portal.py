@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -15,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 from operad.errors import CallError, ErrorCode
 
 T = TypeVar("T")
+
+logger = logging.getLogger("operad.sync")
 
 _EXIT_SECONDS = 5.0
 
@@ -33,6 +36,7 @@ class Portal:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="operad.sync", daemon=True)
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._giving_up: asyncio.Task[None] | None = None
         self._process = os.getpid()
         self._thread.start()
 
@@ -104,7 +108,7 @@ class Portal:
             try:
                 closer.start()
             except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread any more when a process ends
-                opened.close()
+                self._close_here(opened)
             else:
                 closer.join(_EXIT_SECONDS)
         with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
@@ -113,6 +117,18 @@ class Portal:
         self._thread.join(_EXIT_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+    def _close_here(self, opened: Closable) -> None:
+        """Close in this thread, for no longer than in one of its own, and whatever it raises."""
+
+        def give_up() -> None:
+            self._giving_up = self._loop.create_task(_cancel_all())
+
+        self._loop.call_soon_threadsafe(self._loop.call_later, _EXIT_SECONDS, give_up)
+        try:
+            opened.close()
+        except Exception:
+            logger.exception("closing %r at the end of the process failed", opened)
 
 
 async def _cancel_all() -> None:
@@ -144,8 +160,10 @@ def portal() -> Portal:
 def _stop() -> None:
     found = _Process.portal
     if found is not None:
-        found.stop()  # what is open is closed in the loop in which it was opened
-        _Process.portal = None
+        try:
+            found.stop()  # what is open is closed in the loop in which it was opened
+        finally:
+            _Process.portal = None
 
 
 def _forget() -> None:

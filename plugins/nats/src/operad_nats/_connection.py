@@ -73,6 +73,8 @@ class Reader(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """So many bytes are there."""
+        if self.is_over:
+            return  # what follows an error may be anything
         if self._payload is None:
             self._take(self._rest + bytes(_scratch.bytes[:count]))
             return
