@@ -387,9 +387,14 @@ def test_one_that_does_not_close_keeps_no_other_one_open(starts: bool, monkeypat
         def __init__(self, close: Callable[[], object]) -> None:
             self.close = close
 
-    own = Portal()
+    own, waiting = Portal(), []
+
+    def wait() -> None:
+        waiting.append(threading.current_thread())
+        own.run(asyncio.sleep(600))
+
     kept = [
-        Kept(lambda: own.run(asyncio.sleep(600))),
+        Kept(wait),
         Kept(lambda: closed.append(1)),
         Kept(lambda: [].pop()),
         Kept(lambda: closed.append(1)),
@@ -407,6 +412,9 @@ def test_one_that_does_not_close_keeps_no_other_one_open(starts: bool, monkeypat
     own.stop()
     assert closed == [1, 1]
     assert own._loop.is_closed()
+    for thread in waiting:
+        if starts:  # else it is this one
+            thread.join()
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:
