@@ -48,6 +48,8 @@ async def serve(role: str, url: str) -> None:
 
         client = await nats.connect(url)
         await client.subscribe("bench.echo", queue="workers", cb=answer)
+        while client.pending_data_size:  # the ping of flush() would overtake it
+            await asyncio.sleep(0)
         await client.flush()
         await ready()
         await client.close()

@@ -120,6 +120,8 @@ async def serve_nats(role: str, url: str) -> None:
 
     client = await nats.connect(url)
     await client.subscribe(role, queue="workers", cb=answer)
+    while client.pending_data_size:  # the ping of flush() would overtake it
+        await asyncio.sleep(0)
     await client.flush()
     await until_closed()
     await client.close()
