@@ -16,6 +16,7 @@ from operad.transports import Capabilities, LinkDownError, NoRespondersError
 
 BROKER = Capabilities(detects_no_responders=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
+HUB = Capabilities(detects_no_responders=True, detects_peer_loss=True)
 
 
 class Wire:
@@ -631,9 +632,6 @@ async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(mon
     monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
     side = Side(lease=30.0)
     one, _, first = await side.begun()
-    now.at = 90.0
-    side.beat()
-    assert one.end is None, "it never promised any"
     wants(side, one, None)
     now.at = 100.0
     responded(side, one, item(0))
@@ -647,6 +645,39 @@ async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(mon
     assert side.requests.table == {}
     await settle()
     assert [to for to, _ in side.told("call.aborted")] == ["inbox:worker"]
+    await side.end(first)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "word", "lost"),
+    [
+        (BROKER, None, True),
+        (BROKER, {"seq": 0}, False),
+        (BROKER, {}, False),
+        (HUB, None, False),
+        (INSIDE, None, False),
+    ],
+)
+async def test_a_stream_without_a_word_is_lost_where_nobody_tells_of_lost_handlers(
+    monkeypatch, capabilities, word, lost
+):
+    """An item is a word, numbered or not: who sends it may know no signs of life."""
+    now = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+    side = Side(capabilities, lease=30.0)
+    one, _, first = await side.begun()
+    now.at = 80.0
+    side.beat()
+    assert one.end is None
+    if word is not None:
+        responded(side, one, item(0, **word) if word else {"output": item(0)["output"]})
+        responded(side, one, item(1) if word else {"output": item(1)["output"]})
+    now.at = 80.1
+    side.beat()
+    assert (one.end is not None) is lost
+    if lost:
+        assert (one.end.code, one.end.details["sent"]) == ("UNAVAILABLE", True)
+        assert list(side.requests.orphans) == [one.request_id], "if it says later that it has it, it is told"
     await side.end(first)
 
 

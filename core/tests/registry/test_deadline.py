@@ -14,7 +14,8 @@ from operad import CallError, ErrorCode, OperationContext, OperationRegistry, Op
 from operad.registry.deadline import DeadlineExpired, deadlines_of, until
 
 
-def soon(seconds: float = 0.02) -> float:
+def soon(seconds: float = 0.2) -> float:
+    """By default soon, but not before what is to be cut short has begun, on a busy machine."""
     return (time.time() + seconds) * 1000
 
 
@@ -246,7 +247,7 @@ async def test_an_expiry_ends_nested_calls_inside_out() -> None:
     registry.register(OperationSpec(namespace="d", name="inner"), inner)
     registry.register(OperationSpec(namespace="d", name="outer"), outer)
     with pytest.raises(CallError) as caught:
-        await registry.execute("d.outer", timeout=0.03)
+        await registry.execute("d.outer", timeout=0.3)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert ended == ["inner", "outer"]
 
@@ -316,8 +317,8 @@ async def test_a_cancellation_that_comes_with_an_expiry_counts_although_both_wer
             return "done"
         return "never"
 
-    task = asyncio.ensure_future(until(soon(0.02), stubborn))
+    task = asyncio.ensure_future(until(soon(), stubborn))
     await asyncio.wait({task})
     assert task.cancelled()
     with pytest.raises(DeadlineExpired):
-        await until(soon(0.02), expired)
+        await until(soon(), expired)

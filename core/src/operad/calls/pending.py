@@ -79,6 +79,8 @@ class PendingRequests:
         # A transport that knows who has a request needs no word of where answers go.
         self.routes = capabilities.detects_peer_loss and not capabilities.same_process
         self._keeps_order = capabilities.detects_peer_loss
+        # Where nobody tells of lost handlers, a stream of which none speaks would wait for ever.
+        self.awaits_notice = not capabilities.detects_peer_loss
 
     def start(self) -> None:
         """Belong to the running event loop."""

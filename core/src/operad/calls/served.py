@@ -312,7 +312,7 @@ class ServedRequests:
                     f'"{served.operation_id}": its consumer gave no sign of life for {self.settings.lease:g} s'
                 )
                 self._ended(served, CallError(ErrorCode.ABORTED, message))
-            elif self.announces and served.total is None and not served.noticed:
+            elif self.announces and not (served.noticed or served.sent):
                 served.noticed = True
                 self._notice(served)
         if self.recent:

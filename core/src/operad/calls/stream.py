@@ -32,6 +32,7 @@ class Stream(Pending):
         "lone",
         "next_seq",
         "read",
+        "sent",
         "sizes",
         "taken",
         "top_up",
@@ -55,6 +56,8 @@ class Stream(Pending):
         self.waiter: asyncio.Future[None] | None = None
         self.heard: float | None = None
         """When the handler last gave a sign of life (`time.monotonic`); ``None``: it never promised any."""
+        self.sent: float | None = None
+        """When its request was sent (`time.monotonic`), where only a word of its handler tells that it has one."""
         self.unnumbered = False
         """Whether an item without a number came: from a peer that knows only the original events."""
         self.lone: float | None = None
@@ -70,6 +73,12 @@ class Stream(Pending):
     def total(self) -> int:
         """How many items may come in all."""
         return self.taken + self.window
+
+    def is_silent(self, since: float) -> bool:
+        """Whether there was no sign of life since then from a handler that has to give them."""
+        if self.heard is not None:
+            return self.heard < since
+        return self.sent is not None and self.sent < since and not (self.next_seq or self.unnumbered)
 
     def finish(self, end: CallError | bool) -> None:
         """End it; the first end counts."""
@@ -114,6 +123,8 @@ class Streams:
             target = await self._send(said, stream, link)
             if target is not None:
                 stream.target = target
+            if requests.awaits_notice:
+                stream.sent = time.monotonic()
             while True:
                 while not items:
                     if stream.end is not None:
@@ -307,7 +318,7 @@ class Streams:
         lease = requests.settings.lease
         silent = time.monotonic() - lease
         for stream in streams:
-            if stream.heard is not None and stream.heard < silent:
+            if stream.is_silent(silent):
                 message = f"its handler gave no sign of life for {lease:g} s"
                 self._break(stream, lost(stream.operation_id, message))
             elif stream.lone is not None and stream.lone < silent:
