@@ -271,7 +271,7 @@ async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
 
         import httpx2
 
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             location = (await client.get(visited[-1])).headers["location"]
         query = parse_qs(urlsplit(location).query)
         return [query[name][0] if name in query else None for name in ("code", "state", "iss")]

@@ -248,7 +248,7 @@ async def test_the_session_of_one_caller_is_no_session_for_another() -> None:
                 info = {"name": "c", "version": "1"}
                 params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
                 body = {**body, "method": "initialize", "params": params}
-            async with httpx2.AsyncClient() as client:
+            async with httpx2.AsyncClient(timeout=60) as client:
                 return await client.post(f"{url}/mcp", json=body, headers=headers)
 
         opened = await tools("w")
@@ -479,7 +479,7 @@ async def test_the_server_of_the_plugin_listens_here_alone_and_ends_when_it_is_c
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     serving = asyncio.ensure_future(server.serve(registry(), server.config_type(listen=f"127.0.0.1:{port}")))
-    async with asyncio.timeout(20), httpx2.AsyncClient() as client:
+    async with asyncio.timeout(20), httpx2.AsyncClient(timeout=60) as client:
         while True:
             try:
                 answer = await client.get(f"http://127.0.0.1:{port}/elsewhere")

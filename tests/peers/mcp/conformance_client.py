@@ -29,7 +29,7 @@ class Browser:
     async def visit(self, url: str) -> None:
         import httpx2
 
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         query = parse_qs(urlsplit(response.headers["location"]).query)
         self._answer = [query.get(name, [None])[0] for name in ("code", "state", "iss")]
@@ -56,7 +56,7 @@ async def issuer_of(url: str) -> str:
     import httpx2
 
     parts = urlsplit(url)
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         for path in (
             f"/.well-known/oauth-protected-resource{parts.path}",
             "/.well-known/oauth-protected-resource",
