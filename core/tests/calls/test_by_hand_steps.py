@@ -61,6 +61,12 @@ class Side:
         return found
 
 
+@pytest.fixture(autouse=True)
+def no_notices(monkeypatch):
+    """Requests that take long, as all do on a busy machine, are given notice of: that is not what is tested here."""
+    monkeypatch.setattr("operad.calls.served._NOTICE_AFTER", 60.0)
+
+
 @pytest.fixture
 async def side():
     made = Side()

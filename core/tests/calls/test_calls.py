@@ -108,7 +108,10 @@ async def test_late_answers_are_counted_and_dropped():
     transport = InProcessTransport()
     async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
         await server.link.register("op:t.op")
-        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
+        for seconds in (0.05, 1.0, 5.0):
+            assert (await error_of(calls.call("t.op", timeout=seconds))).code == ErrorCode.TIMEOUT
+            if server.of("call.requested"):  # on a busy machine its time may be up before it is sent
+                break
         (request,) = server.of("call.requested")
         assert len(await server.wait_for("call.aborted")) == 1
         await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
@@ -349,7 +352,11 @@ async def test_the_timeout_of_a_subscription_bounds_the_silence():
 
     async with CallHandler(registry_of(slow=("subscription", slow)), transport) as handler:
         async with PendingRequestMap(transport) as calls:
-            assert await collect(subscribe(calls, "t.slow", timeout=0.5)) == [0, 1, 2, 3, ErrorCode.TIMEOUT]
+            for seconds in (0.15, 1.0, 5.0):
+                seen = await collect(subscribe(calls, "t.slow", timeout=seconds))
+                if len(seen) == 5:  # on a busy machine one item may take long
+                    break
+            assert seen == [0, 1, 2, 3, ErrorCode.TIMEOUT]
             while handler.active:
                 await asyncio.sleep(0.01)
 
@@ -719,7 +726,9 @@ async def test_requests_can_be_served_by_hand():
             request = await next_request(task)
             task.cancel()
             await asyncio.wait({task})
-            await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while request.request_id in server._by_hand:
+                    await asyncio.sleep(0.01)
             with pytest.raises(LookupError):  # the caller has left
                 await server.respond(request.request_id, local_envelope(2, "t.op"))
         await registration.unregister()
@@ -752,7 +761,9 @@ async def test_what_cannot_be_sent_by_hand_ends_the_request():
     ):
         await server.serve("t.op")
         task = asyncio.create_task(error_of(calls.call("t.op")))
-        await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while not requests:
+                await asyncio.sleep(0.01)
         with pytest.raises(CallError):
             await server.respond(requests[0].request_id, local_envelope({1, 2}, "t.op"))
         assert (await task).code == ErrorCode.SERIALIZATION_ERROR

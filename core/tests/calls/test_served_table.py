@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import time
 
 import pytest
 
@@ -467,6 +468,21 @@ async def test_a_stream_whose_consumer_is_silent_for_longer_than_the_lease_ends(
     assert error.message == '"t.op": its consumer gave no sign of life for 2.5 s'
     assert "the consumer of t.op gave no sign of life: ended" in caplog.text
     assert [key[1] for key in table.requests.active] == ["single"]
+    table.requests.stop()
+
+
+async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_its_signs_of_life_are_read():
+    table = Table(HUB, lease=0.2)
+    table.requests.start()
+    table.take("stream", credit=1)
+    sweep = table.requests._sweep
+    time.sleep(0.4)
+    async with asyncio.timeout(30):
+        while table.requests._sweep is sweep:
+            await asyncio.sleep(0)
+        assert table.ended == []
+        while not table.ended:
+            await asyncio.sleep(0.01)
     table.requests.stop()
 
 

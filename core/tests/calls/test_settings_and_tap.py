@@ -48,13 +48,13 @@ def test_a_bound_that_bounds_everything_is_refused(name):
 
 async def test_what_is_given_beside_the_settings_comes_first():
     transport = InProcessTransport()
-    settings = CallSettings(timeout=7.0, credit=3)
+    settings = CallSettings(timeout=90.0, credit=3)
     async with PendingRequestMap(transport, settings=settings, credit=5) as calls:
         async with Participant.open(transport) as server:
             await server.link.register("op:t.op")
             tasks = [asyncio.create_task(calls.call("t.op")), asyncio.create_task(anext(calls.subscribe("t.op")))]
             single, stream = await server.wait_for("call.requested", 2)
-            assert 6_000 < single["timeoutMs"] <= 7_000
+            assert 60_000 < single["timeoutMs"] <= 90_000
             assert stream["credit"] == 5
             for task in tasks:
                 task.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -16,6 +17,14 @@ LONGEST = 1e10
 """Milliseconds: a longer timeout means no timeout to any clock."""
 LATEST = 1e15
 """Epoch ms: what lies beyond is no time."""
+
+
+def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
+    """Seconds by which the callback of a timer runs too late: for so long its loop stood still, or was busy.
+
+    Signs of life that came meanwhile are unread: a lease counts up to when the timer was due.
+    """
+    return 0.0 if timer is None else max(0.0, loop.time() - timer.when())
 
 
 class Lateness:

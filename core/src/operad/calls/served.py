@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from operad import protocol
-from operad.calls.lateness import LONGEST, Lateness
+from operad.calls.lateness import LONGEST, Lateness, overdue
 from operad.calls.memory import keep_memory
 from operad.calls.reports import Reports
 from operad.calls.requests import LARGE, lost, not_begun, overloaded, wake
@@ -302,10 +302,11 @@ class ServedRequests:
 
     def _on_sweep(self) -> None:
         """End requests whose consumer is gone, and tell where slow ones are."""
-        now = time.monotonic()
+        loop = asyncio.get_running_loop()
+        silent = time.monotonic() - overdue(self._sweep, loop) - self.settings.lease
         self._lateness.tick(self.period)
         for served in list(self.active.values()):
-            if served.total is not None and now - served.renewed > self.settings.lease:
+            if served.total is not None and served.renewed < silent:
                 logger.info("the consumer of %s gave no sign of life: ended", served.operation_id)
                 # If it is there after all, it learns of the end; and a hub forgets the request.
                 message = (
@@ -317,7 +318,7 @@ class ServedRequests:
                 self._notice(served)
         if self.recent:
             self._forget()
-        self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
+        self._sweep = loop.call_later(self.period, self._on_sweep)
 
     def _tell_of_large(self) -> None:
         self._telling, large, self._large = None, self._large, []

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from operad import protocol
+from operad.calls.lateness import overdue
 from operad.calls.pending import PendingRequests
 from operad.calls.requests import LARGE, Pending, Said, check_loop, lost, timed_out, told, wake
 from operad.envelopes import ResponseEnvelope
@@ -310,13 +311,13 @@ class Streams:
 
     def _on_beat(self) -> None:
         """Renew the credit of all streams, which keeps them alive, and end those that nothing else will end."""
+        requests, late = self._requests, overdue(self._beat, self._requests.loop)
         self._beat = None
-        requests = self._requests
         streams = [item for item in requests.table.values() if isinstance(item, Stream)]
         if not streams or requests.link is None:
             return
         lease = requests.settings.lease
-        silent = time.monotonic() - lease
+        silent = time.monotonic() - late - lease
         for stream in streams:
             if stream.is_silent(silent):
                 message = f"its handler gave no sign of life for {lease:g} s"

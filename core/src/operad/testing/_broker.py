@@ -141,9 +141,9 @@ class BrokerConformance:
         client = await bus.join()
         for number in range(_MANY):
             await client.link.send("op:test.op", _request(number))
-        await client.link.drain(5)
+        await client.link.drain(SOON)
         for member in members:
-            await member.link.drain(5)
+            await member.link.drain(SOON)
         counts = [len(member.events) for member in members]
         assert sum(counts) == _MANY, f"got {counts}"
         assert min(counts) > _MANY / 8, f"got {counts}"
@@ -155,7 +155,7 @@ class BrokerConformance:
         registration = await server.link.register("op:test.op", "workers")
         await registration.unregister()
         await registration.unregister()
-        await server.link.drain(5)
+        await server.link.drain(SOON)
         await _finds_nobody(client, _request(1))
         assert server.events == []
 
@@ -247,8 +247,8 @@ class BrokerConformance:
         await server.link.register("op:test.op", "workers")
         for number in range(100):
             await client.link.send("op:test.op", _request(number))
-        await client.link.drain(5)
-        await server.link.drain(5)
+        await client.link.drain(SOON)
+        await server.link.drain(SOON)
         assert len(server.events) == 100
         await server.send(client.link.inbox, "news", number=1)
         await client.send(server.link.inbox, "news", number=2)

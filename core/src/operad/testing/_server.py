@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Self
 
-_COMES_UP_WITHIN = 10.0
+_COMES_UP_WITHIN = 30.0
 _ENDS_WITHIN = 5.0
 
 

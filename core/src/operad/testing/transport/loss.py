@@ -24,7 +24,7 @@ class Loss(TransportSuite):
             await kit.served.until(lambda: kit.served.started == 1)
             async with kit.serving(second):
                 closing = asyncio.create_task(first.aclose())
-                await asyncio.sleep(0.1)
+                await kit.served.until(lambda: first.serving == 0)
                 names = [f"job {number}" for number in range(20)]
                 done = await asyncio.gather(*(calls.call("kit.work", {"name": name}) for name in names))
                 assert [envelope.data for envelope in done] == names

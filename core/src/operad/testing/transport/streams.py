@@ -8,7 +8,7 @@ from typing import Any
 from operad import PendingRequestMap, protocol
 from operad.errors import ErrorCode
 from operad.testing._examples import skip
-from operad.testing.transport.participant import Kit, TransportSuite, error_of, with_kit
+from operad.testing.transport.participant import Kit, TransportSuite, error_of, pause, with_kit
 
 
 class Streams(TransportSuite):
@@ -205,6 +205,6 @@ class Streams(TransportSuite):
             async with kit.calling() as calls:
                 task = asyncio.create_task(error_of(calls.call("kit.wait")))
                 await kit.served.until(lambda: kit.served.started == 1)
-                await asyncio.sleep(0.2)  # a broker's handler tells where it is
+                await pause(0.2)  # a broker's handler tells where it is
             assert (await task).code == ErrorCode.ABORTED
             await kit.served.until(lambda: kit.served.ended == 1 and handler.active == 0)

@@ -17,6 +17,7 @@ from operad.testing.transport.participant import (
     Repeating,
     TransportSuite,
     error_of,
+    pause,
     unguessable,
     whatever,
     with_kit,
@@ -48,7 +49,7 @@ class Trust(TransportSuite):
                 forger.send(request["replyTo"], protocol.ABORTED, requestId=request["requestId"]),
             ):
                 await whatever(reply)
-            await asyncio.sleep(0.05)
+            await pause(0.05)
             assert not task.done()
             right = {**wrong, "data": "right"}
             await server.send(request["replyTo"], protocol.RESPONDED, requestId=request["requestId"], output=right)
@@ -163,12 +164,23 @@ class Trust(TransportSuite):
         if kit.capabilities.same_process:
             skip("caller and handler of one process stand still together")
         async with kit.serving(), kit.participant() as caller:
-            now = time.time() * 1000
-            fresh = {"timeoutMs": 20_000, "deadline": now + 20_000}
-            await caller.request("kit.work", "fresh", {"name": "fresh"}, **fresh)
-            await caller.wait_for(protocol.RESPONDED)
-            late = {"timeoutMs": 2_000, "deadline": now - 3_000}  # sent five seconds ago
-            await caller.request("kit.work", "late", {"name": "late"}, **late)
+            for number in range(5):
+                now = time.time() * 1000
+                fresh = {"timeoutMs": 20_000, "deadline": now + 20_000}
+                await caller.request("kit.work", f"fresh {number}", {"name": "fresh"}, **fresh)
+                await caller.wait_for(protocol.RESPONDED, number * 2 + 1)
+                late = {"timeoutMs": 2_000, "deadline": now - 3_000}  # sent five seconds ago
+                await caller.request("kit.work", f"late {number}", {"name": "late"}, **late)
+                await kit.served.until(
+                    lambda count=number * 2 + 2: (  # type: ignore[misc]  # binds the loop's value
+                        len(caller.of(protocol.RESPONDED) + caller.of(protocol.ERROR)) == count
+                    )
+                )
+                if caller.of(protocol.ERROR):
+                    break
+                # A process that stood still a moment ago, on a busy machine, learns no way from what comes then.
+                kit.served.runs.clear()
+                await asyncio.sleep(1.2)
             (error,) = await caller.wait_for(protocol.ERROR)
             if not (kit.capabilities.redelivers and error["code"] == ErrorCode.TIMEOUT):
                 assert error["code"] == ErrorCode.UNAVAILABLE
@@ -235,8 +247,11 @@ class Trust(TransportSuite):
         async with PendingRequestMap(kit.transport, on_request=lambda r: taken.append(r.request_id)) as server:
             await server.serve("kit.hand")
             async with kit.participant() as caller:
-                await caller.request("kit.hand", "h", timeoutMs=200)
-                (error,) = await caller.wait_for(protocol.ERROR)
+                for count, milliseconds in enumerate((200, 1_000, 5_000), 1):
+                    await caller.request("kit.hand", f"h{count}", timeoutMs=milliseconds)
+                    error = (await caller.wait_for(protocol.ERROR, count))[-1]
+                    if taken:  # on a busy machine it may come too late to be taken
+                        break
                 assert (error["code"], len(taken)) == (ErrorCode.TIMEOUT, 1)
             try:
                 await server.respond(taken[0], local_envelope(1, "kit.hand"))
