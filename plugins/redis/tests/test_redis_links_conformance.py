@@ -29,5 +29,5 @@ class TestRedisLinks(BrokerConformance):
 
     def transport(self, url: str, bus: str, *, impatient: bool = False, **options: Any) -> Transport:
         if impatient:
-            options.update(lease=0.3, connect_timeout=0.5)
+            options.update(lease=0.3)
         return RedisTransport(url=url, bus=bus, reconnect_wait=0.05, **options)

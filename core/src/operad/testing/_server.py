@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -63,8 +64,14 @@ class ServerProcess(ABC):
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop its process without closing a connection, as a dead network looks from here; see `thaw`."""
-        self._running().send_signal(signal.SIGSTOP)
+        """Stop its process without closing a connection, as a dead network looks from here; see `thaw`.
+
+        It stands still when this returns.
+        """
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        if process.poll() is None:
+            os.waitpid(process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
         """Let a frozen server run on."""
