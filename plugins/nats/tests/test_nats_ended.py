@@ -31,7 +31,8 @@ class Configured(NATSServer):
 
     def configure(self, password: str = "p", more: str = "") -> None:
         """Write the file, and have a server that runs read it."""
-        self._file.write_text(f"authorization {{ user: u, password: {password} }}\n{more}\n")
+        # Its own bound of 2 s is for clients that are not busy with something else.
+        self._file.write_text(f"authorization {{ user: u, password: {password}, timeout: 60 }}\n{more}\n")
         if self._process is not None:
             os.kill(self.pid, signal.SIGHUP)
 

@@ -30,7 +30,7 @@ class TestNATSResults(ResultStoreConformance):
         self.url = url
 
     def store(self, name: str) -> NATSResults:
-        return NATSResults(self.url, bucket=name)
+        return NATSResults(self.url, bucket=name, timeout=20.0)  # it waits for a disk
 
     def away(self) -> NATSResults:
         return NATSResults(f"nats://u:{self.secret}@127.0.0.1:9", timeout=0.2)
