@@ -64,7 +64,7 @@ class TestRemote(SourceConformance):
             self.served.register(item)
         async with Hub(bearer_tokens(TOKENS), port=0) as hub:
             async with CallHandler(self.served, WebSocketTransport(hub.url, token="t0ken-of-the-worker")):
-                yield {"url": hub.url, "options": {"token": "t0ken-of-the-gateway"}}
+                yield {"url": hub.url, "options": {"token": "t0ken-of-the-gateway"}, "wait": 20}
             assert hub.pending == 0
 
     async def change(self, registry: OperationRegistry) -> None:

@@ -72,7 +72,7 @@ async def running(folder: Path, *arguments: str, **environment: str) -> AsyncIte
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             line = (await process.stderr.readline()).decode()
         found = re.search(r"wss?://127\.0\.0\.1:\d+", line)
         assert found is not None, line + (await asyncio.wait_for(process.stderr.read(2_000), 5)).decode()
@@ -107,21 +107,21 @@ async def test_a_hub_of_a_configuration_asks_for_tokens_and_finishes_what_is_und
                         assert await response.json() == {"status": "ok"}
                     await _pending(session, url)
                 process.send_signal(signal.SIGTERM)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     await process.stderr.readuntil(b"draining\n")
                 with pytest.raises(CallError) as caught:
                     await calls.call("shop.buy")
                 assert (caught.value.code, caught.value.details["sent"]) == ("UNAVAILABLE", False)  # type: ignore[index]  # these details are a table
                 gate.set()
                 assert (await call).data == "bought"
-            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert await asyncio.wait_for(process.wait(), 30) == 0
             assert [told.recv(100), told.recv(100)] == [b"READY=1", b"STOPPING=1"]
 
 
 async def _pending(session: aiohttp.ClientSession, url: str) -> None:
     """Until a request is under way."""
     headers = {"Authorization": "Bearer of a client"}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             async with session.get(url.replace("ws", "http", 1) + "/metrics", headers=headers) as response:
                 if "operad_hub_pending 1\n" in await response.text():
@@ -142,7 +142,7 @@ async def test_a_second_signal_ends_a_hub_that_drains(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             assert (await process.stderr.readline()).decode() == "draining\n"
             process.send_signal(signal.SIGINT)
-            assert await asyncio.wait_for(process.wait(), 10) == 1
+            assert await asyncio.wait_for(process.wait(), 30) == 1
             assert b"a second signal" in await process.stderr.read()
             with pytest.raises(CallError, match="UNAVAILABLE"):
                 await call

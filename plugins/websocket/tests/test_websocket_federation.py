@@ -2,9 +2,11 @@
 # ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
+from functools import partial
 
 import pytest
 
+import operad
 from operad import (
     CallError,
     CallHandler,
@@ -15,12 +17,15 @@ from operad import (
     OperationSpec,
     OperationType,
     PendingRequestMap,
-    from_remote,
     operation,
 )
+from operad.calls import remote
 from operad.errors import SourceError
 from operad.testing import Participant
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+
+# However long these peers take for their turn: a hub tells how many there are, so that nothing waits longer.
+from_remote = partial(operad.from_remote, wait=60.0)
 
 TOKENS = {"worker": Identity("worker"), "reader": Identity("reader"), "admin": Identity("admin", ["admin"])}
 
@@ -57,6 +62,12 @@ async def until(condition):
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Peers may take long to describe an operation."""
+    monkeypatch.setattr(remote, "_DESCRIBING", 60.0)
 
 
 async def test_what_peers_serve_becomes_operations_here():

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from operad import CallError, CallHandler, ErrorCode, Identity, OperationContext, OperationRegistry, operation
+from operad.calls import remote
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 TOKENS = {"worker-token": Identity("worker"), "gateway-token": Identity("gateway", ["admin"])}
@@ -62,7 +63,7 @@ def configured(tmp_path, monkeypatch):
 def far(hub, more=""):
     return (
         f'[sources.far]\ntype = "remote"\nurl = "{hub.url}"\n'
-        f'options = {{ token = "${{GATEWAY_TOKEN}}" }}\n{more}\n'
+        f'options = {{ token = "${{GATEWAY_TOKEN}}" }}\nwait = 60\n{more}\n'
     )
 
 
@@ -70,6 +71,12 @@ async def until(condition):
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Peers may take long to describe an operation."""
+    monkeypatch.setattr(remote, "_DESCRIBING", 60.0)
 
 
 async def test_a_configured_hub_brings_what_its_peers_serve(hub, worker, configured):
