@@ -272,10 +272,13 @@ async def test_a_large_answer_waits_for_its_reader_in_parts_and_for_one_that_sta
         await app(scope, receive, send)
         ended.set()
 
-    async with front_door.served(watched) as base, aiohttp.ClientSession() as session:
-        async with session.get(f"{base}/operations/x.large") as response:
-            assert await response.json() == "x" * size
-        ended.clear()
+    async with (
+        front_door.served(to_openapi(registry)) as base,
+        aiohttp.ClientSession() as session,
+        session.get(f"{base}/operations/x.large") as response,
+    ):
+        assert await response.json() == "x" * size
+    async with front_door.served(watched) as base:
         host, port = base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1_000)
         writer.write(f"GET /operations/x.large HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
