@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -28,6 +29,15 @@ def _nothing_pending(request: pytest.FixtureRequest) -> Iterator[None]:
     before = HeldResources.now()
     yield
     assert not [word for word in HeldResources.now().left(before) if "socket" not in word]
+
+
+@pytest.fixture
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time of day (epoch s) of deadlines, which stands still; timers run. However busy the machine is, what is given
+    a short time begins in it."""
+    now = time.time()
+    monkeypatch.setattr("operad.registry.deadline._now", lambda: now)
+    return now
 
 
 class _Kept(logging.Handler):

@@ -19,7 +19,7 @@ async def ask(listener: LoopbackListener, request: bytes) -> bytes:
     try:
         writer.write(request)
         await writer.drain()
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 30)
     except ConnectionError:
         return b""
     finally:

@@ -29,7 +29,7 @@ def browse(url: str) -> None:
     """What a browser does with somebody who agrees to everything: it follows redirects."""
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=5) as page:
+    with urllib.request.urlopen(url, timeout=30) as page:
         page.read()
 
 

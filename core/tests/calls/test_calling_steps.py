@@ -75,6 +75,17 @@ class Side:
         await settle()
         return next(iter(self.requests.table.values()), None), task
 
+    async def begun_within(self, seconds):
+        """The same, with more time if it was up before the call was under way, as on a busy machine."""
+        while True:
+            one, task = await self.begun(seconds)
+            if one is not None:
+                return one, task
+            await asyncio.wait({task})
+            assert isinstance(task.exception(), CallError)
+            self.link.sent.clear()
+            seconds *= 10
+
     def told(self, type_):
         return [(to, payload) for to, kind, payload in self.link.sent if kind == type_]
 
@@ -170,7 +181,7 @@ async def test_an_answer_that_comes_when_a_call_has_ended_is_dropped():
 async def test_a_call_that_is_not_answered_in_time_ends_and_tells_its_handler():
     side = Side()
     side.link.target = "inbox:worker"
-    one, task = await side.begun(0.02)
+    one, task = await side.begun_within(0.02)
     with pytest.raises(CallError) as caught:
         await task
     assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": one.limit})
@@ -191,7 +202,7 @@ async def test_a_call_without_time_is_not_sent(seconds):
 async def test_a_call_that_the_transport_does_not_take_in_time_ends():
     side = Side()
     side.link.hold = asyncio.Event()
-    one, task = await side.begun(0.02)
+    one, task = await side.begun_within(0.02)
     with pytest.raises(CallError) as caught:
         await task
     assert (caught.value.code, task.cancelling(), one.expired) == (ErrorCode.TIMEOUT, 0, True)

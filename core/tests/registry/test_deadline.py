@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
+from operad.registry import deadline as module
 from operad.registry.deadline import DeadlineExpired, deadlines_of, until
 
+pytestmark = pytest.mark.usefixtures("standing_clock")
 
-def soon(seconds: float = 0.2) -> float:
-    """By default soon, but not before what is to be cut short has begun, on a busy machine."""
-    return (time.time() + seconds) * 1000
+
+def soon(seconds: float = 0.02) -> float:
+    """A deadline by the clock that stands still."""
+    return (module._now() + seconds) * 1000
 
 
 async def sleep(seconds: float = 60.0) -> str:
@@ -185,12 +187,11 @@ async def test_a_call_that_takes_too_long_times_out_and_names_the_deadline() -> 
             closed.append(True)
 
     registry = await registry_of(slow)
-    before = time.time() * 1000
     with pytest.raises(CallError) as caught:
-        await registry.execute("d.f", timeout=0.2)
+        await registry.execute("d.f", timeout=0.02)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert caught.value.details is not None
-    assert caught.value.details["deadline"] >= before
+    assert caught.value.details["deadline"] == soon(0.02)
     assert closed == [True]
 
 
@@ -247,7 +248,7 @@ async def test_an_expiry_ends_nested_calls_inside_out() -> None:
     registry.register(OperationSpec(namespace="d", name="inner"), inner)
     registry.register(OperationSpec(namespace="d", name="outer"), outer)
     with pytest.raises(CallError) as caught:
-        await registry.execute("d.outer", timeout=0.3)
+        await registry.execute("d.outer", timeout=0.02)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert ended == ["inner", "outer"]
 

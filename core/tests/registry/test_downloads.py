@@ -1,7 +1,6 @@
 """Downloads end as calls do: what their source raises is a `CallError`, what leaves them closes them."""
 
 import asyncio
-import time
 
 import attrs
 import pytest
@@ -68,9 +67,9 @@ async def test_any_other_error_becomes_a_call_error_with_its_cause():
     assert caught.value.__cause__ is error
 
 
-async def test_a_download_ends_at_its_deadline():
+async def test_a_download_ends_at_its_deadline(standing_clock):
     source = Bytes(b"a", None)
-    context = OperationContext(deadline=(time.time() + 0.05) * 1000)
+    context = OperationContext(deadline=(standing_clock + 0.05) * 1000)
     pieces = registry_of(source).download("t.get", None, context)
     assert await anext(pieces) == b"a"
     with pytest.raises(CallError) as caught:

@@ -244,7 +244,7 @@ async def test_what_a_handler_raises_is_a_call_error_and_logged_when_nobody_expe
     assert caught.value.code == found.code
 
 
-async def test_a_stream_has_its_timeout_for_each_item():
+async def test_a_stream_has_its_timeout_for_each_item(standing_clock):
     registry = OperationRegistry()
 
     async def slow(input, context):

@@ -15,7 +15,7 @@ from operad import CallError, ErrorCode, Identity, Operation, OperationContext, 
 from operad.registry.workers import _close
 from operad.testing import assert_nothing_pending
 
-LIMIT = 10.0
+LIMIT = 30.0
 
 
 def spec(name: str = "f", **fields: Any) -> OperationSpec:
@@ -102,7 +102,7 @@ async def test_stop_iteration_of_a_plain_function_is_an_error_and_no_hang() -> N
         assert caught.value.code == ErrorCode.EXECUTION_ERROR
 
 
-async def test_a_call_ends_on_time_and_the_function_can_look() -> None:
+async def test_a_call_ends_on_time_and_the_function_can_look(standing_clock: float) -> None:
     looked = threading.Event()
 
     def work(input: Any, context: OperationContext) -> None:
@@ -173,12 +173,14 @@ async def test_call_sync_raises_the_error_of_the_call() -> None:
 
 
 async def test_what_call_sync_called_is_cancelled_with_the_call_and_later_calls_are_refused() -> None:
+    begun: list[str] = []
     ended: list[str] = []
     codes: list[str] = []
 
     async def inner(input: Any, context: Any) -> None:
+        begun.append("inner")
         try:
-            await asyncio.sleep(LIMIT)
+            await asyncio.sleep(60)
         finally:
             ended.append("inner")
 
@@ -193,7 +195,7 @@ async def test_what_call_sync_called_is_cancelled_with_the_call_and_later_calls_
         registry.register(spec("inner"), inner)
         registry.register(spec("outer"), outer)
         task = asyncio.create_task(registry.execute("t.outer"))
-        await asyncio.sleep(0.05)
+        await until(lambda: begun)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -273,7 +275,7 @@ async def test_leaving_a_stream_early_closes_the_generator() -> None:
         await until(closed.is_set)
 
 
-async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends() -> None:
+async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends(standing_clock: float) -> None:
     gate = threading.Event()
     closed = threading.Event()
 

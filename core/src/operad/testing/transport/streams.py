@@ -165,7 +165,10 @@ class Streams(TransportSuite):
     async def test_a_call_ends_at_its_deadline_on_both_sides(self, kit: Kit) -> None:
         """The caller gets ``TIMEOUT`` with the deadline, and the handler is cancelled."""
         async with kit.serving(), kit.calling() as calls:
-            error = await error_of(calls.call("kit.wait", timeout=0.1))
+            for seconds in (0.1, 1.0, 5.0):
+                error = await error_of(calls.call("kit.wait", timeout=seconds))
+                if kit.served.started:  # on a busy machine it may come too late to be begun
+                    break
             assert error.code == ErrorCode.TIMEOUT
             assert error.details is not None
             assert isinstance(error.details["deadline"], float)
