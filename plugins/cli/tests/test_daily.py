@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from operad_cli import opening
 from operad_cli.app import application
 from operad_cli.main import main
+from plugins.cli.tests.at_rest import wait_until_at_rest
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = '''
@@ -188,7 +188,7 @@ def test_a_prompt_shows_the_choices_and_asks_again_and_ends_at_ctrl_c(run: Run, 
         assert terminal.ended() == 0
     with Terminal("call", "ask.paint", "color=red") as terminal:
         terminal.read_until("times (integer): ")
-        time.sleep(0.5)  # a signal before readline waits is seen at the next key only
+        wait_until_at_rest(terminal.pid)  # a signal before readline waits is seen at the next key only
         terminal.type("\x03")
         assert terminal.ended() == 130
 
@@ -231,8 +231,8 @@ class Terminal:
         import pty
 
         self._seen = ""
-        self._pid, self._side = pty.fork()
-        if self._pid == 0:
+        self.pid, self._side = pty.fork()
+        if self.pid == 0:
             os.execv(sys.executable, [sys.executable, "-m", "operad_cli.main", *arguments])
 
     def __enter__(self) -> Self:
@@ -260,8 +260,8 @@ class Terminal:
             except OSError:  # the other side is closed
                 break
         else:
-            os.kill(self._pid, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            os.kill(self.pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 # --- logs ----------------------------------------------------------------------------------------------

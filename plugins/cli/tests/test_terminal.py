@@ -20,6 +20,7 @@ import click
 import pytest
 
 from operad_cli.app import application
+from plugins.cli.tests.at_rest import wait_until_at_rest
 
 HERE = Path(__file__).parent / "terminal"
 TRANSCRIPTS = sorted(path.stem for path in HERE.glob("*.txt"))
@@ -120,7 +121,8 @@ class Screen:
                 before = _screen(expected[:number]) + _pattern(line[: typed.start()].rstrip())
                 self._until(lambda shown, before=before: re.search(f"\n{before}", f"{shown}\n"))
                 if typed[1] == "^C":
-                    time.sleep(0.3)  # a signal before readline waits is seen at the next key only
+                    pane = int(self._tmux("display-message", "-p", "-t", "s", "#{pane_pid}"))
+                    wait_until_at_rest(pane, children=True)  # before, readline sees a signal at the next key only
                     self._tmux("send-keys", "-t", "s", "C-c")
                 else:
                     self._tmux("send-keys", "-t", "s", "-l", f"{typed[1]}\n")
