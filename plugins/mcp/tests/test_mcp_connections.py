@@ -92,7 +92,7 @@ async def client(tls: ssl.SSLContext | None = None, **timeouts: float) -> AsyncI
 
 
 async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not met():
             await asyncio.sleep(0.005)
 

@@ -280,9 +280,11 @@ async def test_a_server_that_asks_what_nobody_answers_gets_no_answer(tool: str, 
 @MODES
 async def test_a_listing_that_changes_is_followed(mode: str) -> None:
     async with features(mode=mode) as registry:
-        await asyncio.sleep(0.2)  # in the stateless protocol changes come only once the listener is heard
-        await registry.execute("f.grow")
-        await until(lambda: registry.get_spec("f.grown") is not None)
+        async with asyncio.timeout(20):
+            while registry.get_spec("f.grown") is None:
+                # In the stateless protocol changes come only once the listener is heard.
+                await registry.execute("f.grow")
+                await asyncio.sleep(0.1)
         assert (await registry.execute("f.grown")).data == {"result": "grown"}
 
 
@@ -291,10 +293,11 @@ async def test_resource_updates_are_a_subscription() -> None:
         assert registry.get_spec("f.resources.subscribe") is not None
         async with registry.subscribe("f.resources.subscribe", {"uri": "note://one"}) as updates:
             first = asyncio.ensure_future(anext(updates))
-            await asyncio.sleep(0.3)
-            await registry.execute("f.touch", {"uri": "note://other"})
-            await registry.execute("f.touch", {"uri": "note://one"})
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
+                while not first.done():  # until the listener is heard
+                    await registry.execute("f.touch", {"uri": "note://other"})
+                    await registry.execute("f.touch", {"uri": "note://one"})
+                    await asyncio.wait({first}, timeout=0.2)
                 assert (await first).data == {"uri": "note://one"}
 
 

@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -249,12 +249,19 @@ async def test_a_callback_learns_for_which_call_it_is_asked(mode: str) -> None:
 
 @MODES
 async def test_no_call_runs_out_of_time_while_a_person_is_asked(mode: str) -> None:
+    timeout, said = 0.0, None
+
     async def elicitation(params: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5 * timeout)
         return {"action": "accept", "content": {"name": "Ada"}}
 
-    async with features(mode=mode, elicitation=elicitation, timeout=0.4) as registry:
-        assert "Ada" in (await registry.execute("f.greet")).meta.content[0].text
+    for timeout in (0.4, 4.0):  # the second one where the server needs longer for what comes before and after
+        async with features(mode=mode, elicitation=elicitation, timeout=timeout) as registry:
+            with suppress(CallError):
+                said = (await registry.execute("f.greet")).meta.content[0].text
+                break
+    assert said is not None
+    assert "Ada" in said
 
 
 @pytest.mark.parametrize("renew", [True, False])
@@ -263,20 +270,29 @@ async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> 
     server = MCPServer("slow")
 
     @server.tool()
-    async def crawl(context: Context) -> str:
+    async def crawl(pause: float, context: Context) -> str:
         for step in range(5):
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(pause)
             await context.report_progress(step, 5)
         return "there"
 
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load(
-            "mcp", namespace="s", server=server, timeout=0.4, renew_timeout=renew, on_progress=lambda _: None
-        )
-        if renew:
-            assert (await registry.execute("s.crawl")).meta.content[0].text == "there"
-        else:
-            assert (await fails(registry.execute("s.crawl"))).code == ErrorCode.TIMEOUT
+    said = None
+    for timeout in (0.4, 4.0) if renew else (0.4,):  # the second one where this process stood still meanwhile
+        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+            await registry.load(
+                "mcp",
+                namespace="s",
+                server=server,
+                timeout=timeout,
+                renew_timeout=renew,
+                on_progress=lambda _: None,
+            )
+            try:
+                said = (await registry.execute("s.crawl", {"pause": timeout * 0.375})).meta.content[0].text
+                break
+            except CallError as error:
+                assert error.code == ErrorCode.TIMEOUT  # noqa: PT017  # where it is not renewed, and may else be
+    assert said == ("there" if renew else None)
 
 
 async def test_an_address_that_a_server_wants_visited_is_in_the_error() -> None:
@@ -306,9 +322,12 @@ async def test_a_tool_that_runs_as_a_task_is_called_like_any_other() -> None:
 
 async def test_a_call_that_is_cancelled_cancels_its_task() -> None:
     async with hostile("endless_task") as registry:
-        error = await fails(registry.execute("h.task_only", timeout=0.3))
-        assert error.code == ErrorCode.TIMEOUT
-        assert (await registry.execute("h.cancelled_tasks")).data == 1
+        for timeout in (0.3, 3, 15):  # until there is a task by then
+            error = await fails(registry.execute("h.task_only", timeout=timeout))
+            assert error.code == ErrorCode.TIMEOUT
+            if cancelled := (await registry.execute("h.cancelled_tasks")).data:
+                break
+        assert cancelled == 1
 
 
 # --- programs ----------------------------------------------------------------------------------------------

@@ -538,7 +538,7 @@ async def test_a_client_that_leaves_cancels_its_call() -> None:
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         await started.wait()
         writer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await ended.wait()
 
 
@@ -596,7 +596,7 @@ async def test_the_end_of_stdin_ends_the_server_and_so_does_a_cancellation(tmp_p
     process.stdin.write(json.dumps(message("server/discover")).encode() + b"\n")
     assert json.loads(await process.stdout.readline())["result"]["supportedVersions"] == ["2026-07-28"]
     process.send_signal(2)  # stdin stays open
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await process.wait()
         await process.stdout.read()  # its end closes the pipe, and may come after the process'
     process.stdin.close()

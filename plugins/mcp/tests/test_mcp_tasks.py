@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -106,9 +108,14 @@ async def test_a_task_without_a_result_is_an_error_that_says_why(
 async def test_a_call_that_runs_out_of_time_cancels_its_task_unless_it_is_to_be_kept(
     tmp_path: Path, keep: bool, cancelled: int
 ) -> None:
-    async with loaded(tmp_path, keep_tasks=keep) as registry:
-        error = await fails(registry.execute("t.play", {"states": [WORKING]}, timeout=0.3))
-        assert error.code == ErrorCode.TIMEOUT
+    told: list[MCPTask] = []
+    async with loaded(tmp_path, keep_tasks=keep, on_task=told.append) as registry:
+        for timeout in (0.3, 3, 15):
+            error = await fails(registry.execute("t.play", {"states": [WORKING]}, timeout=timeout))
+            assert error.code == ErrorCode.TIMEOUT
+            if told:  # there was a task by then
+                break
+        assert len({task.task_id for task in told}) == 1
         assert sum(line.startswith("tasks/cancel") for line in await heard(registry)) == cancelled
 
 
@@ -122,19 +129,25 @@ ELSEWHERE = """
 import asyncio, sys
 from operad import OperationContext, OperationRegistry, load_plugins
 async def main():
+    begun = asyncio.Event()
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="t", command=sys.executable, args=sys.argv[1:3])
+        command = {"command": sys.executable, "args": sys.argv[1:3]}
+        await registry.load("mcp", namespace="t", on_task=lambda task: begun.set(), **command)
         states = [{"status": "working"}] * 30
         context = OperationContext(idempotency_key="k")
-        await registry.execute("t.play", {"states": [*states, {"status": "completed", "result":
-            {"content": [], "structuredContent": {"n": 3}}}]}, context=context, timeout=0.2)
+        call = asyncio.create_task(registry.execute("t.play", {"states": [*states, {"status": "completed", "result":
+            {"content": [], "structuredContent": {"n": 3}}}]}, context=context))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait({call})
+        print(call.cancelled())
 asyncio.run(main())
 """
 
 
 async def test_the_same_call_in_another_process_resumes_the_task_by_its_key(tmp_path: Path) -> None:
-    first = subprocess.run([sys.executable, "-c", ELSEWHERE, str(SERVER), str(tmp_path)], stderr=subprocess.PIPE)
-    assert b"TIMEOUT" in first.stderr
+    first = subprocess.run([sys.executable, "-c", ELSEWHERE, str(SERVER), str(tmp_path)], capture_output=True)
+    assert first.stdout == b"True\n", first.stderr
     states = [*[WORKING] * 30, DONE]
     async with loaded(tmp_path) as registry:
         assert await play(registry, *states, idempotency_key="k") == {"n": 3}
@@ -158,7 +171,13 @@ async def test_a_task_that_the_server_forgot_is_not_begun_again(tmp_path: Path) 
 async def test_a_task_is_resumed_by_its_id(tmp_path: Path) -> None:
     told: list[MCPTask] = []
     async with loaded(tmp_path, on_task=told.append, keep_tasks=True) as registry:
-        await fails(registry.execute("t.play", {"states": [*[WORKING] * 30, DONE]}, timeout=0.2))
+        going = asyncio.create_task(play(registry, *[WORKING] * 1_000, DONE))
+        async with asyncio.timeout(20):
+            while not told:
+                await asyncio.sleep(0.01)
+        going.cancel()
+        await asyncio.wait({going})
+    (tmp_path / told[0].task_id).write_text(json.dumps([WORKING, DONE]))
     async with loaded(tmp_path) as registry:
         assert await play(registry, metadata={"mcp": {"task": told[0].task_id}}) == {"n": 3}
         error = await fails(play(registry, metadata={"mcp": {"task": "nonsense"}}))
