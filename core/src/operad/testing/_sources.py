@@ -345,7 +345,10 @@ class SourceConformance:
         """A call that takes too long raises TIMEOUT, and the next call works."""
         example = given(self.slow, self.capabilities.cancellation, self, "slow")
         async with self._loaded() as registry:
-            error = await self._failure(registry, example, timeout=0.2)
+            for timeout in (0.2, 2.0, 10.0):
+                error = await self._failure(registry, example, timeout=timeout)
+                if error.ran is not False:  # on a busy machine it may come too late to be begun
+                    break
             assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
             await self._still_works(registry)
 
