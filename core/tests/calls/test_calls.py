@@ -2,6 +2,7 @@
 # ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
+import gc
 import logging
 import time
 
@@ -543,6 +544,25 @@ async def test_a_verifier_has_the_time_of_the_request():
         await peer.request("t.echo", "1", timeoutMs=50)
         assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
         assert handler.active == 0
+
+
+async def test_a_verifier_whose_time_is_up_before_it_begins_is_not_left_behind():
+    """As where the process stood still; a coroutine that nobody awaits warns of itself."""
+    transport, begun = InProcessTransport(), []
+
+    async def verify():
+        begun.append(True)
+
+    def late(payload, delivery):
+        time.sleep(0.02)
+        return verify()
+
+    async with CallHandler(registry_of(echo=("query", echo)), transport, identity=late):
+        async with Participant.open(transport) as peer:
+            await peer.request("t.echo", "1", timeoutMs=10)
+            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+    gc.collect()
+    assert begun == []
 
 
 async def test_the_log_names_the_operation_whose_error_stays_here(caplog):

@@ -487,7 +487,8 @@ async def test_an_answer_within_the_room_goes_at_once_and_an_item_says_the_sum()
         assert back.link.told()[0][2]["sentBytes"] == stream.sent_bytes == number * size
 
 
-async def test_an_answer_beyond_the_room_asks_for_it_and_waits():
+async def test_an_answer_beyond_the_room_asks_for_it_and_waits(monkeypatch):
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)
     back, one = way(), served_of(creditBytes=10)
     event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
     size = len(encode(event))

@@ -116,6 +116,8 @@ class Serving:
             try:
                 answer = await until(limit, lambda: answer)
             except DeadlineExpired:
+                if inspect.iscoroutine(answer):
+                    answer.close()  # it may not even have begun
                 raise timed_out(served.operation_id, limit) from None
         if answer is None or isinstance(answer, Identity):
             return answer

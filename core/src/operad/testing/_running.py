@@ -42,6 +42,12 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
     return asyncio.run(bounded())
 
 
+async def pause(seconds: float) -> None:
+    """Let time go by in which the event loop runs: on a busy machine it stands still for longer than a pause."""
+    for _ in range(round(seconds * 100)):
+        await asyncio.sleep(0.01)
+
+
 Body = Callable[..., Coroutine[Any, Any, None]]
 
 

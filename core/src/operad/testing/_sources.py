@@ -20,7 +20,7 @@ from operad.plugins.manager import Plugins
 from operad.registry.registry import OperationRegistry
 from operad.sources import SourceContext
 from operad.testing._examples import ANYTHING, Example, equal, given, skip
-from operad.testing._running import in_loop, run
+from operad.testing._running import in_loop, pause, run
 
 NAMESPACE = "conformance"
 """The namespace under which the suite loads the source."""
@@ -358,7 +358,7 @@ class SourceConformance:
         example = given(self.slow, self.capabilities.cancellation, self, "slow")
         async with self._loaded() as registry:
             call = asyncio.create_task(self._execute(registry, example))
-            await asyncio.sleep(0.2)
+            await pause(0.2)
             assert not call.done(), f"the slow example has ended already: {call}"
             call.cancel()
             await asyncio.wait([call], timeout=10)

@@ -355,12 +355,6 @@ async def error_of(awaitable: Any) -> CallError:
     raise AssertionError(f"expected a CallError, got {result!r}")
 
 
-async def pause(seconds: float) -> None:
-    """Let time go by in which the event loop runs: on a busy machine it stands still for longer than a pause."""
-    for _ in range(round(seconds * 100)):
-        await asyncio.sleep(0.01)
-
-
 def data_of(responded: dict[str, Any]) -> Any:
     """The data of an answer, handed over as an object or as JSON."""
     output = responded["output"]

@@ -8,7 +8,8 @@ from typing import Any
 from operad import PendingRequestMap, protocol
 from operad.errors import ErrorCode
 from operad.testing._examples import skip
-from operad.testing.transport.participant import Kit, TransportSuite, error_of, pause, with_kit
+from operad.testing._running import pause
+from operad.testing.transport.participant import Kit, TransportSuite, error_of, with_kit
 
 
 class Streams(TransportSuite):

@@ -12,12 +12,12 @@ from operad.calls import CallHandler, PendingRequestMap
 from operad.envelopes import local_envelope
 from operad.errors import CallError, ErrorCode
 from operad.testing._examples import skip
+from operad.testing._running import pause
 from operad.testing.transport.participant import (
     Kit,
     Repeating,
     TransportSuite,
     error_of,
-    pause,
     unguessable,
     whatever,
     with_kit,
