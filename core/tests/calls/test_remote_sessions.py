@@ -19,7 +19,7 @@ from operad import (
     PendingRequestMap,
     from_remote,
 )
-from operad.calls import InProcessTransport, remote
+from operad.calls import InProcessTransport, questions, remote
 from operad.calls.offers import offer_of, stricter
 from operad.testing import Participant
 
@@ -174,6 +174,36 @@ async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(
             assert session.operations[0].spec.metadata["operad.remote"]["instance"] == ""
             assert (await here_of(session).execute("t.one", {}, timeout=5)).data == "done"
             assert session.operations[0].spec.input_schema.raw == {"type": "object"}
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["asked all", "of many"])
+async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answers(knows):
+    transport = InProcessTransport()
+    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05) as session:
+            assert [operation.id for operation in session.operations] == ["t.one"]
+            if not knows:  # as on a broker
+                (asked,) = session._calls._requests.table.values()
+                asked.expected = None
+            peer = Peer(busy, "busy", [wire("two")])
+            await busy.link.register("op:operad.list.busy")
+            await peer.reply((await busy.wait_for("call.requested"))[0])
+            await peer.reply((await busy.wait_for("call.requested", 2))[1])
+            await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
+            assert session._calls.pending == (0 if knows else 1)
+        assert session._calls.pending == 0
+
+
+async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):
+    monkeypatch.setattr(questions, "LATE", 0.1)
+    transport = InProcessTransport()
+    async with Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05) as session:
+            await until(lambda: session._calls.pending == 0)
+            assert session.operations == ()
+        assert (await busy.wait_for("call.aborted"))[0]["requestId"]
 
 
 async def test_what_nobody_describes_is_called_without_its_schemas(monkeypatch, caplog):

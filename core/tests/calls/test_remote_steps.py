@@ -49,7 +49,7 @@ class Calls:
     async def aclose(self):
         self.closed += 1
 
-    async def ask_all(self, topic, operation_id, wait):
+    async def ask_all(self, topic, operation_id, wait, late):
         self.asked.append((topic, operation_id, wait))
         return self.instances
 

@@ -270,7 +270,15 @@ class PendingRequestMap:
             return Subscription(watched_stream(self._observers, said, request_id, start))
         return Subscription(self._streams.items(said, self._signing(said)))
 
-    async def ask_all(self, topic: str, operation_id: str, input: Any = None, *, wait: float = 0.5) -> list[Any]:
+    async def ask_all(
+        self,
+        topic: str,
+        operation_id: str,
+        input: Any = None,
+        *,
+        wait: float = 0.5,
+        late: Callable[[Any], None] | None = None,
+    ) -> list[Any]:
         """Ask everybody who registered ``all:<topic>``, and collect the data of their answers.
 
         Handlers answer ``operad.discover`` so, and nothing else.
@@ -280,11 +288,12 @@ class PendingRequestMap:
             operation_id: what is asked.
             input: its input.
             wait: seconds to wait for answers; over at once when the transport knows that all have answered.
+            late: gets the data of each answer that comes after that, within 30 s; without it they are dropped.
 
         Raises:
             CallError: the question could not be sent.
         """
-        return await self._questions.ask(topic, operation_id, input, wait)
+        return await self._questions.ask(topic, operation_id, input, wait, late)
 
     def _signing(self, said: Said) -> Callable[[Said], None] | None:
         """What signs a call, if it needs a signature: anew for each attempt, for each counts once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from operad import protocol
@@ -15,11 +16,14 @@ from operad.transports import NoRespondersError, TransportError
 
 logger = logging.getLogger("operad.calls")
 
+LATE = 30.0
+"""Seconds in which an answer counts for whoever wants late ones, too."""
+
 
 class Asked(Pending):
     """A question to everybody."""
 
-    __slots__ = ("answers", "expected", "refused", "waiter")
+    __slots__ = ("answers", "end", "expected", "late", "refused", "waiter")
 
     def __init__(self, operation_id: str, request_id: str) -> None:
         super().__init__(operation_id, request_id)
@@ -27,6 +31,10 @@ class Asked(Pending):
         self.expected: int | None = None
         self.refused = 0
         self.waiter: asyncio.Future[None] | None = None
+        self.late: Callable[[Any], None] | None = None
+        """What gets the answers that nobody waits for any more."""
+        self.end: asyncio.TimerHandle | None = None
+        """Forgets it."""
 
     @property
     def complete(self) -> bool:
@@ -36,6 +44,8 @@ class Asked(Pending):
     def fail(self, error: CallError) -> None:
         """See `Pending.fail`: what has come is all that will."""
         self.expected = 0
+        if self.end is not None:
+            self.end.cancel()
         wake(self.waiter)
 
 
@@ -45,12 +55,14 @@ class Questions:
     def __init__(self, requests: PendingRequests) -> None:
         self._requests = requests
 
-    async def ask(self, topic: str, operation_id: str, input: Any, wait: float) -> list[Any]:
+    async def ask(
+        self, topic: str, operation_id: str, input: Any, wait: float, late: Callable[[Any], None] | None = None
+    ) -> list[Any]:
         """See `PendingRequestMap.ask_all`."""
         requests = self._requests
         link = requests.admit()
         said, now = Said(operation_id, input), time.time()
-        said.limit = (now + wait) * 1000
+        said.limit = (now + (wait if late is None else max(wait, LATE))) * 1000
         asked = Asked(operation_id, requests.new_id())
         requests.table[asked.request_id] = asked
         try:
@@ -63,16 +75,23 @@ class Questions:
                     await asked.waiter
                 finally:
                     timer.cancel()
+            if late is not None and asked.request_id in requests.table and not asked.complete:
+                asked.late = late
+                asked.end = requests.loop.call_at(limit - wait + max(wait, LATE), self._forget, asked, topic)
         except NoRespondersError:
             return []
         except TransportError as error:
             raise requests.not_sent(error, operation_id) from error
         finally:
-            requests.drop(asked)
-            if not asked.complete:
-                asked.target = f"all:{topic}"
-                requests.abort(asked)
-        return asked.answers
+            if asked.late is None:
+                self._forget(asked, topic)
+        return list(asked.answers)
+
+    def _forget(self, asked: Asked, topic: str) -> None:
+        self._requests.drop(asked)
+        if not asked.complete:
+            asked.target = f"all:{topic}"
+            self._requests.abort(asked)
 
     def on_event(self, asked: Asked, type_: str, payload: dict[str, Any]) -> None:
         """What comes in for a question."""
@@ -80,9 +99,16 @@ class Questions:
             asked.expected = payload["count"]
         elif type_ == protocol.RESPONDED:
             try:
-                asked.answers.append(self._requests.envelope(payload.get("output")).data)
+                data = self._requests.envelope(payload.get("output")).data
             except CallError as error:
                 logger.warning("an answer to %s is unusable: %s", asked.operation_id, error)
+            else:
+                asked.answers.append(data)
+                if asked.late is not None:
+                    asked.late(data)
         elif type_ == protocol.ERROR:
             asked.refused += 1
         wake(asked.waiter)
+        if asked.end is not None and asked.complete:
+            asked.end.cancel()
+            self._forget(asked, "")

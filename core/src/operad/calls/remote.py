@@ -54,17 +54,18 @@ async def from_remote(
 ) -> RemoteSession:
     """Turn what the peers of a transport serve into operations here.
 
-    The session follows the peers: its operations change when theirs do. Listed without schemas, an operation
-    is described when it is first used. Access control is kept on both sides: peers list and run what this
-    process's own identity may call, and the registry checks its callers against the same requirements. Peers are
-    believed about what they serve: where the transport knows who serves what, about nothing else; where it does
-    not and two of them disagree, the stricter one counts.
+    The session follows the peers: its operations change when theirs do, and when one answers late. Listed
+    without schemas, an operation is described when it is first used. Access control is kept on both sides: peers
+    list and run what this process's own identity may call, and the registry checks its callers against the same
+    requirements. Peers are believed about what they serve: where the transport knows who serves what, about
+    nothing else; where it does not and two of them disagree, the stricter one counts.
 
     Args:
         transport: where the peers are.
         namespace: put in front of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps them.
         plugins: whose envelope kinds answers may have.
-        wait: seconds to wait for peers to answer, where the transport does not know how many there are.
+        wait: seconds to wait for peers to answer; over at once where the transport knows that all have. Those who
+            answer later are taken in when they do.
         timeout: seconds that a call may take if it does not say; default 30.
         sign: signs delegations, so that peers know on whose behalf a call is made; see `PendingRequestMap`.
         settings: the bounds of the calls.
@@ -143,11 +144,10 @@ class RemoteSession(SourceSession):
     async def refresh(self) -> None:
         """Ask all peers what they serve. Happens by itself when they change or come back."""
         try:
-            answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait)
+            answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait, late=self._see_late)
         except CallError as error:
             raise TransportError(str(error)) from error
-        found = [answer.get("instance") for answer in answers if isinstance(answer, dict)]
-        instances = list({instance for instance in found if isinstance(instance, str)})
+        instances = list({instance for instance in map(_instance_of, answers) if instance is not None})
         listings = await asyncio.gather(*(self._list(instance) for instance in instances))
         known = zip(instances, listings, strict=True)
         self._listings = {
@@ -155,6 +155,12 @@ class RemoteSession(SourceSession):
             for instance, listing in known
         }
         self._settle()
+
+    def _see_late(self, answer: Any) -> None:
+        """A peer that was busy when all were asked."""
+        instance = _instance_of(answer)
+        if instance is not None:
+            self._changed_there(instance)
 
     async def _refresh_one(self, instance: str) -> None:
         listing = await self._list(instance)
@@ -350,6 +356,11 @@ class RemoteSession(SourceSession):
                 logger.debug("peers do not answer: %s", error)
             except Exception:  # nobody waits for this task, which has to be there for the next change
                 logger.exception("what peers serve could not be taken over")
+
+
+def _instance_of(answer: Any) -> str | None:
+    instance = answer.get("instance") if isinstance(answer, dict) else None
+    return instance if isinstance(instance, str) else None
 
 
 def _options(context: OperationContext) -> dict[str, Any]:
