@@ -53,7 +53,7 @@ class Broker:
 
     def _subscriptions(self) -> list[str]:
         url = f"http://127.0.0.1:{self._monitor}/subsz?subs=1"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             listed = json.load(answer).get("subscriptions_list") or []
         return [item["subject"] for item in listed if not item["subject"].startswith("$SYS")]
 
@@ -61,7 +61,7 @@ class Broker:
         """Return when the broker is empty; a worker that was killed leaves what others clean up."""
         left: list[str] = []
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while left := await self.leftovers():
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -93,7 +93,7 @@ class Worker:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal_)
             try:
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(30):
                     await self.process.wait()
             except TimeoutError:
                 self.process.kill()
@@ -122,7 +122,7 @@ class Log:
 
     async def until(self, count: int) -> None:
         """Return when so many runs have begun."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while len(self.path.read_text().splitlines()) < count:
                 await asyncio.sleep(0.01)
 
@@ -147,7 +147,7 @@ async def hire(broker: Broker, log: Log) -> AsyncIterator[Hire]:
         )  # fmt: skip
         workers.append(Worker(process))
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await process.stdout.readline()) == b"ready\n"
         return workers[-1]
 

@@ -34,7 +34,7 @@ async def main(kind: str) -> dict[str, Any]:
     registry.register(OperationSpec(namespace="cut", name="change", type="mutation"), change)
     with NATSServer() if kind == "nats" else RedisServer() as server:
         quick = {"ping_interval": 0.3} if kind == "nats" else {"lease": 1.0}
-        transport = load_plugins().transport(server.url, connect_timeout=0.5, reconnect_wait=0.1, **quick)
+        transport = load_plugins().transport(server.url, connect_timeout=2.0, reconnect_wait=0.1, **quick)
         async with CallHandler(registry, transport, drain_timeout=1.0), PendingRequestMap(transport) as calls:
             late: list[float] = []
 
@@ -47,9 +47,9 @@ async def main(kind: str) -> dict[str, Any]:
                 finally:
                     late.append(time.monotonic() - started - timeout)
 
-            before = await call("before", 5.0)
-            held = [asyncio.create_task(call(f"held{number}", 4.0, delay=1.0)) for number in range(20)]
-            async with asyncio.timeout(5):
+            before = await call("before", 30.0)
+            held = [asyncio.create_task(call(f"held{number}", 4.0, delay=60.0)) for number in range(20)]
+            async with asyncio.timeout(30):
                 while len(runs) < 21:
                     await asyncio.sleep(0.01)
             loopback("down")
@@ -57,7 +57,7 @@ async def main(kind: str) -> dict[str, Any]:
             ended = set(await asyncio.gather(*held, *during))
             loopback("up")
             after = ""
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while after != "done":
                     await asyncio.sleep(0.05)
                     after = await call(f"after{len(late)}", 1.0)

@@ -15,8 +15,10 @@ from operad import CallError, CallHandler, OperationRegistry, OperationSpec, Pen
 
 Broker = Hire = Log = Any  # see conftest.py, which tests cannot import
 
-SLACK = 0.5
-"""Seconds that a call may take beyond its deadline."""
+SLACK = 5.0
+"""Seconds that a call may take beyond its deadline, where the machine is busy."""
+PATIENCE = 30.0
+"""Seconds for calls that have to be answered."""
 
 
 class Callers:
@@ -70,13 +72,13 @@ async def test_a_broker_that_is_killed_ends_every_call_once_and_runs_no_mutation
         await hire(name)
     async with PendingRequestMap(broker.transport()) as calls:
         callers = Callers(calls)
-        callers.start("change", ids("held", 40), delay=1.0)
+        callers.start("change", ids("held", 40), timeout=PATIENCE, delay=60.0)
         await log.until(40)
         broker.server.kill()
         callers.start("change", ids("down", 40))
         await asyncio.sleep(0.2)
         broker.server.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:  # until a worker is back
                 callers.start("change", ids(f"up{len(callers.tasks)}-", 10))
                 await asyncio.sleep(0.1)
@@ -92,13 +94,13 @@ async def test_a_broker_that_is_killed_ends_every_call_once_and_runs_no_mutation
 
 async def test_a_worker_that_is_killed_in_the_middle_of_calls(broker: Broker, hire: Hire, log: Log) -> None:
     """Queries run again where requests are redelivered; a mutation that may have run is not run again."""
-    victim = await hire("victim")
+    victim = await hire("victim", slow=60.0)
     await hire("other")
-    limit = 6.0 if broker.kind == "redis" else 3.0
+    limit = PATIENCE if broker.kind == "redis" else 4.0
     async with PendingRequestMap(broker.transport()) as calls:
         callers = Callers(calls)
-        callers.start("change", ids("change", 30), delay=1.0, timeout=limit)
-        callers.start("read", ids("read", 30), delay=1.0, timeout=limit)
+        callers.start("change", ids("change", 30), timeout=limit)
+        callers.start("read", ids("read", 30), timeout=limit)
         await log.until(60)
         victim.send(signal.SIGKILL)
         await victim.process.wait()
@@ -116,7 +118,7 @@ async def test_a_worker_that_is_killed_in_the_middle_of_calls(broker: Broker, hi
 async def test_a_worker_that_freezes_does_not_hold_up_the_others(broker: Broker, hire: Hire, log: Log) -> None:
     frozen = await hire("frozen")
     await hire("other")
-    limit = 6.0 if broker.kind == "redis" else 2.0
+    limit = PATIENCE if broker.kind == "redis" else 3.0
     async with PendingRequestMap(broker.transport()) as calls:
         frozen.send(signal.SIGSTOP)
         callers = Callers(calls)
@@ -125,7 +127,7 @@ async def test_a_worker_that_freezes_does_not_hold_up_the_others(broker: Broker,
         await callers.finish()
         frozen.send(signal.SIGCONT)
         after = Callers(calls)
-        after.start("change", ids("after", 20))
+        after.start("change", ids("after", 20), timeout=PATIENCE)
         await after.finish()
     assert max(Counter(log.of("change")).values()) == 1
     assert after.codes() == {"ok": 20}
@@ -141,7 +143,7 @@ async def test_a_slow_worker_keeps_its_order_and_loses_nothing(broker: Broker, h
     async with PendingRequestMap(broker.transport()) as calls:
         callers = Callers(calls)
         for round in range(30):
-            callers.start("change", ids(f"{round}-", 5))
+            callers.start("change", ids(f"{round}-", 5), timeout=PATIENCE)
             await asyncio.sleep(0.02)
         await callers.finish()
     assert callers.codes() == {"ok": 150}
@@ -161,7 +163,7 @@ async def test_a_worker_that_is_told_to_stop_drains(broker: Broker, hire: Hire, 
         async def load() -> None:
             number = 0
             while running:
-                callers.start("change", ids(f"{number}-", 4), delay=0.05)
+                callers.start("change", ids(f"{number}-", 4), timeout=PATIENCE, delay=0.05)
                 number += 1
                 await asyncio.sleep(0.02)
 
@@ -190,7 +192,7 @@ async def test_a_stream_of_a_killed_worker_ends(broker: Broker, hire: Hire) -> N
                     worker.send(signal.SIGKILL)
 
         with pytest.raises(CallError, match="UNAVAILABLE"):
-            await asyncio.wait_for(read(), 10)
+            await asyncio.wait_for(read(), 60)
         assert items == list(range(len(items)))
         assert calls.pending == 0
 
@@ -238,7 +240,7 @@ async def test_ten_thousand_operations_can_be_served(broker: Broker) -> None:
 
     for number in range(10_000):
         registry.register(OperationSpec(namespace="scale", name=f"op{number}", type="query"), handler)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         async with CallHandler(registry, broker.transport()), PendingRequestMap(broker.transport()) as calls:
             answers = await asyncio.gather(
                 *(calls.call(f"scale.op{number}", {"number": number}) for number in range(0, 10_000, 100))

@@ -29,7 +29,7 @@ async def test_operations_of_workers_on_a_broker_can_be_used_as_ones_own(broker:
         for operation in session.operations:
             near.register(operation)
         assert [spec.id for spec in near.specs()] == ["remote.far.double"]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await near.execute("remote.far.double", {"n": 21})).data == 42
     await broker.nothing_left()
 

@@ -38,13 +38,13 @@ async def running(unit: str, word: bytes, environment: dict[str, str]) -> AsyncI
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             line = await process.stdout.readline()
         assert word in line, (line + await asyncio.wait_for(process.stdout.read(2_000), 5)).decode()
         yield
     finally:
         process.terminate()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await process.communicate()
     assert process.returncode == 0
 

@@ -407,7 +407,7 @@ token_url = "{url}/oauth2/token"
             await registry.execute("discord.get_my_user")
         assert caught.value.code == "AUTHORIZATION_REQUIRED"
         login = await registry.source_login("discord")
-        await login.login(tell=lambda _: None, open_url=browse, timeout=5)
+        await login.login(tell=lambda _: None, open_url=browse, timeout=60)
         assert (await registry.execute("discord.get_my_user")).data["username"] == "Bearer mine"
     assert asked[0]["code"] == "c0de"
     assert asked[0]["code_verifier"]

@@ -66,12 +66,12 @@ async def issuer() -> AsyncIterator[str]:
     )
     assert process.stdout is not None
     assert process.stdin is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while b"ready" not in (line := await process.stdout.readline()):
             assert line, "the server ended before it listened"
     yield f"http://127.0.0.1:{port}"
     process.stdin.close()
-    await asyncio.wait_for(process.wait(), 10)
+    await asyncio.wait_for(process.wait(), 30)
 
 
 def person() -> Callable[[str], str]:
@@ -80,7 +80,7 @@ def person() -> Callable[[str], str]:
 
     def visit(url: str, form: dict[str, str] | None = None) -> str:
         data = None if form is None else urllib.parse.urlencode(form).encode()
-        with opener.open(url, data, timeout=10) as page:
+        with opener.open(url, data, timeout=30) as page:
             content: str = page.read().decode()
         return content
 
@@ -102,7 +102,7 @@ def chromium(url: str) -> None:
     assert CHROMIUM is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--timeout=10000"]
-        subprocess.run([CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=30, check=True)
+        subprocess.run([CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=90, check=True)
 
 
 def client(issuer: str, folder: Path, **options: Any) -> OAuthClient:
@@ -118,7 +118,7 @@ async def whoever(issuer: str, token: str) -> Any:
 
 
 async def test_a_login_is_renewed_used_by_another_process_and_ended(issuer: str, tmp_path: Path) -> None:
-    await client(issuer, tmp_path).login(tell=lambda _: None, open_url=person(), timeout=10)
+    await client(issuer, tmp_path).login(tell=lambda _: None, open_url=person(), timeout=60)
     later = client(issuer, tmp_path)
     first = await later.token()
     identity = await whoever(issuer, first.access_token)
@@ -136,7 +136,7 @@ async def test_a_login_is_renewed_used_by_another_process_and_ended(issuer: str,
 async def test_a_code_is_entered_elsewhere(issuer: str, tmp_path: Path) -> None:
     device = client(issuer, tmp_path, grant="device_code")
     told: list[str] = []
-    await device.login(tell=told.append, open_url=enter_code, timeout=20)
+    await device.login(tell=told.append, open_url=enter_code, timeout=60)
     assert re.search(r"enter the code: \w{4}-\w{4}", told[0])
     assert (await whoever(issuer, (await device.token()).access_token)).id == "ann"
 
@@ -161,5 +161,5 @@ async def test_a_machine_may_prove_itself_by_its_key(issuer: str, tmp_path: Path
 @pytest.mark.skipif(CHROMIUM is None or sys.platform != "linux", reason="needs Chromium")
 async def test_a_login_in_a_real_browser(issuer: str, tmp_path: Path) -> None:
     one = client(issuer, tmp_path)
-    await one.login(tell=lambda _: None, open_url=chromium, timeout=25)
+    await one.login(tell=lambda _: None, open_url=chromium, timeout=90)
     assert (await whoever(issuer, (await one.token()).access_token)).id == "ann"
