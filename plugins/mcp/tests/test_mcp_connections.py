@@ -78,9 +78,11 @@ async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIte
     async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls) as listener:
         scheme = "http" if tls is None else "https"
         server.url = f"{scheme}://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
-        yield server.url
-        for writer in server.connections:
-            writer.close()
+        try:
+            yield server.url
+        finally:
+            for writer in server.connections:
+                writer.close()
 
 
 @asynccontextmanager
