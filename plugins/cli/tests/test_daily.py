@@ -368,12 +368,19 @@ def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
 def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> None:
     with Path("operad.toml").open("a") as file:
         file.write(SLOW)
-    for command in (["list"], ["search", "head"]):
-        code, out, err = run(*command, "--wait", "0.3")
-        assert (code, "text.head" in out) == (1, True)
-        assert "[sources.dead] is not loaded: it still starts after 0.3 s; --wait SECONDS waits longer" in err
-    code, out, _ = run("list", "--wait", "0.3", "--json")
-    assert (code, "text.head" in {spec["id"] for spec in json.loads(out)}) == (1, True)
+    for command in (["list"], ["search", "head"], ["list", "--json"]):
+        for wait in ("0.3", "3", "15"):
+            code, out, err = run(*command, "--wait", wait)
+            assert code == 1
+            if "text.head" in out:  # which takes its time on a busy machine as well
+                break
+        if "--json" in command:
+            assert "text.head" in {spec["id"] for spec in json.loads(out)}
+        else:
+            assert "text.head" in out
+            assert (
+                f"[sources.dead] is not loaded: it still starts after {wait} s; --wait SECONDS waits longer" in err
+            )
 
 
 def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +391,7 @@ def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pyt
     code, out, err = run("list")
     assert code == 1
     assert "text.head" in out
-    assert err.startswith("waiting for dead\n")
+    assert err.startswith("waiting for dead")  # and on a busy machine for the others as well
 
 
 def test_plugins_heeds_the_configuration(run: Run) -> None:

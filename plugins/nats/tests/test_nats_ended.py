@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ async def test_whatever_error_ends_a_connection_another_one_follows(
 ) -> None:
     registry = OperationRegistry()
     registry.register(size)
-    transport = NATSTransport(servers=nats_url, prefix="ended", reconnect_wait=0.05)
+    transport = NATSTransport(servers=nats_url, prefix=f"ended{secrets.token_hex(8)}", reconnect_wait=0.05)
     async with CallHandler(registry, transport) as handler, PendingRequestMap(transport) as calls:
         for side in (handler, calls):
             link: Any = side.link
