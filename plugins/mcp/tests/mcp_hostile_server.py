@@ -210,6 +210,8 @@ def handle(message: dict[str, Any]) -> None:
     if method == "server/discover":
         if "dies_when_asked" in MODES:
             sys.exit(1)
+        if "slow" in MODES:
+            time.sleep(1)
         if "modern" in MODES:
             offered = {
                 "supportedVersions": ["2026-07-28"],

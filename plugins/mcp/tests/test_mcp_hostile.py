@@ -264,6 +264,14 @@ async def test_a_server_that_never_answers_the_question_is_shaken_hands_with() -
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 
+async def test_a_question_is_waited_for_as_long_as_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where a person has to log in for its answer, as long as that takes: the SDK would wait for 10 s."""
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.1)
+    async with hostile("modern", "slow", mode="auto", discover_timeout=20.0) as registry:
+        envelope = await registry.execute("h.echo", {"a": 1})
+        assert envelope.meta.protocol_version == "2026-07-28"
+
+
 async def test_a_server_that_ends_when_asked_is_started_again_and_shaken_hands_with() -> None:
     async with hostile("dies_when_asked", mode="auto") as registry:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}

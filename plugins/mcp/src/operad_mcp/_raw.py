@@ -90,6 +90,9 @@ class RawDispatcher:
         slot.set(None)
         if self._closed.is_set():
             raise LocalError(ConnectionLost("the connection has ended", sent=False))
+        if wanted is None and method == "server/discover" and opts is not None:
+            # The session would wait for so long and no longer, also while a person logs in: its asker has a limit.
+            opts.pop("timeout", None)
         if wanted is not None and wanted.headers:
             own = (opts or {}).get("headers") or {}
             opts = {**(opts or {}), "headers": {**wanted.headers, **own}}
