@@ -39,7 +39,9 @@ class TestNATS(TransportConformance):
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Transport]:
         url = os.environ["OPERAD_TEST_NATS_URL"] if self.server is None else self.server.url
-        yield NATSTransport(servers=url, prefix="kit" + secrets.token_hex(4), reconnect_wait=0.05)
+        yield NATSTransport(
+            servers=url, prefix="kit" + secrets.token_hex(4), reconnect_wait=0.05, connect_timeout=20.0
+        )
 
     async def sever(self, transport: Transport) -> None:
         if self.server is None:

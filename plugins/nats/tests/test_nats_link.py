@@ -64,7 +64,11 @@ async def join(nats_url: str) -> Any:
     async def join(url: str = nats_url, **options: Any) -> Participant:
         participant = Participant()
         participant.prefix = prefix
-        joined.append(await participant.open(NATSTransport(servers=url, **{"prefix": prefix, **options})))
+        joined.append(
+            await participant.open(
+                NATSTransport(servers=url, **{"prefix": prefix, "connect_timeout": 20.0, **options})
+            )
+        )
         return participant
 
     yield join

@@ -30,4 +30,4 @@ class TestNATSLinks(BrokerConformance):
     def transport(self, url: str, bus: str, *, impatient: bool = False, **options: Any) -> Transport:
         if impatient:
             options.update(ping_interval=0.05)
-        return NATSTransport(servers=url, prefix=bus, reconnect_wait=0.05, **options)
+        return NATSTransport(servers=url, prefix=bus, reconnect_wait=0.05, connect_timeout=20.0, **options)

@@ -27,7 +27,7 @@ class TestRedis(TransportConformance):
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Transport]:
         bus = "kit" + secrets.token_hex(4)
-        yield RedisTransport(url=self.url, bus=bus, reconnect_wait=0.05)
+        yield RedisTransport(url=self.url, bus=bus, reconnect_wait=0.05, connect_timeout=20.0)
         async with redis.asyncio.Redis.from_url(self.url) as raw:
             left = await raw.keys(Keys(bus).prefix.replace("{", "[{]") + "*")
         assert left == [], "keys that nobody needs any more"

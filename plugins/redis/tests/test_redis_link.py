@@ -70,7 +70,9 @@ async def join(redis_url: str) -> Any:
 
     async def join(url: str = redis_url, **options: Any) -> Participant:
         participant = Participant()
-        joined.append(await participant.open(RedisTransport(url=url, **{"bus": BUS, **options})))
+        joined.append(
+            await participant.open(RedisTransport(url=url, **{"bus": BUS, "connect_timeout": 20.0, **options}))
+        )
         return participant
 
     yield join

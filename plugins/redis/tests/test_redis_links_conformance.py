@@ -30,4 +30,4 @@ class TestRedisLinks(BrokerConformance):
     def transport(self, url: str, bus: str, *, impatient: bool = False, **options: Any) -> Transport:
         if impatient:
             options.update(lease=0.3)
-        return RedisTransport(url=url, bus=bus, reconnect_wait=0.05, **options)
+        return RedisTransport(url=url, bus=bus, reconnect_wait=0.05, connect_timeout=20.0, **options)
