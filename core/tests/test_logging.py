@@ -25,7 +25,7 @@ asyncio.run(registry.execute("shop.buy"))
 
 
 def said(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", WARNS, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", WARNS, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     return done.stderr

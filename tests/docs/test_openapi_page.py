@@ -227,7 +227,7 @@ async def test_a_person_logs_in_as_the_page_says(shop: Any, monkeypatch: pytest.
         "operad.toml", load_plugins(only=["openapi"]), strict=True
     ) as registry:
         login = await registry.source_login("shop")
-        await login.login(tell=lambda _: None, open_url=browse, timeout=5)
+        await login.login(tell=lambda _: None, open_url=browse, timeout=60)
         assert (await registry.execute("shop.whoAmI")).data == "Bearer ann's"
 
 

@@ -106,14 +106,14 @@ async def converse() -> None:
             await remote.aclose()
             raw = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
             await raw.send_json({"type": "link.authenticate", "id": "1", "payload": {"token": "c"}})
-            assert (await raw.receive_json(timeout=10))["type"] == "link.authenticated"
+            assert (await raw.receive_json(timeout=30))["type"] == "link.authenticated"
             await raw.send_json(
                 {"type": "link.register", "id": [1], "payload": {"topics": [f"op:x.{n}" for n in range(60)]}}
             )
-            answer = await raw.receive_json(timeout=10)
+            answer = await raw.receive_json(timeout=30)
             assert (answer["type"], answer["id"]) == ("link.error", [1])
             await raw.send_json({"type": "link.register", "payload": {"topics": ["op:a.echo"]}})
-            assert (await raw.receive_json(timeout=10))["payload"]["refused"]
+            assert (await raw.receive_json(timeout=30))["payload"]["refused"]
             await raw.close()
 
 

@@ -147,14 +147,14 @@ def test_the_flask_application_serves_many_threads_and_is_done_with_streams_that
                 f'{{"item": "tea", "amount": {amount}}}'.encode(),
                 {"Content-Type": "application/json"},
             )
-            with urlopen(body, timeout=30) as answer:
+            with urlopen(body, timeout=60) as answer:
                 return float(answer.read())
 
         with ThreadPoolExecutor(16) as threads:
             assert list(threads.map(ask, range(1, 201))) == [9.5 * amount for amount in range(1, 201)]
-        with urlopen(f"{base}/countdown/1000000", timeout=30) as stream:
+        with urlopen(f"{base}/countdown/1000000", timeout=60) as stream:
             assert stream.readline() == b"1000000\n"
         assert ask(1) == 9.5
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=60)

@@ -45,7 +45,7 @@ def statuses(records: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=300)
     python = str(tmp_path / "env" / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheels["operad"])]
     done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
@@ -53,7 +53,7 @@ def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
     done = subprocess.run(
-        [python, "-W", "error", "-c", SMOKE], capture_output=True, text=True, timeout=60, check=False
+        [python, "-W", "error", "-c", SMOKE], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "3\n", done.stderr
 

@@ -81,7 +81,7 @@ def test_a_star_import_brings_exactly_the_public_names() -> None:
 def imported_by(code: str) -> set[str]:
     """The top-level modules that a fresh interpreter has imported after ``code``."""
     probe = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=120, check=True)
     return {module.partition(".")[0] for module in json.loads(done.stdout.splitlines()[-1])}
 
 

@@ -59,7 +59,7 @@ class Collector:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _until(self, condition: object) -> None:
-        for _ in range(400):
+        for _ in range(1200):
             if condition():  # type: ignore[operator]  # a function, in this module
                 return
             time.sleep(0.05)
@@ -72,7 +72,7 @@ class Collector:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
 
 
 def _free_port() -> int:

@@ -69,7 +69,7 @@ async def test_a_server_over_stdio_loads_answers_and_survives_its_end(package: s
         (server,) = set(psutil.Process().children()) - before
         server.kill()
         await answers(registry, entry)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while any(child.is_running() for child in set(psutil.Process().children(recursive=True)) - before):
             await asyncio.sleep(0.05)
 
@@ -86,7 +86,7 @@ async def process(package: str, port: int) -> AsyncIterator[None]:
         },
     )  # fmt: skip
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
