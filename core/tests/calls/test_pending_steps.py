@@ -580,7 +580,7 @@ async def test_a_lost_connection_ends_a_question_with_what_has_come():
             questions.on_event(asked, "call.responded", replied(data))
         await asyncio.sleep(0)
         asked.fail(CallError("X", ""))
-        assert await asyncio.wait_for(task, 5.0) == answers
+        assert await asyncio.wait_for(task, 30) == answers
         await requests.settle()
         assert (requests.table, len(requests.link.sent)) == ({}, 1)
 
@@ -798,7 +798,10 @@ async def test_who_waits_for_a_link_waits_no_longer_than_the_deadline():
         raise unsent()
 
     said = Said("t.op", {})
-    said.limit = (time.time() + 0.03) * 1000
-    with pytest.raises(CallError):
-        await Retries(requests, once).call(said, "unsent")
+    for seconds in (0.03, 2.0, 10.0):
+        said.limit = (time.time() + seconds) * 1000
+        with pytest.raises(CallError):
+            await Retries(requests, once).call(said, "unsent")
+        if tries:  # on a busy machine its time may be up before
+            break
     assert len(tries) == 1, "the link never came up"

@@ -45,7 +45,7 @@ def here_of(session):
 
 
 async def until(condition):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -504,10 +504,10 @@ async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over
         monkeypatch.setattr(session, "_settle", failing)
         for name in "bc":
             registry.register(OperationSpec(namespace="t", name=name, type="query"), answer)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not (faults == [] and session._asking.done()):
                     await asyncio.sleep(0.005)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(session.operations) < 3:
                 await asyncio.sleep(0.005)
     assert "could not be taken over" in caplog.text

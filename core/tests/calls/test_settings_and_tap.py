@@ -158,7 +158,7 @@ async def test_an_address_that_is_refused_is_tried_again(monkeypatch, caplog):
     transport.refused.add("op:t.two")
     async with CallHandler(registry, transport) as handler:
         registry.register(OperationSpec(namespace="t", name="two"), echo)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while "belongs to somebody else" not in caplog.text:
                 await asyncio.sleep(0.01)
             assert handler.serving == 1

@@ -205,7 +205,7 @@ async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request
         link.on_event({"type": STORED, "id": "", "payload": {"requestId": asked["requestId"]}}, Delivery())
         link.on_link("down", 1)
         with pytest.raises(CallError, match="UNAVAILABLE"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await stream
 
 

@@ -17,7 +17,7 @@ from operad import (
     OperationRegistry,
     PendingRequestMap,
 )
-from operad.calls import InProcessTransport, pending, served
+from operad.calls import InProcessTransport, answers, pending, served
 from operad.protocol import LOST
 from operad.testing import Participant, TransportConformance
 from operad.transports import Capabilities, Delivery
@@ -59,13 +59,17 @@ async def test_an_abort_waits_for_the_handlers_address():
             assert handler.active == 1
             task.cancel()
             await asyncio.wait({task})
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while handler.active:
                     await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("payload", [{"credit": 2}, {"creditBytes": 100}], ids=["a stream", "a large answer"])
-async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is_told_of_once(payload):
+async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is_told_of_once(
+    payload, monkeypatch
+):
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)  # who has no room is asked for it again
+
     async def items(input, context):
         await asyncio.sleep(3 * served._LARGE_AFTER)
         yield "x"
@@ -79,7 +83,8 @@ async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is
         await caller.request("t.stream" if "credit" in payload else "t.call", "1", sentBytes=70_000, **payload)
         await caller.wait_for("call.credit")
         await asyncio.sleep(4 * served._LARGE_AFTER)
-        assert len(await caller.wait_for("call.credit")) == 1
+        (notice,) = await caller.wait_for("call.credit")
+        await caller.send(notice["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
 
 
 async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
@@ -114,7 +119,7 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         )  # as good as dead: it renews nothing, and says so to nobody
         try:
             with pytest.raises(CallError) as caught:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     await anext(stream)
             assert caught.value.code == ErrorCode.UNAVAILABLE
         finally:
@@ -199,10 +204,13 @@ async def test_a_request_is_remembered_until_its_deadline():
     transport = BrokerLike(redelivers=True)
     async with CallHandler(registry_of(read=("query", read)), transport) as handler:
         async with Participant.open(transport) as caller:
-            asked_of(handler, caller, "soon", deadline=time.time() * 1000 + 200)
+            for milliseconds in (200, 2_000, 10_000):
+                asked_of(handler, caller, f"soon {milliseconds}", deadline=time.time() * 1000 + milliseconds)
+                if handler.active:  # on a busy machine it may come too late to be begun
+                    break
             asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
             await caller.wait_for("call.responded", 2)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while len(handler._served.recent) == 2:
                     await asyncio.sleep(0.01)
             assert [request_id for _, request_id in handler._served.recent] == ["later"]

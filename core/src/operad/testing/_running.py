@@ -11,7 +11,7 @@ from operad.testing._leaks import assert_nothing_pending
 
 T = TypeVar("T")
 
-LIMIT = 30.0
+LIMIT = 60.0
 """Seconds that one test may take."""
 GRACE = 2.0
 """Seconds that tasks and timers get to end after a test."""

@@ -34,7 +34,7 @@ from operad.transports import (
     TransportError,
 )
 
-SOON = 10.0
+SOON = 20.0
 """Seconds within which something has to happen that should happen at once: a bound, not a measurement."""
 
 
