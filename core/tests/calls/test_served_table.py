@@ -46,6 +46,7 @@ class Table:
     def look(self):
         """Look through the table now, and not when it is time."""
         self.requests._sweep.cancel()
+        self.requests._sweep = None
         self.requests._on_sweep()
 
     def refusal(self, *args, **payload):
