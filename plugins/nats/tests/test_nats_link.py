@@ -7,6 +7,7 @@ import gc
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -181,8 +182,10 @@ async def test_no_request_ends_the_connection_of_whoever_it_comes_to(
     await writer.wait_closed()
 
 
-async def test_wrong_credentials_are_refused_at_once() -> None:
-    with NATSServer(["--user", "alice", "--pass", "wonder"]) as server:
+async def test_wrong_credentials_are_refused_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "server.conf"
+    config.write_text("authorization { user: alice, password: wonder, timeout: 60 }\n")  # not of who is busy
+    with NATSServer(["-c", str(config)]) as server:
         with pytest.raises(LinkDownError, match="Authorization Violation"):
             await Participant().open(NATSTransport(servers=server.url, user="alice", password="land"))
         right = await Participant().open(NATSTransport(servers=server.url, user="alice", password="wonder"))
