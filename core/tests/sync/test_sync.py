@@ -420,6 +420,17 @@ def test_one_that_does_not_close_keeps_no_other_one_open(starts: bool, monkeypat
             thread.join()
 
 
+def test_what_closes_in_time_leaves_no_timer_that_gives_up_what_is_closed_after_it() -> None:
+    class Kept:
+        def close(self) -> None:
+            pass
+
+    own = Portal()
+    own._close_here(Kept())
+    assert own.call(lambda: [timer for timer in own._loop._scheduled if not timer.cancelled()]) == []  # type: ignore[attr-defined]  # asyncio's own list
+    own.stop()
+
+
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:
     assert run("""
         def interrupt():

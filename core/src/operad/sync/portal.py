@@ -121,14 +121,20 @@ class Portal:
     def _close_here(self, opened: Closable) -> None:
         """Close in this thread, for no longer than in one of its own, and whatever it raises."""
 
+        timers: list[asyncio.TimerHandle] = []
+
         def give_up() -> None:
             self._giving_up = self._loop.create_task(_cancel_all())
 
-        self._loop.call_soon_threadsafe(self._loop.call_later, _EXIT_SECONDS, give_up)
+        def has_closed() -> None:
+            timers[0].cancel()  # what is closed next has its own time
+
+        self._loop.call_soon_threadsafe(lambda: timers.append(self._loop.call_later(_EXIT_SECONDS, give_up)))
         try:
             opened.close()
         except Exception:
             logger.exception("closing %r at the end of the process failed", opened)
+        self._loop.call_soon_threadsafe(has_closed)
 
 
 async def _cancel_all() -> None:
