@@ -174,6 +174,9 @@ class ByHand:
                 served.waiter = asyncio.get_running_loop().create_future()
                 await served.waiter
             self._get(name)
+            if self._served.announces and not served.noticed:  # who dies after its first item is missed then
+                await self._answers.notice(served)
+                self._get(name)
             event = responded(served, envelope)
             event["payload"]["seq"] = served.sent
             if served.sent == 0 and self._answers.link is not None:
