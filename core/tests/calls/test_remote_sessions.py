@@ -19,7 +19,7 @@ from operad import (
     PendingRequestMap,
     from_remote,
 )
-from operad.calls import InProcessTransport, questions, remote
+from operad.calls import CallSettings, InProcessTransport, questions, remote
 from operad.calls.offers import offer_of, stricter
 from operad.testing import Participant
 
@@ -193,6 +193,27 @@ async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answ
             await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
             assert session._calls.pending == (0 if knows else 1)
         assert session._calls.pending == 0
+
+
+@pytest.mark.parametrize("ends", ["all have answered", "down", "closed"])
+async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_and_no_room(ends):
+    transport = InProcessTransport()
+    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
+            assert [operation.id for operation in session.operations] == ["t.one"]
+            requests = session._calls._requests
+            (asked,) = requests.table.values()
+            assert (requests.most, len(asked.answers)) == (2, 1)
+            question, peer = (await busy.wait_for("call.requested"))[0], Peer(busy, "busy", [])
+            if ends == "all have answered":
+                await peer.reply(question)
+                await until(lambda: not requests.table)
+            elif ends == "down":
+                requests.on_link("down", 1)
+            else:
+                await session.aclose()
+            assert (requests.most, len(asked.answers), asked.end) == (1, 1, None)
 
 
 async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):

@@ -383,6 +383,20 @@ async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(caplog, mo
     assert "peers do not answer: down" in caplog.text
 
 
+async def test_what_is_asked_ends_with_a_session_that_is_not_opened_after_all():
+    session, calls = session_of()
+    calls.instances = [{"instance": "one"}]
+
+    async def lists(operation_id, input=None, **options):
+        session._see_late({"instance": "two"})
+        raise asyncio.CancelledError
+
+    calls.call = lists
+    with pytest.raises(asyncio.CancelledError):
+        await session.open()
+    assert (session._asking.cancelled(), calls.closed) == (True, 1)
+
+
 async def test_what_is_asked_ends_with_the_session():
     session, calls = session_of()
     session._changed_there(None)
@@ -390,6 +404,8 @@ async def test_what_is_asked_ends_with_the_session():
     describing = session._describing["t.a"] = asyncio.ensure_future(asyncio.sleep(60))
     await session.aclose()
     assert (asking.done(), describing.cancelled(), calls.closed) == (True, True, 1)
+    session._see_late({"instance": "one"})
+    assert session._asking is asking, "what comes while it closes is not asked about"
     quiet, calls = session_of()
     await quiet.aclose()
     assert calls.closed == 1

@@ -23,13 +23,15 @@ LATE = 30.0
 class Asked(Pending):
     """A question to everybody."""
 
-    __slots__ = ("answers", "end", "expected", "late", "refused", "waiter")
+    __slots__ = ("answers", "came", "end", "expected", "late", "requests", "waiter")
 
-    def __init__(self, operation_id: str, request_id: str) -> None:
-        super().__init__(operation_id, request_id)
+    def __init__(self, operation_id: str, requests: PendingRequests) -> None:
+        super().__init__(operation_id, requests.new_id())
+        self.requests = requests
         self.answers: list[Any] = []
         self.expected: int | None = None
-        self.refused = 0
+        self.came = 0
+        """How many have answered; late answers are not kept, whoever sends how many."""
         self.waiter: asyncio.Future[None] | None = None
         self.late: Callable[[Any], None] | None = None
         """What gets the answers that nobody waits for any more."""
@@ -39,14 +41,26 @@ class Asked(Pending):
     @property
     def complete(self) -> bool:
         """Whether all whom the transport asked have answered."""
-        return self.expected is not None and len(self.answers) + self.refused >= self.expected
+        return self.expected is not None and self.came >= self.expected
 
     def fail(self, error: CallError) -> None:
         """See `Pending.fail`: what has come is all that will."""
         self.expected = 0
+        self.waits_no_more()
+        wake(self.waiter)
+
+    def linger(self, late: Callable[[Any], None], at: float, forget: Callable[[], None]) -> None:
+        """Count late answers up to a time of the loop; nobody waits for them: it takes no call's place."""
+        self.late = late
+        self.end = self.requests.loop.call_at(at, forget)
+        self.requests.most += 1
+
+    def waits_no_more(self) -> None:
+        """Late answers do not count any more; idempotent."""
         if self.end is not None:
             self.end.cancel()
-        wake(self.waiter)
+            self.end = None
+            self.requests.most -= 1
 
 
 class Questions:
@@ -63,7 +77,7 @@ class Questions:
         link = requests.admit()
         said, now = Said(operation_id, input), time.time()
         said.limit = (now + (wait if late is None else max(wait, LATE))) * 1000
-        asked = Asked(operation_id, requests.new_id())
+        asked = Asked(operation_id, requests)
         requests.table[asked.request_id] = asked
         try:
             await link.send(f"all:{topic}", requests.event(said, asked.request_id, link, now))
@@ -76,8 +90,7 @@ class Questions:
                 finally:
                     timer.cancel()
             if late is not None and asked.request_id in requests.table and not asked.complete:
-                asked.late = late
-                asked.end = requests.loop.call_at(limit - wait + max(wait, LATE), self._forget, asked, topic)
+                asked.linger(late, limit - wait + max(wait, LATE), lambda: self._forget(asked, topic))
         except NoRespondersError:
             return []
         except TransportError as error:
@@ -85,9 +98,10 @@ class Questions:
         finally:
             if asked.late is None:
                 self._forget(asked, topic)
-        return list(asked.answers)
+        return asked.answers
 
     def _forget(self, asked: Asked, topic: str) -> None:
+        asked.waits_no_more()
         self._requests.drop(asked)
         if not asked.complete:
             asked.target = f"all:{topic}"
@@ -103,12 +117,13 @@ class Questions:
             except CallError as error:
                 logger.warning("an answer to %s is unusable: %s", asked.operation_id, error)
             else:
-                asked.answers.append(data)
-                if asked.late is not None:
+                asked.came += 1
+                if asked.late is None:
+                    asked.answers.append(data)
+                else:
                     asked.late(data)
         elif type_ == protocol.ERROR:
-            asked.refused += 1
+            asked.came += 1
         wake(asked.waiter)
         if asked.end is not None and asked.complete:
-            asked.end.cancel()
             self._forget(asked, "")

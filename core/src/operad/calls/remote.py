@@ -113,6 +113,7 @@ class RemoteSession(SourceSession):
         self._asked_at: deque[float] = deque()
         self._told, self._cost = 0.0, 0.0
         self._telling: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def open(self) -> None:
         """Connect, and learn what there is. Raises `TransportError`."""
@@ -123,11 +124,12 @@ class RemoteSession(SourceSession):
             await link.register(f"all:{CHANGED}")
             await self.refresh()
         except BaseException:
-            await self._calls.aclose()
+            await self.aclose()
             raise
 
     async def aclose(self) -> None:
         """Disconnect; idempotent."""
+        self._is_closed = True
         tasks = {*self._describing.values()} | ({self._asking} if self._asking is not None else set())
         for task in tasks:
             task.cancel()
@@ -334,6 +336,8 @@ class RemoteSession(SourceSession):
 
     def _changed_there(self, instance: str | None) -> None:
         """A peer changed, or the connection is back: ask again, once for a whole flock of changes."""
+        if self._is_closed:  # what comes while it closes would be asked about afterwards
+            return
         self._changed.add(instance if len(self._changed) < _MAX_PAGES else None)
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_again())
