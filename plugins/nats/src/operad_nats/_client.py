@@ -14,6 +14,7 @@ from nats.aio.subscription import Subscription
 
 from operad.plugin import protocol
 from operad_nats._connection import Connection, Receive
+from operad_nats._ending import ended
 
 WRITE_AHEAD = 256 * 1024
 """Bytes that are written between two looks at whether the socket still takes them."""
@@ -120,14 +121,10 @@ class StrictClient(Client):
         finally:
             # nats-py ends the tasks of the old connection; one that a reconnection has just made would go on, and
             # where nats-py is cancelled itself, all of them.
-            tasks = [self._reading_task, self._flusher_task, self._ping_interval_task]
-            left = [task for task in tasks if task is not None and not task.done()]
-            for task in left:
-                task.cancel()
             if self._transport is not None:
                 self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
-            if left:
-                await asyncio.wait(left)
+            tasks = (self._reading_task, self._flusher_task, self._ping_interval_task, self._reconnection_task)
+            await ended(task for task in tasks if task is not None and task is not asyncio.current_task())
 
     async def _process_err(self, err_msg: str) -> None:
         # nats-py takes nearly every error for the end of the client: credentials that have expired, a payload that

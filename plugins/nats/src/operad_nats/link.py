@@ -32,6 +32,7 @@ from operad.plugin import (
     unreadable,
 )
 from operad_nats._client import NO_RESPONDERS, ServerError, StrictClient
+from operad_nats._ending import ended
 from operad_nats._permissions import Permissions
 from operad_nats._queues import Queues
 from operad_nats._subjects import asked_in, subject_of, token
@@ -106,8 +107,7 @@ class NATSLink:
             await self.close()
             raise LinkDownError(f"no connection to {self._hosts()}: {_reason(error)}") from error
         except BaseException:
-            connecting.cancel()
-            await asyncio.wait({connecting})
+            await ended({connecting})
             await self.close()
             raise
         self._up()

@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from operad_nats._ending import ended
+
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
@@ -67,9 +69,12 @@ class NATSResults:
         client = Client()
         # Once it is there it comes back by itself; the first time it is there, or nothing runs.
         options = {"max_reconnect_attempts": -1, "error_cb": _quietly, **self._options}
+        connecting = asyncio.ensure_future(client.connect(self._url, **options))
         try:
-            await client.connect(self._url, **options)
+            await asyncio.wait({connecting})
+            connecting.result()
         except BaseException:
+            await ended({connecting})
             await client.close()
             raise
         return client
