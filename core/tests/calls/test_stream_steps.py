@@ -705,7 +705,7 @@ async def test_of_a_loop_that_stood_still_no_handler_counts_as_silent_before_its
 
 
 async def test_each_beat_renews_the_credit_of_streams_and_one_renewal_runs_at_once():
-    side = Side(lease=60.0)
+    side = Side(HUB, lease=60.0)
     side.link.target = "inbox:worker"
     one, _, first = await side.begun()
     for _ in range(3):
@@ -719,6 +719,26 @@ async def test_each_beat_renews_the_credit_of_streams_and_one_renewal_runs_at_on
     side.beat()
     await settle()
     assert side.told("call.credit") == [], "what has ended needs none"
+    await side.end(first)
+
+
+@pytest.mark.parametrize("word", ["notice", "item", "original item"])
+async def test_no_credit_overtakes_the_request_of_a_stream_of_which_nobody_has_said_a_word(word):
+    """As on Redis, where they take different ways: a handler that stood still would know no such stream."""
+    side = Side(BROKER, lease=60.0)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    side.beat()
+    await settle()
+    assert side.told("call.credit") == []
+    if word == "notice":
+        wants(side, one, None)
+    else:
+        responded(side, one, item(0) if word == "item" else {"output": item(0)["output"]})
+    await settle()
+    side.beat()
+    await settle()
+    assert [to for to, _ in side.told("call.credit")] == ["inbox:worker"]
     await side.end(first)
 
 

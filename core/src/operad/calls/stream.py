@@ -75,11 +75,16 @@ class Stream(Pending):
         """How many items may come in all."""
         return self.taken + self.window
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its handler has it: it has said a word, or the transport tells of lost ones."""
+        return self.sent is None or self.heard is not None or self.next_seq > 0 or self.unnumbered
+
     def is_silent(self, since: float) -> bool:
         """Whether there was no sign of life since then from a handler that has to give them."""
         if self.heard is not None:
             return self.heard < since
-        return self.sent is not None and self.sent < since and not (self.next_seq or self.unnumbered)
+        return self.sent is not None and self.sent < since and not self.is_known
 
     def finish(self, end: CallError | bool) -> None:
         """End it; the first end counts."""
@@ -334,7 +339,7 @@ class Streams:
     async def _renew(self, streams: list[Stream]) -> None:
         try:
             for stream in streams:
-                if stream.end is None:
+                if stream.end is None and stream.is_known:  # else it may overtake the request: no such stream
                     await self._requests.send_credit(stream)
         finally:
             self._beating = False
