@@ -722,6 +722,21 @@ async def test_each_beat_renews_the_credit_of_streams_and_one_renewal_runs_at_on
     await side.end(first)
 
 
+@pytest.mark.parametrize(("capabilities", "target"), [(BROKER, "inbox:other"), (HUB, "inbox:worker")])
+async def test_credit_goes_to_who_says_that_it_has_the_stream_where_a_broker_gave_it_to_another_one(
+    capabilities, target
+):
+    """One that is gone: to it the broker gave it first."""
+    side = Side(capabilities, lease=60.0)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    wants(side, one, None, "inbox:other")
+    side.beat()
+    await settle()
+    assert [to for to, _ in side.told("call.credit")] == [target]
+    await side.end(first)
+
+
 @pytest.mark.parametrize("word", ["notice", "item", "original item"])
 async def test_no_credit_overtakes_the_request_of_a_stream_of_which_nobody_has_said_a_word(word):
     """As on Redis, where they take different ways: a handler that stood still would know no such stream."""

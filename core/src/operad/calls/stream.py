@@ -226,8 +226,8 @@ class Streams:
         if type_ != protocol.CREDIT or type(reply_to) is not str:
             return
         requests = self._requests
-        if stream.target is None:
-            stream.target = reply_to
+        if stream.target is None or (requests.awaits_notice and stream.heard is None):
+            stream.target = reply_to  # a broker gives it to another one than it said when that one is gone
         stream.notice(stream.target)
         if stream.outgoing:
             requests.departures.leave(stream)
