@@ -22,8 +22,8 @@ OTHERS = {
     ("cli", "operad_cli.main", "asyncio"): "errors of libraries are told by the commands themselves",
     ("cli", "operad_cli.checkup", ""): "doctor keeps from the log what it shows as checks of the sources",
     ("cli", "operad_cli.opening", "operad"): "plugins load without warnings while a command asks for them",
-    ("mcp", "operad_mcp._dialing", "mcp"): "the SDK is as silent as operad",
-    ("mcp", "operad_mcp._remote", "httpx2"): "what it logs of URLs goes without their secrets",
+    ("mcp", "operad_mcp.wire.dialing", "mcp"): "the SDK is as silent as operad",
+    ("mcp", "operad_mcp.wire.dialing", "httpx2"): "what it logs of URLs goes without their secrets",
 }
 """Loggers that are not the module's own, and why it asks for them."""
 
@@ -69,8 +69,8 @@ def test_the_page_names_the_loggers_of_the_core() -> None:
         ("core", "operad.schemas.compiling", "operad.schemas.schema"),
         ("core", "operad.calls.map", "operad.auth"),
         ("core", "operad.sources", "operad.sources"),
-        ("mcp", "operad_mcp.client", "operad"),
-        ("mcp", "operad_mcp.client", "operad_mcp.client"),
+        ("mcp", "operad_mcp.client.servers", "operad"),
+        ("mcp", "operad_mcp.client.servers", "operad_mcp.client.servers"),
     ],
 )
 def test_a_logger_of_another_name_is_found(distribution: str, module: str, name: str) -> None:

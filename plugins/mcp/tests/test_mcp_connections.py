@@ -17,10 +17,10 @@ import httpx2
 import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
-from operad_mcp import _pool
-from operad_mcp._http11 import Connection
-from operad_mcp._pool import Pool
-from operad_mcp._stdio import ServerProcess
+from operad_mcp.wire import pool
+from operad_mcp.wire.http11 import Connection
+from operad_mcp.wire.pool import Pool
+from operad_mcp.wire.stdio import ServerProcess
 
 Json = dict[str, Any]
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -102,7 +102,7 @@ async def until(met: Callable[[], bool]) -> None:
 @pytest.fixture
 def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unused connections are closed at once."""
-    monkeypatch.setattr(_pool, "_IDLE", 0.02)
+    monkeypatch.setattr(pool, "_IDLE", 0.02)
 
 
 async def test_as_many_connections_are_kept_as_there_were_requests_at_once() -> None:
@@ -136,7 +136,7 @@ async def test_a_connection_is_left_before_the_server_that_says_when_ends_it() -
 
 
 async def test_no_more_connections_are_kept_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool, "_KEPT", 2)
+    monkeypatch.setattr(pool, "_KEPT", 2)
     server = Server()
     async with serving(server) as url, client() as asking:
         server.hold = asyncio.Event()
@@ -165,7 +165,7 @@ async def test_bytes_after_a_body_end_their_connection_and_the_next_request_goes
 
 
 async def test_bytes_that_nobody_asked_for_end_an_unused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool, "_IDLE", 60)
+    monkeypatch.setattr(pool, "_IDLE", 60)
     server = Server()
     async with serving(server) as url, client() as asking:
         await asking.post(url, content=b"x")
@@ -251,7 +251,7 @@ async def test_a_request_that_is_cancelled_ends_its_connection_and_no_other() ->
 async def test_a_connection_that_comes_about_after_who_wanted_it_stops_waiting_is_used_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_pool, "_IDLE", 60)
+    monkeypatch.setattr(pool, "_IDLE", 60)
     server = Server()
     async with serving(server) as url, client() as asking:
         first = asyncio.create_task(asking.post(url, content=b"x"))

@@ -23,12 +23,12 @@ from operad_mcp import (
     create_mcp_client,
     map_mcp_content_blocks,
 )
-from operad_mcp._blocks import map_many_content_blocks
-from operad_mcp._connection import Connection
-from operad_mcp._ending import end_process, new_mark
-from operad_mcp._stdio import _found, stdio_streams
-from operad_mcp.operations import Offer
+from operad_mcp.client.operations import Offer
+from operad_mcp.content import map_many_content_blocks
 from operad_mcp.source import MCPSession
+from operad_mcp.wire.connection import Connection
+from operad_mcp.wire.ending import end_process, new_mark
+from operad_mcp.wire.stdio import _found, stdio_streams
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
 
@@ -354,7 +354,7 @@ async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
             super().__init__()
             loaders.append(self)
 
-    monkeypatch.setattr("operad_mcp.client.MCPClientLoader", Kept)
+    monkeypatch.setattr("operad_mcp.client.servers.MCPClientLoader", Kept)
     servers = {
         "good": {"command": sys.executable, "args": [str(SERVER)]},
         "mute": {"command": sys.executable, "args": [str(SERVER), "mute"]},
@@ -435,9 +435,9 @@ async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:
 
 def test_windows_is_told_which_file_a_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """There ``npx`` is ``npx.cmd``, which only a shell would find by that name."""
-    monkeypatch.setattr("operad_mcp._stdio.shutil.which", {"npx": r"C:\nodejs\npx.CMD"}.get)
+    monkeypatch.setattr("operad_mcp.wire.stdio.shutil.which", {"npx": r"C:\nodejs\npx.CMD"}.get)
     assert _found("npx") == "npx", "elsewhere the system looks it up itself, in the folder of the server"
-    monkeypatch.setattr("operad_mcp._stdio.sys.platform", "win32")
+    monkeypatch.setattr("operad_mcp.wire.stdio.sys.platform", "win32")
     assert _found("npx") == r"C:\nodejs\npx.CMD"
     assert _found("nothing") == "nothing", "so that the error names what was asked for"
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, SourceError, load_plugins
-from operad_mcp import _exchange
-from operad_mcp._events import EventDecoder
+from operad_mcp.wire.events import EventDecoder
 
 Json = dict[str, Any]
 Script = Callable[["Peer", Json], bytes | None]
@@ -348,14 +347,14 @@ class Unheeding(Peer):
 async def test_a_server_that_never_answers_a_notification_is_used_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_exchange, "_HEARD", 0.05)
+    monkeypatch.setattr("operad_mcp.wire.exchange._HEARD", 0.05)
     async with asyncio.timeout(10), serving(Unheeding(), shutdown_timeout=0.2) as registry:
         assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
 
 
 async def test_the_end_of_a_call_waits_for_nobody_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(Unheeding(), shutdown_timeout=0.2) as registry:
-        monkeypatch.setattr(_exchange, "_HEARD", 60)
+        monkeypatch.setattr("operad_mcp.wire.exchange._HEARD", 60)
         async with asyncio.timeout(20):
             assert (await fails(registry.execute("p.hang", timeout=0.1))).code == ErrorCode.TIMEOUT
 

@@ -24,10 +24,10 @@ from operad_mcp import (
     map_mcp_content_blocks,
     mcp_envelope,
 )
-from operad_mcp._messages import parse
-from operad_mcp._schemas import object_schema
-from operad_mcp._sdk import imported_with_sdk
-from operad_mcp._templates import expand, variables
+from operad_mcp.client.templates import expand, variables
+from operad_mcp.wire.messages import parse
+from operad_mcp.wire.schemas import object_schema
+from operad_mcp.wire.sdk import imported_with_sdk
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 THIS = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy"}
@@ -312,14 +312,14 @@ def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -
 async def test_who_stops_waiting_for_an_import_does_not_end_it_for_others_and_one_that_failed_is_tried_again() -> (
     None
 ):
-    loading = [asyncio.create_task(imported_with_sdk("operad_mcp._exchange")) for _ in range(20)]
+    loading = [asyncio.create_task(imported_with_sdk("operad_mcp.wire.exchange")) for _ in range(20)]
     await asyncio.sleep(0)
     loading[0].cancel()
     got = await asyncio.gather(*loading, return_exceptions=True)
-    assert {each.__name__ for each in got[1:]} == {"operad_mcp._exchange"}
+    assert {each.__name__ for each in got[1:]} == {"operad_mcp.wire.exchange"}
     for _ in range(2):
-        with pytest.raises(ModuleNotFoundError, match="_no_such"):
-            await imported_with_sdk("operad_mcp._no_such")
+        with pytest.raises(ModuleNotFoundError, match="no_such"):
+            await imported_with_sdk("operad_mcp.no_such")
 
 
 def test_auth_without_what_it_needs_is_refused() -> None:
@@ -330,7 +330,7 @@ def test_auth_without_what_it_needs_is_refused() -> None:
 
 
 async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
-    from operad_mcp._oauth import http_auth
+    from operad_mcp.auth.oauth import http_auth
 
     with pytest.raises(ConfigError, match="issuer"):
         MCPAuth(type="client_credentials", client_id="i", client_secret="s")

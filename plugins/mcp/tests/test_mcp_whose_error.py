@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-from operad_mcp._messages import parse
+from operad_mcp.wire.messages import parse
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_mcp._blocks import (
-        Annotations,
-        AudioContent,
-        ContentBlock,
-        ImageContent,
-        ResourceContent,
-        ResourceLinkContent,
-        TextContent,
-        map_mcp_content_blocks,
+    from operad_mcp.client.servers import (
+        MCPClientLoader,
+        MCPClientWrapper,
+        close_mcp_client,
+        create_mcp_client,
+        from_mcp,
     )
-    from operad_mcp._hosts import load_mcp_servers
-    from operad_mcp.client import MCPClientLoader, MCPClientWrapper, close_mcp_client, create_mcp_client, from_mcp
     from operad_mcp.config import (
         MCPArgument,
         MCPAuth,
@@ -30,21 +25,32 @@ if TYPE_CHECKING:
         MCPTask,
         MCPTool,
     )
+    from operad_mcp.content import (
+        Annotations,
+        AudioContent,
+        ContentBlock,
+        ImageContent,
+        ResourceContent,
+        ResourceLinkContent,
+        TextContent,
+        map_mcp_content_blocks,
+    )
     from operad_mcp.envelopes import MCPResponseMeta, mcp_envelope
+    from operad_mcp.hosts.files import load_mcp_servers
     from operad_mcp.serving import MCPServeConfig, MCPServing, to_mcp
 
 # Imported when first used: whoever has this plugin installed imports this package, most for its entry point alone.
 _MODULES = {
-    "Annotations": "_blocks",
-    "AudioContent": "_blocks",
-    "ContentBlock": "_blocks",
-    "ImageContent": "_blocks",
+    "Annotations": "content",
+    "AudioContent": "content",
+    "ContentBlock": "content",
+    "ImageContent": "content",
     "MCPArgument": "config",
     "MCPAuth": "config",
     "MCPCall": "config",
     "MCPClientConfig": "config",
-    "MCPClientLoader": "client",
-    "MCPClientWrapper": "client",
+    "MCPClientLoader": "client.servers",
+    "MCPClientWrapper": "client.servers",
     "MCPExtras": "config",
     "MCPProgress": "config",
     "MCPResponseMeta": "envelopes",
@@ -52,14 +58,14 @@ _MODULES = {
     "MCPServing": "serving",
     "MCPTask": "config",
     "MCPTool": "config",
-    "ResourceContent": "_blocks",
-    "ResourceLinkContent": "_blocks",
-    "TextContent": "_blocks",
-    "close_mcp_client": "client",
-    "create_mcp_client": "client",
-    "from_mcp": "client",
-    "load_mcp_servers": "_hosts",
-    "map_mcp_content_blocks": "_blocks",
+    "ResourceContent": "content",
+    "ResourceLinkContent": "content",
+    "TextContent": "content",
+    "close_mcp_client": "client.servers",
+    "create_mcp_client": "client.servers",
+    "from_mcp": "client.servers",
+    "load_mcp_servers": "hosts.files",
+    "map_mcp_content_blocks": "content",
     "mcp_envelope": "envelopes",
     "to_mcp": "serving",
 }

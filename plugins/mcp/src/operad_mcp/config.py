@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -355,3 +356,17 @@ class MCPClientConfig(Record):
         if self.url is not None:
             return shown_url(self.url) or ""
         return type(self.server).__name__
+
+
+async def maybe_await(value: Any) -> Any:
+    """What a callback returned, waited for if that is to be."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def takes_two(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a second parameter by position."""
+    try:
+        inspect.signature(callback).bind(None, None)
+    except (TypeError, ValueError):  # no; or nothing is known of it, as of some builtins
+        return False
+    return True

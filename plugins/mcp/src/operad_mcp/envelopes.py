@@ -10,7 +10,7 @@ import msgspec
 
 from operad import ResponseEnvelope
 from operad.plugin import EnvelopeKind, Record
-from operad_mcp._blocks import ContentBlock, map_mcp_content_blocks
+from operad_mcp.content import ContentBlock, map_mcp_content_blocks
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

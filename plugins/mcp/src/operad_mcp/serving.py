@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from operad import ConfigError, OperationSpec
-from operad_mcp._serving.options import MCPServeConfig
+from operad_mcp.server.options import MCPServeConfig
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
     from operad.auth import AnyAuthenticator, Authenticator
     from operad.plugin import ASGIApplication
-    from operad_mcp._serving.sdk import Served
+    from operad_mcp.server.sdk import Served
 
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
 
@@ -74,8 +74,8 @@ class MCPServing:
 
     @cached_property
     def _served(self) -> Served:
-        from operad_mcp._serving.door import Door
-        from operad_mcp._serving.sdk import Served
+        from operad_mcp.server.door import Door
+        from operad_mcp.server.sdk import Served
 
         return Served(Door(self._registry, self.config), self._complete)
 
@@ -84,7 +84,7 @@ class MCPServing:
 
         It answers at its own root and at ``path``, so that it can be mounted or be the whole of an address.
         """
-        from operad_mcp._serving.http import MCPApplication
+        from operad_mcp.server.http import MCPApplication
 
         return MCPApplication(self._served, self._authenticate, path)
 
@@ -94,7 +94,7 @@ class MCPServing:
 
     async def stdio(self) -> None:
         """Serve on standard streams until stdin ends; what handlers print goes to stderr meanwhile."""
-        from operad_mcp._serving.stdio import serve_stdio
+        from operad_mcp.server.stdio import serve_stdio
 
         await serve_stdio(self._served)
 

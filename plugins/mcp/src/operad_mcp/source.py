@@ -10,12 +10,11 @@ import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
 from operad.plugin import Login, SourceContext, SourceSession
-from operad_mcp._hints import not_loaded
-from operad_mcp._hosts import load_mcp_servers
 from operad_mcp.config import MCPClientConfig
+from operad_mcp.hosts.files import load_mcp_servers
 
 if TYPE_CHECKING:
-    from operad_mcp.client import MCPClientWrapper
+    from operad_mcp.client.servers import MCPClientWrapper
 
 # The client and asyncio are imported where they are used: every application that finds this plugin imports
 # this module.
@@ -97,14 +96,14 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
     if server.url is None or server.auth is None or server.auth.type != "oauth":
         hint = 'auth = { type = "oauth" } is for servers that ask'
         raise ConfigError(f'source "{name}": nobody logs in here; {hint}')
-    from operad_mcp._login import MCPLogin
+    from operad_mcp.client.login import MCPLogin
 
     auth = server.auth if account is None else attrs.evolve(server.auth, account=account)
     return MCPLogin(name, attrs.evolve(server, auth=auth))
 
 
 async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) -> SourceSession:
-    from operad_mcp.client import create_mcp_client
+    from operad_mcp.client.servers import create_mcp_client
 
     try:
         wrapper = await create_mcp_client(name, config, namespace=context.namespace)
@@ -116,7 +115,7 @@ async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) 
 async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
     import asyncio
 
-    from operad_mcp.client import MCPClientLoader, safe_namespace
+    from operad_mcp.client.servers import MCPClientLoader, safe_namespace
 
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):
@@ -197,3 +196,15 @@ class MCPSession(SourceSession):
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+def not_loaded(config: MCPClientConfig, error: CallError) -> str:
+    """What to do about a server that refused, or nothing."""
+    details = error.details if isinstance(error.details, dict) else {}
+    status = details.get("statusCode")
+    if status in (401, 403):
+        return "; give it auth or headers" if config.auth is None else "; its auth is not accepted"
+    if status in (404, 405) and config.url is not None:
+        other = "sse" if config.transport == "http" else "http"
+        return f'; is the path right, and is it not transport = "{other}"?'
+    return ""

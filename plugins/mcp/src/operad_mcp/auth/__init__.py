@@ -1,0 +1,1 @@
+"""Logins at MCP servers: OAuth, and where tokens are kept."""

@@ -1,0 +1,194 @@
+"""OAuth for servers over HTTP: the SDK's flow, with tokens that outlive the process.
+
+Imported with the first connection that logs in: it needs the SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx2
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+from pydantic import AnyUrl
+
+from operad import ConfigError
+from operad.auth import LoginRequired, TokenKey, TokenStore
+from operad_mcp.auth.assertions import AssertionAuth
+from operad_mcp.auth.dpop import DPoPAuth, KeyHolder, OwnKey
+from operad_mcp.auth.tokens import KeptTokens, MemoryTokens, OwnTokens
+from operad_mcp.config import MCPAuth, MCPClientConfig
+
+Redirect = Callable[[str], Awaitable[None]]
+Answer = Callable[[], Awaitable[Sequence[str | None]]]
+
+
+def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
+    """The httpx2 authentication of a configuration; ``None`` where a header will do.
+
+    Args:
+        config: of the server.
+        name: of the source, for whom it may have to ask for a login.
+    """
+    auth = config.auth
+    if auth is None or auth.type == "bearer":
+        return None
+    if auth.type == "provider":
+        provider: httpx2.Auth = auth.provider
+        return provider
+    assert config.url is not None
+    if auth.type == "jwt_bearer":
+        return AssertionAuth(config.url, auth)
+    if auth.type == "client_credentials":
+        return bound(_client_credentials(config.url, auth), auth)
+    if isinstance(auth.store, TokenStore) or auth.store is None:
+        kept = KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
+        return bound(kept, auth, kept.kept)
+    own = OwnTokens(auth.store, client_of(auth))
+    provider = _code_provider(config.url, auth, own, auth.redirect_handler, auth.callback_handler, name)
+    own.context = provider.context
+    return bound(provider, auth)
+
+
+def bound(flow: httpx2.Auth, auth: MCPAuth, holder: KeyHolder | None = None) -> httpx2.Auth:
+    """A flow whose tokens are bound to a key, where the configuration wants that."""
+    return DPoPAuth(flow, holder or OwnKey()) if auth.dpop else flow
+
+
+def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
+    assert auth.client_id is not None
+    assert auth.issuer is not None
+    store: Any = auth.store if auth.store is not None else MemoryTokens()
+    if auth.private_key is not None:
+        signed = SignedJWTParameters(
+            issuer=auth.client_id,
+            subject=auth.client_id,
+            signing_key=auth.private_key,
+            signing_algorithm=auth.signing_algorithm,
+        )
+        return PrivateKeyJWTOAuthProvider(
+            server_url=url,
+            storage=store,
+            client_id=auth.client_id,
+            assertion_provider=signed.create_assertion_provider(),
+            scope=auth.scope,
+            issuer=auth.issuer,
+        )
+    assert auth.client_secret is not None
+    method: Any = auth.token_endpoint_auth_method or "client_secret_basic"
+    return ClientCredentialsOAuthProvider(
+        server_url=url,
+        storage=store,
+        client_id=auth.client_id,
+        client_secret=auth.client_secret,
+        token_endpoint_auth_method=method,
+        scope=auth.scope,
+        issuer=auth.issuer,
+    )
+
+
+def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
+    """The client that a configuration names."""
+    if auth.client_id is None:
+        return None
+    given = "none" if auth.client_secret is None else "client_secret_basic"
+    values: dict[str, Any] = {**_metadata(auth)}
+    values["token_endpoint_auth_method"] = auth.token_endpoint_auth_method or given
+    return OAuthClientInformationFull(
+        client_id=auth.client_id, client_secret=auth.client_secret, issuer=auth.issuer, **values
+    )
+
+
+def _metadata(auth: MCPAuth) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "client_name": auth.client_name,
+        "redirect_uris": [AnyUrl(auth.redirect_uri)],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "scope": auth.scope,
+    }
+    if auth.token_endpoint_auth_method is not None:
+        values["token_endpoint_auth_method"] = auth.token_endpoint_auth_method
+    return values
+
+
+def _code_provider(
+    url: str, auth: MCPAuth, store: Any, redirect: Redirect | None, callback: Answer | None, name: str
+) -> OAuthClientProvider:
+    async def ask(_: str) -> None:
+        account = f" --account {auth.account}" if auth.account else ""
+        command = f"operad login {name}{account}"
+        message = f'MCP server "{name}" wants you to log in; run: {command}'
+        raise LoginRequired("AUTHORIZATION_REQUIRED", message, {"command": command})
+
+    async def answered() -> AuthorizationCodeResult:
+        if callback is None:
+            raise ConfigError("auth: redirect_handler and callback_handler go together")
+        result: Any = await callback()
+        if isinstance(result, AuthorizationCodeResult):
+            return result
+        code, state, issuer = (*result, None, None)[:3]
+        return AuthorizationCodeResult(code=code, state=state, iss=issuer)
+
+    return OAuthClientProvider(
+        server_url=url,
+        client_metadata=OAuthClientMetadata(**_metadata(auth)),
+        storage=store,
+        redirect_handler=redirect or ask,
+        callback_handler=answered,
+        client_metadata_url=auth.client_metadata_url,
+    )
+
+
+class KeptAuth(httpx2.Auth):
+    """The SDK's flow, with tokens in a `TokenStore`; only one process at a time renews them.
+
+    Args:
+        url: of the server.
+        auth: who logs in.
+        redirect: awaited with the URL that the user has to visit; ``None``: say that a login is needed.
+        callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
+        name: of the source.
+    """
+
+    def __init__(
+        self, url: str, auth: MCPAuth, redirect: Redirect | None, callback: Answer | None, name: str
+    ) -> None:
+        store = auth.store if auth.store is not None else TokenStore()
+        key = TokenKey(f"mcp {url}", auth.client_id or "", auth.account)
+        self.kept = KeptTokens(store, key, client_of(auth))
+        self._provider = _code_provider(url, auth, self.kept, redirect, callback, name)
+        self.kept.context = self._provider.context
+        self._loaded = False
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """The requests that lead to an answer to this one."""
+        if not self._loaded:
+            self._loaded = True
+            context = self._provider.context
+            context.current_tokens = await self.kept.get_tokens()
+            context.client_info = await self.kept.get_client_info()
+        async with AsyncExitStack() as stack:
+            if self.kept.has_expired():
+                # A refresh token may count only once: what another process got meanwhile is found inside.
+                await stack.enter_async_context(self.kept.store.lock(self.kept.key))
+                await self.kept.renewed_elsewhere()
+            flow = self._provider.async_auth_flow(request)
+            try:
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is request:
+                        await stack.aclose()
+                    response = yield outgoing
+                    outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()

@@ -1,0 +1,1 @@
+"""What MCP servers offer, as operations."""

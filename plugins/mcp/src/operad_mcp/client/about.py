@@ -1,0 +1,106 @@
+"""Operations on the server itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operad import OperationContext, OperationType, ResponseEnvelope
+from operad_mcp.client.answers import envelope_of, meta_of
+from operad_mcp.client.items import NOTHING, AnyOperation, Json, Maker, fixed_kind
+
+_ABOUT: Json = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "protocolVersion": {"type": "string"},
+        "server": {"type": "object", "additionalProperties": True},
+        "capabilities": {"type": "object", "additionalProperties": True},
+        "instructions": {"type": ["string", "null"], "description": "What the server says about its use."},
+    },
+    "required": ["name", "protocolVersion", "server", "capabilities", "instructions"],
+}
+_COMPLETE: Json = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "The name of a prompt."},
+        "template": {"type": "string", "description": "The URI template of resources."},
+        "argument": {"type": "string", "description": "The argument, or the variable of the template."},
+        "value": {"type": "string", "description": "What is typed so far.", "default": ""},
+        "context": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["argument"],
+    "oneOf": [{"required": ["prompt"]}, {"required": ["template"]}],
+    "additionalProperties": False,
+}
+_COMPLETION: Json = {
+    "type": "object",
+    "properties": {
+        "values": {"type": "array", "items": {"type": "string"}},
+        "total": {"type": "integer"},
+        "hasMore": {"type": "boolean"},
+    },
+    "required": ["values"],
+    "additionalProperties": True,
+}
+
+
+class About:
+    """Makes the operations on the server itself."""
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker = maker
+
+    def fixed(self, capabilities: Json) -> list[AnyOperation]:
+        """What the server says of itself, whether it is there, and the completion of arguments."""
+        query, make = OperationType.QUERY, self._maker.operation
+        operations = [
+            make(
+                "server.about", self._about, type=query, input_schema=NOTHING, output_schema=_ABOUT,
+                description="What the server says of itself.", metadata=fixed_kind("server.about"),
+            ),
+            make(
+                "server.ping", self._ping, type=query, input_schema=NOTHING,
+                description="Whether the server answers.", metadata=fixed_kind("server.ping"),
+            ),
+        ]  # fmt: skip
+        if "completions" in capabilities:
+            operations.append(
+                make(
+                    "server.complete", self._complete, type=query, input_schema=_COMPLETE,
+                    output_schema=_COMPLETION, metadata=fixed_kind("server.complete"),
+                    description="Values for an argument of a prompt, or a variable of a resource template.",
+                )
+            )  # fmt: skip
+        return operations
+
+    async def _about(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
+        live = await self._maker.connection.open()
+        about = {
+            "name": self._maker.connection.name,
+            "protocolVersion": live.protocol_version,
+            "server": live.server,
+            "capabilities": live.capabilities,
+            "instructions": live.instructions,
+        }
+        return envelope_of(about, live)
+
+    async def _ping(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
+        live = await self._maker.connection.open()
+        # The stateless protocol has no ping; its question is as cheap.
+        method = "server/discover" if live.modern else "ping"
+        _, live = await self._maker.ask(method, {}, context, name="server.ping")
+        return envelope_of(None, live)
+
+    async def _complete(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
+        prompt = input.get("prompt")
+        params: Json = {
+            "ref": {"type": "ref/prompt", "name": prompt}
+            if prompt is not None
+            else {"type": "ref/resource", "uri": input["template"]},
+            "argument": {"name": input["argument"], "value": input.get("value", "")},
+        }
+        if input.get("context"):
+            params["context"] = {"arguments": input["context"]}
+        raw, live = await self._maker.ask("completion/complete", params, context, name="server.complete")
+        found = raw.get("completion") if isinstance(raw, dict) else None
+        return envelope_of(found if isinstance(found, dict) else {"values": []}, live, meta=meta_of(raw))

@@ -1,0 +1,174 @@
+"""What the makers of operations share: names, metadata, and the request behind each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from operad import Operation, OperationContext, OperationSpec
+from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
+from operad_mcp.wire.connection import Connection
+from operad_mcp.wire.live import Live
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from operad_mcp.wire.connection import Connection
+
+Json = dict[str, Any]
+AnyOperation = Operation[..., Any]
+NOTHING: Json = {"type": "object", "properties": {}}
+ITEMS: Json = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+_BAD = re.compile(r"[^!-~]")
+
+
+class Maker:
+    """Makes the operations of one server.
+
+    Args:
+        connection: to the server.
+        namespace: of the operations.
+        prefix: of their names.
+    """
+
+    def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
+        self.connection = connection
+        self.config: MCPClientConfig = connection.config
+        self.namespace = namespace
+        self.prefix = prefix
+
+    def operation(self, name: str, handler: Callable[..., Any], **spec: Any) -> AnyOperation:
+        """An operation of that name; what an id cannot hold becomes ``_``."""
+        return Operation(OperationSpec(namespace=self.namespace, name=self.prefix + safe(name), **spec), handler)
+
+    async def ask(
+        self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
+    ) -> tuple[Any, Live]:
+        """Send the request of a call, in its time, and with whatever belongs to it.
+
+        Args:
+            method: as the protocol names it.
+            params: its parameters.
+            context: of the call.
+            name: of the operation, for those who are told of it.
+            safe: whether it may be sent again.
+        """
+        call = self.call(context, name)
+        return await self.connection.request(
+            method,
+            params,
+            safe=safe,
+            # The configured timeout is for calls that have no deadline of their own.
+            timeout=self.config.timeout if context.deadline is None else None,
+            progress=self._progress(call, context),
+            call=call,
+            extras=context.metadata,
+        )
+
+    def call(self, context: OperationContext, name: str) -> MCPCall:
+        """A call, as callbacks learn of it."""
+        return MCPCall(
+            server=self.connection.name,
+            operation_id=f"{self.namespace}.{self.prefix}{name}",
+            request_id=context.request_id,
+            identity=context.identity,
+            report=context.report if context.is_observed else None,
+            client=context.client,
+        )
+
+    def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:
+        report = self.config.on_progress
+        if report is None and context.client is None and not context.is_observed and not self.config.renew_timeout:
+            return None
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            await context.progress(progress, total, message)
+            if report is not None:
+                told = MCPProgress(call.operation_id or "", context.request_id, progress, total, message)
+                await maybe_await(report(told))
+
+        return progress
+
+
+def safe(name: str) -> str:
+    """A name that an operation's id can hold: white space and unprintable characters become ``_``."""
+    return "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) if _BAD.search(name) else name
+
+
+def text_of(value: Any) -> str | None:
+    """A text that says something, or ``None``."""
+    return value if isinstance(value, str) and value else None
+
+
+def nested(value: Mapping[str, Any], *keys: str) -> Any:
+    """What is found by keys, one after the other; ``None`` if nothing is."""
+    found: Any = value
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def metadata_of(kind: str, item: Json) -> Json:
+    """What a listing says of an item beyond what a spec has fields for; hints, not to be trusted."""
+    dropped = ("inputSchema", "outputSchema", "description", "title")
+    metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}
+    if isinstance(item.get("annotations"), dict):
+        metadata["annotations"] = item["annotations"]
+    return metadata
+
+
+def fixed_kind(kind: str) -> Json:
+    """The mark of an operation that is no item of a listing, for a server that passes it on as what it was."""
+    return {"mcp": {"kind": kind}}
+
+
+async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
+    """All items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
+
+    A cursor that comes again ends the listing, and so do the two limits: what came before them is taken.
+
+    Args:
+        connection: to the server.
+        method: as the protocol names it.
+        key: where a page has its items.
+
+    Raises:
+        CallError: a page cannot be had.
+    """
+    config, logger = connection.config, connection.logger
+    items: list[Any] = []
+    seen: set[str] = set()
+    size = 0
+    params: dict[str, Any] = {}
+    for _ in range(config.max_pages):
+        raw, _live = await connection.request(method, params, safe=True, timeout=config.timeout)
+        page = raw if isinstance(raw, dict) else {}
+        found, following = page.get(key), page.get("nextCursor")
+        if seen or isinstance(following, str):  # a listing of one page is within max_message_bytes
+            size += _size(page)
+        if size > config.max_listing_bytes:
+            message = "the listing %s is larger than max_listing_bytes = %d; its first %d items are taken"
+            logger.warning(message, method, config.max_listing_bytes, len(items))
+            return items
+        items.extend(found if isinstance(found, list) else ())
+        if not isinstance(following, str):
+            return items
+        if following in seen:
+            logger.warning("the listing %s goes in circles; %d items", method, len(items))
+            return items
+        seen.add(following)
+        params = {"cursor": following}
+    message = "the listing %s has more than max_pages = %d pages; the first %d items are taken"
+    logger.warning(message, method, config.max_pages, len(items))
+    return items
+
+
+def _size(page: Any) -> int:
+    """Bytes of a page's JSON."""
+    try:
+        return len(msgspec.json.encode(page))
+    except (ValueError, RecursionError, OverflowError):  # a number or a depth that strict JSON has not
+        return len(str(page))

@@ -1,0 +1,129 @@
+"""``operad login`` and ``operad logout`` for a server: a browser, and nothing to program."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+import httpx2
+
+from operad import CallError, ErrorCode
+from operad.auth import LoopbackListener
+from operad.plugin import OpenURL, Tell
+from operad_mcp.auth.oauth import KeptAuth, bound
+from operad_mcp.config import MCPAuth, MCPClientConfig
+from operad_mcp.wire.connection import Connection
+
+_PATIENCE = 60.0
+"""Seconds that a server gets besides those of the person."""
+
+
+class MCPLogin:
+    """How to log in at a server, and out of it.
+
+    Args:
+        name: of the source.
+        config: of the server; its ``auth`` is of type ``oauth``.
+    """
+
+    def __init__(self, name: str, config: MCPClientConfig) -> None:
+        assert config.auth is not None
+        assert config.url is not None
+        self._name = name
+        self._config = config
+        self._auth: MCPAuth = config.auth
+        self._url = config.url
+
+    async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
+        """Log in by a browser on this machine, and keep the token; the answer says where it is kept.
+
+        Raises:
+            CallError: the person or the server refused, or nobody came within ``timeout`` seconds.
+        """
+        visit = _Visit(tell, open_url, timeout)
+        auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
+        await auth.kept.delete()
+        config = attrs.evolve(
+            self._config,
+            auth=MCPAuth(type="provider", provider=bound(auth, self._auth, auth.kept)),
+            connect_timeout=timeout + _PATIENCE,
+        )
+        connection = Connection(self._name, config)
+        try:
+            await connection.open()
+        finally:
+            await connection.aclose()
+            await visit.end()
+        if not auth.kept.where:
+            return f"{config.where} let us in without one"
+        return f"the token is in {auth.kept.where}"
+
+    async def logout(self) -> str:
+        """Forget the token, and revoke it (RFC 7009) where the server lets us; the answer says what was done."""
+        kept = KeptAuth(self._url, self._auth, None, None, self._name).kept
+        record = await kept.load()
+        if not await kept.delete(client_too=True):
+            return "there was no token"
+        if await _revoked(record):
+            return "the token is forgotten here, and revoked"
+        return "the token is forgotten here; the server does not know, or was not told"
+
+
+class _Visit:
+    """The person's visit to the authorization server."""
+
+    def __init__(self, tell: Tell, open_url: OpenURL | None, timeout: float) -> None:
+        self._tell = tell
+        self._open_url = open_url
+        self._timeout = timeout
+        self._stack = AsyncExitStack()
+        self._listener: LoopbackListener | None = None
+
+    async def begin(self, url: str) -> None:
+        """Wait for the redirect, and send the person to the URL."""
+        query = parse_qs(urlsplit(url).query)
+        state, redirect = query.get("state", [""])[0], query.get("redirect_uri", [""])[0]
+        self._listener = await self._stack.enter_async_context(LoopbackListener(state, redirect))
+        self._tell(f"Log in at: {url}")
+        if self._open_url is not None and urlsplit(url).scheme in ("https", "http"):
+            await asyncio.to_thread(self._open_url, url)
+
+    async def answer(self) -> list[str | None]:
+        """``code``, ``state`` and ``iss`` of the redirect."""
+        assert self._listener is not None
+        found = await self._listener.wait(self._timeout)
+        await self.end()
+        if "error" in found:
+            said = "".join(c for c in found.get("error_description", found["error"]) if c.isprintable())[:300]
+            raise CallError(ErrorCode.ACCESS_DENIED, f"the login was refused: {said}", {"error": found["error"]})
+        return [found.get(name) for name in ("code", "state", "iss")]
+
+    async def end(self) -> None:
+        """Wait no more."""
+        await self._stack.aclose()
+
+
+async def _revoked(record: dict[str, Any]) -> bool:
+    """Tell the authorization server to forget the tokens of a record; whether it did."""
+    token, client, server = (record.get(name) or {} for name in ("token", "client", "server"))
+    endpoint = server.get("revocation_endpoint")
+    secret = token.get("refresh_token") or token.get("access_token")
+    if not endpoint or not secret:
+        return False
+    hint = "refresh_token" if token.get("refresh_token") else "access_token"
+    fields = {"token": secret, "token_type_hint": hint, "client_id": client.get("client_id", "")}
+    auth = httpx2.Auth()  # none
+    if client.get("client_secret"):
+        if client.get("token_endpoint_auth_method") == "client_secret_post":
+            fields["client_secret"] = client["client_secret"]
+        else:
+            auth = httpx2.BasicAuth(client["client_id"], client["client_secret"])
+    try:
+        async with httpx2.AsyncClient(timeout=10) as http:
+            response = await http.post(endpoint, data=fields, auth=auth)
+    except httpx2.HTTPError:
+        return False
+    return response.status_code == 200

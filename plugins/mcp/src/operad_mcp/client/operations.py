@@ -1,0 +1,204 @@
+"""What an MCP server offers, as operations: tools, resources, resource templates, prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from operad import CallError, ErrorCode, Operation, OperationContext
+from operad_mcp.client.about import About
+from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages
+from operad_mcp.client.prompts import Prompts
+from operad_mcp.client.resources import Resources
+from operad_mcp.client.tools import Tools
+from operad_mcp.wire.connection import Connection
+from operad_mcp.wire.live import ServerLogger
+
+_METHOD_NOT_FOUND = -32601
+_AT_ONCE = 100
+"""Items of a listing that are made into operations before others have their turn: some milliseconds' work."""
+LISTS = ("tools", "resourceTemplates", "resources", "prompts")
+
+
+class Offer:
+    """The operations of a server, listed again when they change; what did not change stays the same object.
+
+    Args:
+        connection: to the server.
+        namespace: of the operations.
+        prefix: of their names.
+    """
+
+    def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
+        self._connection = connection
+        self._config = connection.config
+        self._logger = connection.logger
+        self._prefix = prefix
+        maker = Maker(connection, namespace, prefix)
+        self._tools, self._prompts = Tools(maker), Prompts(maker)
+        self._resources, self._about = Resources(maker), About(maker)
+        self._pins = Pins(self._logger) if self._config.pin else None
+        # What was made of which item of the newest listing, by kind and name.
+        self._made: dict[str, dict[str, tuple[Any, AnyOperation | None]]] = {}
+        self._fixed: dict[str, AnyOperation] = {}
+        self._capabilities: Json = {}
+        self._listed: dict[str, list[Any]] = {}
+        self.tools: Sequence[AnyOperation] = ()
+        self.resources: Sequence[AnyOperation] = ()
+        self.prompts: Sequence[AnyOperation] = ()
+        self.about: Sequence[AnyOperation] = ()
+
+    @property
+    def operations(self) -> list[AnyOperation]:
+        """All operations."""
+        merged: dict[str, AnyOperation] = {}
+        for operation in (*self.tools, *self.resources, *self.prompts, *self.about):
+            if operation.id in merged:
+                self._logger.warning("%s is offered twice; the first is taken", operation.id)
+            else:
+                merged[operation.id] = operation
+        return list(merged.values())
+
+    # --- listings ----------------------------------------------------------------------------------
+
+    async def refresh(self, what: str = "all") -> None:
+        """List ``tools``, ``resources``, ``prompts`` or ``all`` of them. Raises `CallError`."""
+        live = await self._connection.open()
+        config, offered = self._config, live.capabilities
+        listed: dict[str, list[Any]] = {}
+        if what in ("all", "tools") and config.tools:
+            # A server that declares nothing may still have tools: old ones did not care.
+            required = "tools" in offered or not offered
+            listed["tools"] = await self._list("tools/list", "tools", required=required)
+        # Many servers declare resources and prompts and have none: then there is nothing to offer.
+        if what in ("all", "resources") and config.resources and "resources" in offered:
+            templates = await self._list("resources/templates/list", "resourceTemplates")
+            listed["resourceTemplates"] = templates
+            listed["resources"] = [] if templates else await self._list("resources/list", "resources")
+        if what in ("all", "prompts") and config.prompts and "prompts" in offered:
+            listed["prompts"] = await self._list("prompts/list", "prompts")
+        self._capabilities = offered
+        await self._take(listed)
+
+    async def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
+        """Offer what a server offered the last time."""
+        self._capabilities = capabilities
+        await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
+
+    def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
+        """What `restore` takes."""
+        return self._capabilities, self._listed
+
+    async def _take(self, listed: dict[str, list[Any]]) -> None:
+        self._listed = {**self._listed, **listed}
+        if "tools" in listed:
+            self.tools = await self._each("tool", listed["tools"], self._tool)
+        if "resourceTemplates" in listed:
+            templates = listed["resourceTemplates"]
+            fixed = self._resources.fixed(self._capabilities) if templates or listed.get("resources") else []
+            made = await self._each("template", templates, self._resources.template)
+            self.resources = [*self._kept(fixed), *made]
+        if "prompts" in listed:
+            fixed = self._prompts.fixed() if listed["prompts"] else []
+            made = await self._each("prompt", listed["prompts"], self._prompts.prompt)
+            self.prompts = [*self._kept(fixed), *made]
+        if self._config.server_operations:
+            self.about = self._kept(self._about.fixed(self._capabilities))
+        if "tools" in listed and self._config.overrides:
+            offered = [tool.get("name") for tool in listed["tools"] if isinstance(tool, dict)]
+            for name in self._config.overrides.keys() - set(map(str, offered)):
+                self._logger.warning("overrides name %s, which the server does not offer", name)
+
+    async def _list(self, method: str, key: str, *, required: bool = False) -> list[Any]:
+        try:
+            return await all_pages(self._connection, method, key)
+        except CallError as error:
+            if required:
+                raise
+            # A server that declares a capability need not know all of its methods.
+            code = error.details.get("jsonrpcCode") if isinstance(error.details, dict) else None
+            if error.code != ErrorCode.EXECUTION_ERROR or code != _METHOD_NOT_FOUND:
+                self._logger.warning("%s cannot be listed: %s", key, error)
+            return []
+
+    # --- items -> operations -------------------------------------------------------------------------
+
+    def _tool(self, tool: Json) -> AnyOperation | None:
+        made = self._tools.make(tool)
+        return made if made is None or self._pins is None else self._pins.held(tool, made)
+
+    async def _each(
+        self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
+    ) -> list[AnyOperation]:
+        """An operation per item. A bad item is reported and left out; the others are not lost for it."""
+        before, now = self._made.get(kind, {}), dict[str, tuple[Any, AnyOperation | None]]()
+        made: dict[str, AnyOperation] = {}
+        for number, item in enumerate(items):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)  # a server may have very many, and other calls go on meanwhile
+            name = item.get("name") if isinstance(item, dict) else None
+            if not isinstance(name, str) or not name:
+                self._logger.warning("a %s without a name is left out: %.200r", kind, item)
+                continue
+            known = before.get(name)
+            try:
+                operation = known[1] if known is not None and known[0] == item else make(item)
+            except Exception as error:  # noqa: BLE001  # whatever is wrong with it, it is this item's alone
+                self._logger.warning("the %s %r is left out: %s", kind, name, error)
+                continue
+            if name in now or (operation is not None and operation.id in made):
+                self._logger.warning("%s is offered twice; the first is taken", name)
+                continue
+            now[name] = (item, operation)
+            if operation is not None and self._wanted(operation.spec.name):
+                made[operation.id] = operation
+        # What is no longer listed is forgotten: a server may change for ever.
+        self._made[kind] = now
+        return list(made.values())
+
+    def _wanted(self, name: str) -> bool:
+        name = name.removeprefix(self._prefix)
+        include, exclude = self._config.include, self._config.exclude
+        return (include is None or any(fnmatchcase(name, pattern) for pattern in include)) and not any(
+            fnmatchcase(name, pattern) for pattern in exclude
+        )
+
+    def _kept(self, operations: Iterable[AnyOperation]) -> list[AnyOperation]:
+        """The operations that are not an item of a listing, the same objects each time."""
+        known = [self._fixed.setdefault(operation.id, operation) for operation in operations]
+        return [operation for operation in known if self._wanted(operation.spec.name)]
+
+
+_DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+class Pins:
+    """The first definitions of a server's tools."""
+
+    def __init__(self, logger: ServerLogger) -> None:
+        self._logger = logger
+        self._first: dict[str, tuple[Json, AnyOperation]] = {}
+
+    def held(self, tool: Json, made: AnyOperation) -> AnyOperation:
+        """The operation as it was first; one whose definition has changed refuses its calls until it is back."""
+        definition = {key: tool.get(key) for key in _DEFINITION}
+        first, operation = self._first.setdefault(tool["name"], (definition, made))
+        changed = [key for key in _DEFINITION if _text(first[key]) != _text(definition[key])]
+        if not changed:
+            return operation
+        what = f"the definition of {operation.id} changed since it was pinned: {', '.join(changed)}"
+        self._logger.warning("%s; its calls are refused until the source is loaded again", what)
+
+        async def refuse(input: Any, context: OperationContext) -> Any:
+            message = f"{what}; look at it, and load the source again to accept it"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "changed": changed})
+
+        return Operation(operation.spec, refuse)
+
+
+def _text(value: Any) -> str:
+    """JSON for comparison: to Python ``1``, ``1.0`` and ``true`` are the same."""
+    return json.dumps(value, sort_keys=True, default=str)

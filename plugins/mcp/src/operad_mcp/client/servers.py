@@ -1,0 +1,273 @@
+"""Connected servers and their operations: one, or several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from operad import CallError, OperadError, Operation
+from operad_mcp.client.memories import Memory
+from operad_mcp.client.operations import Offer
+from operad_mcp.config import MCPClientConfig
+from operad_mcp.wire.connection import Connection
+
+logger = logging.getLogger("operad.mcp")
+_REST = 10.0
+"""Seconds; a server that changes its listings all the time has them listed no more often."""
+OnChange = Callable[[Sequence[Operation[..., Any]]], None]
+
+
+class MCPClientWrapper:
+    """One MCP server: `name`, `client` (the connection), and its operations, which follow the server's changes.
+
+    Use `create_mcp_client`, and `close_mcp_client` or ``async with``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: MCPClientConfig,
+        *,
+        namespace: str | None = None,
+        prefix: str = "",
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.name = name
+        self.client = Connection(name, config, self._dirty, logger)
+        self._offer = Offer(self.client, namespace or safe_namespace(name), prefix)
+        self._memory = Memory(config) if config.start == "first use" and config.server is None else None
+        self._callbacks: list[OnChange] = []
+        self._pause = 0.0
+        self._refreshed = 0.0
+        self._changed: set[str] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def tools(self) -> Sequence[Operation[..., Any]]:
+        """The operations that call tools."""
+        return self._offer.tools
+
+    @property
+    def operations(self) -> Sequence[Operation[..., Any]]:
+        """All operations: tools, resources, prompts."""
+        return self._offer.operations
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use."""
+        return self.client.instructions
+
+    def on_change(self, callback: OnChange) -> None:
+        """Call ``callback`` with all operations whenever they change."""
+        self._callbacks.append(callback)
+
+    async def connect(self) -> None:
+        """Connect, and list what the server offers; or remember it, with ``start = "first use"``.
+
+        Raises:
+            CallError: it cannot be had.
+        """
+        kept = self._memory.read() if self._memory is not None else None
+        if kept is not None:
+            self.client.changed_meanwhile = True
+            await self._offer.restore(*kept)
+            return
+        await self.client.open()
+        await self._offer.refresh()
+        self._remember()
+
+    def _remember(self) -> None:
+        if self._memory is not None:
+            self._memory.write(*self._offer.remembered())
+
+    async def aclose(self) -> None:
+        """End the connection, and the server if it was started here; idempotent."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self.client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _dirty(self, what: str) -> None:
+        self._changed.add(what)
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        while self._changed:
+            await asyncio.sleep(self._next_pause())
+            changed, self._changed = self._changed, set()
+            before = self._offer.operations
+            try:
+                for what in ("all",) if "all" in changed else sorted(changed):
+                    await self._offer.refresh(what)
+            except CallError as error:  # the operations stay as they were
+                self.client.logger.warning("listing again failed: %s", error)
+                continue
+            except Exception:  # nobody waits for this task, which has to be there for the next change
+                self.client.logger.exception("listing again failed")
+                continue
+            finally:
+                self._refreshed = asyncio.get_running_loop().time()
+            self._remember()
+            after = self._offer.operations
+            if len(after) != len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
+                for callback in self._callbacks:
+                    callback(after)
+
+    def _next_pause(self) -> float:
+        """Seconds before the next listing: none after a time of rest, then more and more."""
+        rested = asyncio.get_running_loop().time() - self._refreshed
+        if rested > _REST + self._pause:
+            self._pause = 0.0
+            return 0.0
+        self._pause = min(max(self._pause * 2, 0.05), _REST)
+        return self._pause
+
+
+async def create_mcp_client(
+    name: str,
+    config: MCPClientConfig,
+    *,
+    namespace: str | None = None,
+    prefix: str = "",
+    logger: logging.Logger | None = None,
+) -> MCPClientWrapper:
+    """Connect to a server and list what it offers.
+
+    Args:
+        name: what to call the server in messages.
+        config: how to reach it.
+        namespace: of the operations; ``name`` by default.
+        prefix: of the operations' names.
+        logger: for diagnostics and the server's own log; ``operad.mcp`` by default.
+
+    Raises:
+        CallError: it cannot be started or reached, or does not speak the protocol.
+    """
+    wrapper = MCPClientWrapper(name, config, namespace=namespace, prefix=prefix, logger=logger)
+    try:
+        await wrapper.connect()
+    except BaseException:
+        await wrapper.aclose()
+        raise
+    return wrapper
+
+
+async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
+    """End a client; idempotent."""
+    await wrapper.aclose()
+
+
+def safe_namespace(name: str) -> str:
+    """A server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name) or "mcp"
+
+
+async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
+    """Connect to a server: its operations, and the connection that they need.
+
+    Args:
+        name: what to call the server; the namespace of its operations.
+        config: how to reach it; or give its fields as keywords.
+        options: the fields of `MCPClientConfig`.
+
+    Raises:
+        CallError: it cannot be started or reached, or does not speak the protocol.
+        ConfigError: the options do not say how to reach it.
+    """
+    if config is not None and options:
+        raise TypeError("from_mcp takes a config or its fields, not both")
+    return await create_mcp_client(name, config if config is not None else MCPClientConfig(**options))
+
+
+class MCPClientLoader:
+    """The clients of several servers, by name.
+
+    `failures` holds the errors of servers that could not be loaded.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str, MCPClientWrapper] = {}
+        self.failures: dict[str, OperadError] = {}
+
+    async def load(
+        self,
+        servers: Mapping[str, MCPClientConfig],
+        *,
+        strict: bool = False,
+        **options: Any,
+    ) -> list[MCPClientWrapper]:
+        """Connect to servers, all at the same time; one that fails does not stop the others.
+
+        Args:
+            servers: configurations by name.
+            strict: raise an `ExceptionGroup` if any fails, and close those that this call connected.
+            options: further arguments of `create_mcp_client`.
+        """
+        names = list(servers)
+        taken = [name for name in names if name in self._clients]
+        if taken:
+            raise OperadError(f"MCP server {', '.join(taken)}: loaded already; close it first")
+        results = await _gather([create_mcp_client(name, config, **options) for name, config in servers.items()])
+        loaded: list[MCPClientWrapper] = []
+        failed: dict[str, OperadError] = {}
+        unexpected: list[BaseException] = []
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, MCPClientWrapper):
+                loaded.append(result)
+            elif isinstance(result, OperadError):
+                failed[name] = result
+            else:
+                unexpected.append(result)
+        if unexpected or (strict and failed):
+            await asyncio.gather(*(wrapper.aclose() for wrapper in loaded))
+            if unexpected:
+                raise unexpected[0]
+            raise ExceptionGroup("MCP servers could not be loaded", list(failed.values()))
+        for name, error in failed.items():
+            logger.warning("MCP server %s is not loaded: %s", name, error)
+        self.failures.update(failed)
+        self._clients.update({wrapper.name: wrapper for wrapper in loaded})
+        return loaded
+
+    def get_client(self, name: str) -> MCPClientWrapper | None:
+        """The client of a server, or ``None``."""
+        return self._clients.get(name)
+
+    def get_all_wrappers(self) -> list[MCPClientWrapper]:
+        """All clients."""
+        return list(self._clients.values())
+
+    def get_all_operations(self) -> Sequence[Operation[..., Any]]:
+        """The operations of all servers."""
+        return [operation for wrapper in self._clients.values() for operation in wrapper.operations]
+
+    async def close_all(self) -> None:
+        """Close all clients, at the same time; idempotent."""
+        clients, self._clients = list(self._clients.values()), {}
+        for result in await asyncio.gather(*map(close_mcp_client, clients), return_exceptions=True):
+            if isinstance(result, BaseException):
+                logger.error("closing an MCP client failed", exc_info=result)
+
+
+async def _gather(connecting: list[Any]) -> list[Any]:
+    """All results or errors; if this task is cancelled, whatever was connected is closed."""
+    tasks = [asyncio.ensure_future(each) for each in connecting]
+    try:
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    except asyncio.CancelledError:
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, MCPClientWrapper):
+                await result.aclose()
+        raise

@@ -1,0 +1,212 @@
+"""Tools that run as tasks: the server answers at once, and is asked until there is a result.
+
+Two protocols of it: 2025-11-25 (the client asks for a task, and fetches its result) and the extension
+``io.modelcontextprotocol/tasks`` of 2026-07-28 (the server decides, and the state brings the result).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import attrs
+
+from operad import CallError, ErrorCode, OperationContext
+from operad_mcp.client.handles import Handle, Handles
+from operad_mcp.client.items import Json, Maker
+from operad_mcp.config import MCPTask, maybe_await
+from operad_mcp.wire.live import Live
+
+_POLL = (0.05, 1.0, 30.0)
+"""Seconds between two questions: the least, what holds where the server does not say, and the most."""
+_OUTAGE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before a server that cannot be reached is asked again: what it works on may outlive its absence."""
+_EXPIRED = 60.0
+"""Seconds beyond its time to live after which a task that says nothing else is given up."""
+_AT_WORK = ("working", "input_required", "submitted")
+_DONE = ("completed", "failed", "cancelled")
+
+
+class Tasks:
+    """The calls of one server's tools, as far as they become tasks.
+
+    Args:
+        maker: of the server's operations.
+    """
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker = maker
+        self._handles = Handles(maker.config)
+
+    async def call(
+        self, params: Json, context: OperationContext, *, name: str, safe: bool, support: str | None
+    ) -> tuple[Any, Live]:
+        """Call a tool; its raw result, and the connection that it came by.
+
+        A call whose task is known, by its idempotency key or its metadata, asks for that one's result.
+
+        Args:
+            params: of ``tools/call``.
+            context: of the call.
+            name: of the operation.
+            safe: whether the call may be sent again.
+            support: the tool's ``execution.taskSupport``.
+
+        Raises:
+            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` where the server gave the task up.
+        """
+        given, keyed = _given(context), self._handles.remembers(context)
+        if given is None and not keyed and support != "required":
+            raw, live = await self._maker.ask("tools/call", params, context, name=name, safe=safe)
+            return (raw, live) if not _is_task(raw, live) else await self._begun(raw, live, params, context, name)
+        handle = Handle(given) if given is not None else self._handles.find(params, context, name)
+        live = await self._maker.connection.open()
+        if handle is not None:
+            known = {"taskId": handle.task_id, "status": "working", "pollInterval": 0, "pollIntervalMs": 0}
+            return await self._followed(known, live, context, name)
+        wanted = support == "required" or (support == "optional" and keyed)
+        if wanted and not live.modern:
+            params = {**params, "task": {}}
+        raw, live = await self._maker.ask("tools/call", params, context, name=name, safe=safe)
+        return (raw, live) if not _is_task(raw, live) else await self._begun(raw, live, params, context, name)
+
+    async def _begun(
+        self, raw: Json, live: Live, params: Json, context: OperationContext, name: str
+    ) -> tuple[Any, Live]:
+        task = raw if live.modern else raw["task"]
+        self._handles.keep(Handle(task["taskId"]), _lifetime(task), params, context, name)
+        return await self._followed(task, live, context, name)
+
+    async def _followed(self, task: Json, live: Live, context: OperationContext, name: str) -> tuple[Any, Live]:
+        running = _Running(self._maker, task, live, context, name)
+        try:
+            return await running.result()
+        except BaseException:
+            keeps = self._maker.config.keep_tasks or self._handles.remembers(context)
+            if running.task.get("status") in _AT_WORK and not keeps:
+                await self._maker.connection.farewell("tasks/cancel", running.known)
+            raise
+
+
+@attrs.define
+class _Running:
+    """A task that is followed."""
+
+    maker: Maker
+    task: Json
+    live: Live
+    context: OperationContext
+    name: str
+    known: Json = attrs.field(init=False)
+    _answered: set[str] = attrs.field(factory=set, init=False)
+    _told: Any = attrs.field(default=None, init=False)
+    _since: float = attrs.field(factory=time.monotonic, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.known = {"taskId": self.task["taskId"]}
+
+    async def result(self) -> tuple[Any, Live]:
+        """What the call that it stands for would have answered."""
+        await self._tell()
+        while self.task.get("status") in _AT_WORK:
+            if self.task["status"] == "input_required" and await self._asked():
+                break
+            await asyncio.sleep(_pause(self.task))
+            self._check_time()
+            self.task = await self._state()
+            await self._tell()
+        if not self.live.modern:
+            return await self.maker.ask("tasks/result", self.known, self.context, name=self.name)
+        return self._inlined(), self.live
+
+    async def _asked(self) -> bool:
+        """Answer what the server asks for; whether its result has to be fetched now (2025-11-25)."""
+        if not self.live.modern:
+            return True  # it asks for it when the result is
+        requests = self.task.get("inputRequests")
+        asked = requests.items() if isinstance(requests, dict) else ()
+        new = {key: one for key, one in asked if key not in self._answered}
+        if new:
+            call = self.maker.call(self.context, self.name)
+            answers = await self.maker.connection.answers(self.live, {"inputRequests": new}, call)
+            await self.maker.ask("tasks/update", {**self.known, **answers}, self.context, name=self.name)
+            self._answered |= new.keys()
+        return False
+
+    async def _state(self) -> Json:
+        """What the server says of the task now; asked for again where it cannot be reached."""
+        pauses = iter(_OUTAGE)
+        while True:
+            try:
+                found, self.live = await self.maker.ask("tasks/get", self.known, self.context, name=self.name)
+                break
+            except CallError as error:
+                pause = next(pauses, None)
+                if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT) or pause is None:
+                    self.task = {}  # nothing is known of it: there is nothing to cancel
+                    raise
+                await asyncio.sleep(pause)
+        if not isinstance(found, dict) or found.get("status") not in (*_AT_WORK, *_DONE):
+            raise self._error(f"the state of the task of {self.name} is not understood")
+        return found
+
+    def _inlined(self) -> Any:
+        """The result that a state of the extension brings with it. Raises `CallError` where it brings none."""
+        if self.task["status"] == "completed":
+            return self.task.get("result")
+        if self.task["status"] == "cancelled":
+            raise self._error(f"the task of {self.name} was cancelled")
+        return self.maker.connection.raise_said(self.task.get("error"))
+
+    def _check_time(self) -> None:
+        lifetime = _lifetime(self.task)
+        if lifetime is not None and time.monotonic() - self._since > lifetime + _EXPIRED:
+            message = f"{self.maker.connection.name}: the task of {self.name} outlived its {lifetime:g} s"
+            raise CallError(ErrorCode.TIMEOUT, message)
+
+    async def _tell(self) -> None:
+        """Tell the application what has become of it, where that is news."""
+        report = self.maker.config.on_task
+        status, message = self.task.get("status"), self.task.get("statusMessage")
+        if report is None or self._told == (status, message):
+            return
+        self._told = status, message
+        call = self.maker.call(self.context, self.name)
+        words = message if isinstance(message, str) else None
+        told = MCPTask(call=call, task_id=self.known["taskId"], status=str(status), message=words)
+        await maybe_await(report(told))
+
+    def _error(self, reason: str) -> CallError:
+        message = f"{self.maker.connection.name}: {reason}"
+        said = self.task.get("statusMessage")
+        text = f"{message}: {said}" if isinstance(said, str) and said else message
+        return CallError(ErrorCode.EXECUTION_ERROR, text, {"message": text, "taskId": self.known["taskId"]})
+
+
+def _given(context: OperationContext) -> str | None:
+    """The task that a call is to ask for, as its metadata say."""
+    found = context.metadata.get("mcp")
+    task = found.get("task") if isinstance(found, dict) else None
+    return task if isinstance(task, str) and task else None
+
+
+def _is_task(raw: Any, live: Live) -> bool:
+    """Whether an answer is a task; what is none is a result."""
+    if not isinstance(raw, dict) or (live.modern and raw.get("resultType") != "task"):
+        return False
+    task = raw if live.modern else raw.get("task")
+    return isinstance(task, dict) and isinstance(task.get("taskId"), str)
+
+
+def _lifetime(task: Json) -> float | None:
+    """Seconds for which the server keeps a task; ``None``: it does not say, or for ever."""
+    found = task.get("ttlMs", task.get("ttl"))
+    return found / 1000 if isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0 else None
+
+
+def _pause(task: Json) -> float:
+    least, usual, most = _POLL
+    wanted = task.get("pollIntervalMs", task.get("pollInterval"))
+    seconds = wanted / 1000 if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) else usual
+    return min(max(seconds, least), most)

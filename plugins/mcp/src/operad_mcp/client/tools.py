@@ -1,0 +1,177 @@
+"""Tools as operations, as the server describes them or as the configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from operad import OperationContext, OperationType, ResponseEnvelope, Schema, from_schema
+from operad_mcp.client.answers import tool_envelope
+from operad_mcp.client.items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of
+from operad_mcp.client.tasks import Tasks
+from operad_mcp.config import MCPArgument, MCPTool
+from operad_mcp.wire.schemas import object_schema
+
+_AS_IT_IS = MCPTool()
+
+
+class Tools:
+    """Makes operations of tools."""
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker = maker
+        self._config = maker.config
+        self._tasks = Tasks(maker)
+
+    def make(self, tool: Json) -> AnyOperation | None:
+        """The operation of a tool, or ``None`` if it is hidden.
+
+        Raises:
+            ValueError: it cannot be offered.
+        """
+        name = tool["name"]
+        override = self._config.overrides.get(name, _AS_IT_IS)
+        if override.hide:
+            return None
+        inner = inner_schema(tool)
+        output = tool.get("outputSchema") if inner is None else inner
+        output_schema = from_schema(output) if isinstance(output, (dict, bool)) else None
+        found = tool.get("annotations")
+        annotations = found if isinstance(found, dict) else {}
+        kind, idempotent = self._promises(annotations, override)
+        offered = override.name or own_name(tool)
+        arguments = Arguments(object_schema(tool.get("inputSchema")), override.arguments)
+        return self._maker.operation(
+            offered,
+            self._handler(
+                name,
+                offered,
+                output_schema,
+                arguments,
+                is_safe=kind is OperationType.QUERY,
+                wraps=inner is not None,
+                support=text_of(nested(tool, "execution", "taskSupport")),
+            ),
+            type=kind,
+            idempotent=idempotent,
+            title=override.title or text_of(tool.get("title")) or text_of(annotations.get("title")),
+            description=override.description or text_of(tool.get("description")) or "",
+            input_schema=from_schema(arguments.schema),
+            output_schema=output_schema,
+            metadata=metadata_of("tool", tool),
+        )
+
+    def _promises(self, annotations: Json, override: MCPTool) -> tuple[OperationType, bool]:
+        """Whether it is a query, and whether it is idempotent; the server's hints count only where trusted."""
+        trusted = self._config.trust_annotations
+        kind = "query" if trusted and annotations.get("readOnlyHint") is True else "mutation"
+        idempotent = trusted and annotations.get("idempotentHint") is True
+        if override.idempotent is not None:
+            idempotent = override.idempotent
+        return OperationType(override.type or kind), idempotent
+
+    def _handler(
+        self,
+        name: str,
+        offered: str,
+        output_schema: Schema | None,
+        arguments: Arguments,
+        *,
+        is_safe: bool,
+        wraps: bool,
+        support: str | None,
+    ) -> Callable[..., Any]:
+        text_schema = output_schema if self._config.parse_json_text else None
+
+        async def call_tool(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
+            params = {"name": name, "arguments": arguments.given(input)}
+            raw, live = await self._tasks.call(params, context, name=safe(offered), safe=is_safe, support=support)
+            return await tool_envelope(unwrapped(raw) if wraps else raw, live, text_schema)
+
+        return call_tool
+
+
+class Arguments:
+    """The arguments of a tool, and what callers see of them.
+
+    Args:
+        schema: the tool's input schema.
+        overrides: what to make of which argument.
+    """
+
+    def __init__(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> None:
+        self._names = {name: argument.name for name, argument in overrides.items() if argument.name is not None}
+        self._values = {
+            name: argument.value for name, argument in overrides.items() if argument.value is not msgspec.UNSET
+        }
+        self.schema: Json = self._offered(schema, overrides) if overrides else schema
+        """The input schema of the operation."""
+        self._back = {offered: name for name, offered in self._names.items()}
+
+    def _offered(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> Json:
+        found = schema.get("properties")
+        properties = found if isinstance(found, dict) else {}
+        unknown = overrides.keys() - properties.keys()
+        if unknown:
+            known = ", ".join(properties) or "none"
+            raise ValueError(f"overrides name the argument {sorted(unknown)[0]!r}; the tool has {known}")
+        gone = {name for name, argument in overrides.items() if argument.hide} | self._values.keys()
+        listed = schema.get("required")
+        required = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+        needed = sorted(gone & set(required) - self._values.keys())
+        if needed:
+            raise ValueError(f"overrides hide the argument {needed[0]!r}, which is required; give it a value")
+        offered = {
+            self._names.get(name, name): self._described(part, overrides.get(name))
+            for name, part in properties.items()
+            if name not in gone
+        }
+        if len(offered) != len(properties) - len(gone):
+            raise ValueError("overrides give two arguments the same name")
+        return {
+            **schema,
+            "properties": offered,
+            "required": [self._names.get(name, name) for name in required if name not in gone],
+        }
+
+    def _described(self, part: Any, argument: MCPArgument | None) -> Any:
+        if argument is None or argument.description is None:
+            return part
+        return {**part, "description": argument.description} if isinstance(part, dict) else part
+
+    def given(self, input: Json) -> Json:
+        """What to send for an input."""
+        if not self._back and not self._values:
+            return input
+        return {**{self._back.get(name, name): value for name, value in input.items()}, **self._values}
+
+
+def inner_schema(tool: Json) -> Any:
+    """The schema of the data in a tool's wrapped ``outputSchema``; ``None`` if the tool wraps nothing."""
+    meta, output = tool.get("_meta"), tool.get("outputSchema")
+    if not isinstance(meta, dict) or meta.get("operad/wrapped") is not True or not isinstance(output, dict):
+        return None
+    properties = output.get("properties")
+    inner = properties.get("result") if isinstance(properties, dict) else None
+    if not isinstance(inner, (dict, bool)):
+        return None
+    definitions = output.get("$defs")
+    return {**inner, "$defs": definitions} if isinstance(inner, dict) and definitions else inner
+
+
+def unwrapped(raw: Any) -> Any:
+    """A tool's result with the data that it wraps; another one as it is."""
+    structured = raw.get("structuredContent") if isinstance(raw, dict) else None
+    if not isinstance(structured, dict) or "result" not in structured or raw.get("isError") is True:
+        return raw
+    return {**raw, "structuredContent": structured["result"]}
+
+
+def own_name(tool: Json) -> str:
+    """What a tool's operation is called where it comes from; its name, if that is no operad."""
+    meta = tool.get("_meta")
+    own = meta.get("operad/id") if isinstance(meta, dict) else None
+    name: str = tool["name"]
+    return own if isinstance(own, str) and own else name

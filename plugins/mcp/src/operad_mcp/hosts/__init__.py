@@ -1,0 +1,1 @@
+"""The files in which MCP hosts keep their servers."""

@@ -1,0 +1,290 @@
+"""The files in which MCP hosts keep their servers: Claude Desktop and Code, Cursor, VS Code, and others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from operad import ConfigError
+from operad_mcp.config import MCPAuth, MCPClientConfig
+from operad_mcp.hosts.jsonc import loads, read, variables
+
+Json = dict[str, Any]
+logger = logging.getLogger("operad.mcp")
+_TRANSPORTS: Mapping[str, Literal["http", "sse"]] = {
+    "http": "http", "streamable-http": "http", "streamableHttp": "http", "streamable_http": "http",
+    "remote": "http", "sse": "sse",
+}  # fmt: skip
+_URL_KEYS = ("url", "serverUrl", "httpUrl")
+_EXCLUDED = ("disabledTools", "excludeTools", "disabled_tools")
+_INCLUDED = ("includeTools", "enabledTools", "enabled_tools")
+_READ = {
+    "command", "args", "env", "envFile", "cwd", "headers", "type", "transport", "disabled", "enabled", "oauth",
+    *_URL_KEYS, *_EXCLUDED, *_INCLUDED,
+}  # fmt: skip
+# What a host may do without asking its user, and what it shows of a server: no matter here.
+_HOSTS_OWN = {
+    "alwaysAllow", "autoApprove", "trust", "description", "icon", "name", "title", "gallery", "version", "dev",
+    "note", "sandboxEnabled", "sandbox", "id",
+}  # fmt: skip
+_FOLDERS = (".vscode", ".cursor", ".claude", ".gemini", ".roo", ".kiro")
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+
+
+def load_mcp_servers(
+    path: str | Path,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    name: str | None = None,
+    failures: dict[str, ConfigError] | None = None,
+) -> dict[str, MCPClientConfig]:
+    """The servers of a file that an MCP host wrote; those that are switched off are left out.
+
+    Comments and trailing commas are taken; the servers are under ``mcpServers``, ``servers`` (which may be a list
+    of them with their names), or ``mcp.servers``, or they are all that there is.
+    ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment, ``${workspaceFolder}`` is the
+    file's folder (or the one above ``.vscode``, ``.cursor``, …), ``${userHome}`` the user's. ``${input:id}`` is
+    what ``inputs`` says; else it is asked for, where there is a terminal.
+
+    Args:
+        path: of the file.
+        inputs: answers to what the file asks for.
+        name: of the only server that is wanted; what the others need is then not looked at.
+        failures: takes, by name, why an entry cannot be used; without it the first such entry is raised.
+
+    Raises:
+        ConfigError: the file cannot be read, or a server's entry cannot be used.
+    """
+    file = Path(path)
+    document = _document(file)
+    found, where = _servers(document)
+    if not isinstance(found, dict):
+        has = ", ".join(map(str, list(document)[:5])) if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(
+            f'{path}: expected an object with "mcpServers", "servers" or "mcp.servers"; it has {has}'
+        )
+    if name is not None and name not in found:
+        raise ConfigError(f'{path} has no server "{name}"; it has {", ".join(sorted(found))}')
+    values = Values(file, document.get("inputs") if isinstance(document, dict) else None, inputs or {})
+    servers: dict[str, MCPClientConfig] = {}
+    for server, entry in found.items():
+        if name not in (None, server) or _is_off(entry):
+            continue
+        try:
+            servers[server] = _server(entry, f"{path}: {where}{server}", values)
+        except ConfigError as error:
+            if failures is None:
+                raise
+            failures[server] = error
+    return servers
+
+
+def _document(path: Path) -> Any:
+    try:
+        return loads(read(path))
+    except (OSError, ValueError, RecursionError) as error:
+        hint = "; a backslash within a text is written twice" if "escape" in str(error) else ""
+        raise ConfigError(f"{path} cannot be read as JSON: {error}{hint}") from error
+
+
+def _servers(document: Any) -> tuple[Any, str]:
+    """The entries by name, and what stands before a name in messages."""
+    if not isinstance(document, dict):
+        return None, ""
+    inner = document.get("mcp")  # settings.json of VS Code
+    places = [(document, "mcpServers", ""), (document, "servers", ""), (inner, "servers", "mcp.")]
+    for place, key, before in places:
+        if isinstance(place, dict) and key in place:
+            return _by_name(place[key]), f"{before}{key}."
+    is_plain = document and all(map(_is_entry, document.values()))
+    return (document if is_plain else None), ""
+
+
+def _by_name(found: Any) -> Any:
+    """A list of entries that say their names as what it stands for; anything else as it is."""
+    if not isinstance(found, list) or not all(
+        _is_entry(item) and isinstance(item.get("name"), str) for item in found
+    ):
+        return found
+    return {item["name"]: item for item in found}
+
+
+def _is_entry(found: Any) -> bool:
+    return isinstance(found, dict) and any(key in found for key in ("command", *_URL_KEYS))
+
+
+def _is_off(entry: Any) -> bool:
+    return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)
+
+
+class Values:
+    """What ``${…}`` stands for in a file.
+
+    Args:
+        path: of the file.
+        asked: its ``inputs``, which describe what is to be asked for.
+        given: answers.
+    """
+
+    def __init__(self, path: Path, asked: Any, given: Mapping[str, str]) -> None:
+        folder = path.absolute().parent
+        self.workspace = folder.parent if folder.name in _FOLDERS else folder
+        """The folder that the file belongs to, and that its relative paths start from."""
+        items = asked if isinstance(asked, list) else []
+        self._asked = {item["id"]: item for item in items if isinstance(item, dict) and "id" in item}
+        self._given = dict(given)
+
+    def expanded(self, value: Any, where: str) -> Any:
+        """A value of the file with everything put in. Raises `ConfigError` for what is not known."""
+        if isinstance(value, str):
+            return _VARIABLE.sub(lambda match: self._one(match[1], where), value)
+        if isinstance(value, dict):
+            return {key: self.expanded(item, f"{where}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.expanded(item, where) for item in value]
+        return value
+
+    def _one(self, name: str, where: str) -> str:
+        known: Mapping[str, Callable[[], str]] = {
+            "workspaceFolder": lambda: str(self.workspace),
+            "workspaceFolderBasename": lambda: self.workspace.name,
+            "userHome": lambda: str(Path.home()),
+            "pathSeparator": lambda: os.sep,
+            "/": lambda: os.sep,
+        }
+        if name in known:
+            return known[name]()
+        if name.startswith("input:"):
+            return self._input(name.removeprefix("input:"), where)
+        variable, is_optional, default = name.removeprefix("env:").partition(":-")
+        found = os.environ.get(variable, default if is_optional else None)
+        if found is None:
+            raise ConfigError(f"{where} wants the environment variable {variable}, which is not set")
+        return found
+
+    def _input(self, name: str, where: str) -> str:
+        if name not in self._given:
+            self._given[name] = self._ask(name, where)
+        return self._given[name]
+
+    def _ask(self, name: str, where: str) -> str:
+        import getpass
+        import sys
+
+        described = self._asked.get(name, {})
+        text = str(described.get("description") or name)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ConfigError(
+                f"{where} asks for the input {name!r} ({text}), and there is no terminal to ask at; "
+                f'give inputs = {{ "{name}" = "…" }}'
+            )
+        default = str(described.get("default") or "")
+        # Nobody sees what is typed, as it may be a secret, unless the file says that it is none.
+        if described.get("password") is False:
+            sys.stderr.write(f"{where}: {text}: ")
+            sys.stderr.flush()
+            return sys.stdin.readline().rstrip("\n") or default
+        return getpass.getpass(f"{where}: {text}: ") or default
+
+
+def _server(entry: Any, where: str, values: Values) -> MCPClientConfig:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where}: expected an object, got {type(entry).__name__}")
+    _warn(entry, where)
+    entry = values.expanded({key: value for key, value in entry.items() if key in _READ}, where)
+    url = next((entry[key] for key in _URL_KEYS if entry.get(key)), None)
+    for key, kind in (("command", str), ("args", list), ("env", dict), ("headers", dict), ("cwd", str)):
+        if entry.get(key) is not None and not isinstance(entry[key], kind):
+            raise ConfigError(f"{where}.{key}: expected {kind.__name__}, got {type(entry[key]).__name__}")
+    options: Json = {"command": entry.get("command"), "url": url, **_filters(entry, where)}
+    if url is not None:
+        options |= _remote(entry, where)
+    else:
+        options |= _program(entry, where, values.workspace)
+    try:
+        return MCPClientConfig(**options)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _remote(entry: Json, where: str) -> Json:
+    kind: Any = entry.get("type", entry.get("transport", "http"))
+    if isinstance(kind, dict):
+        kind = kind.get("type", "http")
+    if not isinstance(kind, str) or kind not in _TRANSPORTS:
+        raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)} for a server with a url")
+    return {
+        "transport": _TRANSPORTS[kind],
+        "headers": _texts(entry.get("headers")),
+        "auth": _oauth(entry.get("oauth"), where),
+    }
+
+
+def _oauth(found: Any, where: str) -> MCPAuth | None:
+    if found in (None, False):
+        return None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}.oauth: expected an object, got {type(found).__name__}")
+    port = found.get("callbackPort")
+    redirect: Json = {} if port is None else {"redirect_uri": f"http://localhost:{port}/callback"}
+    scopes = found.get("scopes", found.get("scope"))
+    return MCPAuth(
+        type="oauth",
+        client_id=found.get("clientId"),
+        client_secret=found.get("clientSecret"),
+        scope=" ".join(map(str, scopes)) if isinstance(scopes, list) else scopes,
+        **redirect,
+    )
+
+
+def _program(entry: Json, where: str, folder: Path) -> Json:
+    environment: dict[str, str] = {}
+    if entry.get("envFile") is not None:
+        file = folder / str(entry["envFile"])
+        try:
+            environment = variables(read(file))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{where}.envFile: {file} cannot be read: {reason}") from None
+    environment |= _texts(entry.get("env"))
+    return {
+        "args": [_text(argument) for argument in entry.get("args") or () if argument is not None],
+        "env": environment,
+        "cwd": str(folder / entry["cwd"]) if entry.get("cwd") else str(folder),
+    }
+
+
+def _texts(found: Json | None) -> dict[str, str]:
+    """Values as their texts in JSON; what is ``null`` is not given."""
+    return {name: _text(value) for name, value in (found or {}).items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _filters(entry: Json, where: str) -> Json:
+    """Which tools the user switched off, or on."""
+    filters: Json = {}
+    for option, keys in (("exclude", _EXCLUDED), ("include", _INCLUDED)):
+        for key in keys:
+            found = entry.get(key)
+            if found is None:
+                continue
+            if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+                raise ConfigError(f"{where}.{key}: expected a list of names")
+            filters[option] = [*filters.get(option, ()), *found]
+    return filters
+
+
+def _warn(entry: Json, where: str) -> None:
+    ignored = sorted(entry.keys() - _READ - _HOSTS_OWN)
+    if not ignored:
+        return
+    hint = "; give timeout to the source, in seconds" if "timeout" in ignored else ""
+    logger.warning("%s: not understood, and ignored: %s%s", where, ", ".join(ignored), hint)

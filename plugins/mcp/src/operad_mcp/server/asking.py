@@ -1,0 +1,225 @@
+"""The client of a call, as its handler reaches it: telling and asking, in either generation of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.connection import allowed_log_levels
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import BaseModel, ValidationError
+
+from operad import CallError, ErrorCode, from_schema
+from operad_mcp.server.kinds import Json
+
+logger = logging.getLogger("operad.mcp")
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+
+
+class Client:
+    """What both generations share: progress, logs, and what may be asked; by itself, one that cannot be asked.
+
+    Args:
+        ctx: the SDK's context of the request.
+        level: the lowest level of logs that a client of the handshake generation wants.
+    """
+
+    def __init__(self, ctx: Any, level: str = "debug") -> None:
+        self._ctx = ctx
+        self._level = level
+        self._progress = float("-inf")
+        self.missing: CallError | None = None
+        """Raised where the client lacks a capability."""
+        self.required: Json = {}
+        """That capability."""
+
+    @property
+    def capabilities(self) -> Json:
+        """What the client declared."""
+        declared = self._ctx.session.client_capabilities
+        if declared is None or not declared.model_fields_set:  # of most calls
+            return {}
+        return dump(declared)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report it, if it grew: the protocol wants nothing else."""
+        if progress > self._progress:
+            self._progress = progress
+            await self._tell(self._ctx.session.report_progress(progress, total, message))
+
+    async def log(self, level: str, data: Any, source: str | None) -> None:
+        """Send it, if the client wants logs of the level."""
+        allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
+        if level not in allowed or LEVELS.index(level) < LEVELS.index(self._level):
+            return
+        params = types.LoggingMessageNotificationParams(level=level, data=data, logger=source)
+        notification = types.LoggingMessageNotification(params=params)
+        await self._tell(self._ctx.session.send_notification(notification, self._ctx.request_id))
+
+    async def _tell(self, telling: Awaitable[None]) -> None:
+        try:
+            await telling
+        except _GONE:
+            logger.debug("the client of request %s listens no more", self._ctx.request_id)
+
+    async def elicit(
+        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
+    ) -> Mapping[str, Any]:
+        """Ask the user."""
+        declared = self._require("elicitation")
+        if url is not None:
+            if "url" not in declared:
+                raise self._lacks("elicitation", {"url": {}}, "elicitation.url")
+            params: Json = {"mode": "url", "message": message, "url": url}
+            return await self._ask("elicitation/create", params, key, None)
+        if declared and "form" not in declared:  # an empty one means forms
+            raise self._lacks("elicitation", {"form": {}}, "elicitation.form")
+        params = {"mode": "form", "message": message, "requestedSchema": dict(schema or {})}
+        return await self._ask("elicitation/create", params, key, dict(schema or {}))
+
+    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+        """Ask the model."""
+        self._require("sampling")
+        return await self._ask("sampling/createMessage", dict(request), key, None)
+
+    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
+        """Ask for the roots."""
+        self._require("roots")
+        found: Sequence[Mapping[str, Any]] = (await self._ask("roots/list", None, key, None))["roots"]
+        return found
+
+    async def _ask(self, method: str, params: Json | None, key: str | None, form: Json | None) -> Json:
+        raise NotImplementedError
+
+    def _require(self, capability: str) -> Json:
+        declared = self.capabilities.get(capability)
+        if declared is None:
+            raise self._lacks(capability, {}, capability)
+        return declared if isinstance(declared, dict) else {}
+
+    def _lacks(self, capability: str, needed: Json, words: str) -> CallError:
+        message = f"the client cannot be asked: it declares no capability {words}"
+        self.required = {capability: needed}
+        details = {"message": message, "requiredCapabilities": self.required}
+        self.missing = CallError(ErrorCode.EXECUTION_ERROR, message, details)
+        return self.missing
+
+
+_RESULTS: dict[str, type[BaseModel]] = {
+    "elicitation/create": types.ElicitResult,
+    "sampling/createMessage": types.CreateMessageResult,
+    "roots/list": types.ListRootsResult,
+}
+
+
+def checked(method: str, answer: Any, form: Json | None) -> Json:
+    """What a client answered, if it is an answer to what was asked. Raises `ValueError`, with words."""
+    try:
+        model = _RESULTS[method]
+        if method == "sampling/createMessage" and isinstance(answer, Mapping):
+            content = answer.get("content")
+            if isinstance(content, list) or answer.get("stopReason") == "toolUse":
+                model = types.CreateMessageResultWithTools
+        made = dump(model.model_validate(answer, by_name=False))
+    except ValidationError as error:
+        raise ValueError(f"{error.error_count()} fields do not fit the protocol") from None
+    if form is not None and made.get("action") == "accept":
+        errors = from_schema(form).errors(made.get("content", {}))
+        if errors:
+            raise ValueError(errors[0].message)
+    return made
+
+
+class HandshakeClient(Client):
+    """A client of the handshake generation: it is asked while the call waits."""
+
+    async def _ask(self, method: str, params: Json | None, key: str | None, form: Json | None) -> Json:
+        if params is not None and params.get("mode") == "url":
+            from uuid import uuid4
+
+            params = {**params, "elicitationId": uuid4().hex}
+        request = types.server_request_adapter.validate_python(
+            {"method": method} if params is None else {"method": method, "params": params}, by_name=False
+        )
+        related = ServerMessageMetadata(related_request_id=self._ctx.request_id)
+        try:
+            answer = await self._ctx.session.send_request(request, _Answer, metadata=related)
+            return checked(method, answer.model_extra or {}, form)
+        except MCPError as error:
+            message = f"the client did not answer {method}: {error.message}"
+            details = {"message": message, "jsonrpcCode": error.code}
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from error
+        except ValueError as error:
+            message = f"the client's answer to {method} cannot be used: {error}"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
+
+
+class _Answer(BaseModel, extra="allow"):
+    """An answer that is judged by `checked`."""
+
+
+class StatelessClient(Client):
+    """A client of 2026-07-28: what is asked ends the request, and comes back with the next one.
+
+    The handler then runs again, from its start; questions that are answered already return at once. The answers
+    so far travel as the request's state, which the SDK seals.
+
+    Args:
+        ctx: the SDK's context of the request.
+    """
+
+    def __init__(self, ctx: Any) -> None:
+        super().__init__(ctx)
+        params = ctx.params or {}
+        self._answers: Json = _state(params.get("requestState"))
+        given = params.get("inputResponses")
+        self._given: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        self._asked: Counter[str] = Counter()
+        self._pending: dict[str, Json] = {}
+        self.waiting = asyncio.Event()
+        """Set when the handler waits for an answer."""
+
+    async def _ask(self, method: str, params: Json | None, key: str | None, form: Json | None) -> Json:
+        kind = method.partition("/")[0]
+        self._asked[kind] += 1
+        key = key or f"{kind}-{self._asked[kind]}"
+        for found in (self._answers.get(key), self._given.get(key)):
+            if found is None:
+                continue
+            try:
+                self._answers[key] = answer = checked(method, found, form)
+            except ValueError as error:
+                logger.info("the answer to %s is asked for again: %s", key, error)
+                continue
+            return answer
+        self._pending[key] = {"method": method} if params is None else {"method": method, "params": params}
+        self.waiting.set()
+        # Nobody answers within this request: whoever runs the handler ends it here.
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable")
+
+    def result(self) -> Json:
+        """The result that asks."""
+        state = json.dumps(self._answers, separators=(",", ":"))
+        return {"resultType": "input_required", "inputRequests": self._pending, "requestState": state}
+
+
+def _state(text: Any) -> Json:
+    """The answers in a state that this server sealed."""
+    found = json.loads(text) if isinstance(text, str) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def dump(model: BaseModel) -> Json:
+    """A model of the SDK as JSON."""
+    dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped

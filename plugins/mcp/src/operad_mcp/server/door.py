@@ -1,0 +1,219 @@
+"""What all requests of a served registry go through: who calls, what is there, and how an operation is run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import attrs
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad.plugin import mask_error, to_json, trace_context
+from operad_mcp.server.asking import Client, HandshakeClient, StatelessClient
+from operad_mcp.server.forms import ToolForm, tool_form
+from operad_mcp.server.kinds import Json, Listing, listing_of
+from operad_mcp.server.options import MCPServeConfig
+
+logger = logging.getLogger("operad.mcp")
+
+R = TypeVar("R")
+PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
+CALLER = "operad.caller"
+"""The key of the ASGI scope that holds who calls."""
+
+
+def is_handshake(ctx: Any) -> bool:
+    """Whether a request is one of the revisions before 2026-07-28."""
+    return ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
+
+
+class Door:
+    """A registry, as its MCP clients see it.
+
+    Args:
+        registry: what is served.
+        config: how.
+    """
+
+    def __init__(self, registry: OperationRegistry, config: MCPServeConfig) -> None:
+        self.registry = registry
+        self.config = config
+        self._specs: Any = None
+        self._listing: Listing | None = None
+        self._untold: set[str] = set()
+        self._forms: dict[tuple[str, bool], tuple[OperationSpec, ToolForm | None]] = {}
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    @property
+    def listing(self) -> Listing:
+        """The operations as they are now."""
+        specs = self.registry.specs()
+        if self._listing is None or specs is not self._specs:
+            self._specs, self._listing = specs, listing_of(specs, self.config.names)
+            tools = self._listing.tools
+            if len(self._forms) > 4 * len(tools):  # of operations that went
+                self._forms.clear()
+        return self._listing
+
+    @property
+    def searches(self) -> bool:
+        """Whether clients see three tools to search, describe and call operations, instead of one for each."""
+        return self.searches_in(self.listing)
+
+    def searches_in(self, listing: Listing) -> bool:
+        """`searches`, of a listing that is at hand."""
+        wanted = self.config.tools
+        return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
+
+    def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
+        """Whether `form` has been made before."""
+        known = self._forms.get((name, handshake))
+        return known is not None and known[0] is spec
+
+    def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
+        """An operation as a tool; ``None`` for one that the protocol's models refuse, which is logged once."""
+        known = self._forms.get((name, handshake))
+        if known is not None and known[0] is spec:
+            return known[1]
+        checked = self._made(name, spec, handshake)
+        self._forms[name, handshake] = spec, checked
+        return checked
+
+    def _made(self, name: str, spec: OperationSpec, handshake: bool) -> ToolForm | None:
+        """The form of an operation; where it cannot be told, of one that says nothing of its schemas."""
+        values = self.config.output_values
+        try:
+            return self._checked(tool_form(name, spec, handshake=handshake, output_values=values), handshake)
+        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others listed
+            if spec.id not in self._untold:
+                self._untold.add(spec.id)
+                logger.warning("the tool %r is listed without its schemas and metadata: %s", spec.id, error)
+        bare = attrs.evolve(spec, input_schema=None, output_schema=None, metadata={})
+        form = self._checked(tool_form(name, bare, handshake=handshake, output_values=values), handshake)
+        return None if form is None else attrs.evolve(form, spec=spec)
+
+    def _checked(self, form: ToolForm, handshake: bool) -> ToolForm | None:
+        """One tool that the SDK refuses would cost the whole listing: its trimmings go first, then the tool."""
+        for trimmings in ((), ("icons", "annotations", "title"), ("outputSchema",)):
+            for key in trimmings:
+                form.tool.pop(key, None)
+            try:
+                listed = fitting("tools/list", {"tools": [form.tool]}, handshake=handshake)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+            else:
+                if trimmings:
+                    logger.warning("the tool %r is listed without all of its words: %s", form.spec.id, reason)
+                form.tool.update(listed["tools"][0])
+                return attrs.evolve(form, size=len(to_json(form.tool)))
+        logger.warning("the tool %r is left out: %s", form.spec.id, reason)
+        return None
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def caller(self, ctx: Any) -> Identity | None:
+        """Who calls: over HTTP who the credentials say, else who the configuration says."""
+        request = ctx.request
+        if request is None:
+            return self.config.caller
+        found: Identity | None = request.scope.get(CALLER)
+        return found
+
+    async def run(
+        self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
+    ) -> R | Json:
+        """Run ``call`` for a request: with its caller, its client, and the time that it may take.
+
+        Returns:
+            What ``call`` answers; or, with revision 2026-07-28, the result that asks the client something.
+
+        Raises:
+            CallError: as ``call`` does.
+            MCPError: the client lacks a capability that the handler needs.
+        """
+        timeout = self.config.timeout
+        deadline = None if timeout is None else (time.time() + timeout) * 1000
+        client = self._client(ctx, level)
+        context = OperationContext(None, None, self.caller(ctx), deadline, metadata=_trace(ctx), client=client)
+        try:
+            if isinstance(client, StatelessClient):
+                return await _until_asked(client, call(context))
+            if self.config.poll_after is None:
+                return await call(context)
+            with self._polled(ctx, self.config.poll_after):
+                return await call(context)
+        except CallError as error:
+            if error is client.missing and not isinstance(client, HandshakeClient):
+                code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
+                raise MCPError(code, error.message, {"requiredCapabilities": client.required}) from error
+            raise
+
+    def _client(self, ctx: Any, level: str) -> Client:
+        if is_handshake(ctx):
+            return HandshakeClient(ctx, level)
+        # One that can be asked nothing needs no second task: its questions fail at once.
+        client = Client(ctx)
+        return StatelessClient(ctx) if client.capabilities else client
+
+    @contextmanager
+    def _polled(self, ctx: Any, after: float) -> Iterator[None]:
+        """Close the stream of a long call, where clients are to come back for the result."""
+        close = ctx.close_sse_stream
+        if close is None:
+            yield
+            return
+        tasks: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(after, lambda: tasks.append(loop.create_task(close())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def masked(self, error: CallError, operation_id: str) -> CallError:
+        """What of an error leaves this process."""
+        spec = self.registry.get_spec(operation_id)
+        declared = () if spec is None else [definition.code for definition in spec.error_schemas]
+        return mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
+
+
+def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
+    """A listing as the protocol's models make it. Raises pydantic's `ValidationError`."""
+    version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
+    return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
+
+
+def _trace(ctx: Any) -> dict[str, str]:
+    """The trace context of a request: in its ``_meta``, or in the headers of its HTTP request."""
+    found = trace_context(ctx.meta) if ctx.meta else {}
+    if found or ctx.request is None:
+        return found
+    for name, _ in ctx.request.scope["headers"]:  # those of starlette are looked through once for each name
+        if name in (b"traceparent", b"baggage"):
+            return trace_context(ctx.request.headers)
+    return found
+
+
+async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:
+    running = asyncio.ensure_future(call)
+    waiting = asyncio.ensure_future(client.waiting.wait())
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await asyncio.sleep(0)  # questions that are asked together are asked in one turn
+        return running.result() if running.done() else client.result()
+    finally:
+        running.cancel()
+        waiting.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)

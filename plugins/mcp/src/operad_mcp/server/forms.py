@@ -1,0 +1,148 @@
+"""Operations as tools: their JSON, and how arguments and results differ from inputs and data. Needs no SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from operad import OperationSpec, OperationType, Schema
+from operad_mcp.server.kinds import Json, mcp_metadata
+
+WRAPPED = "result"
+"""The field that holds data which are no object, for clients that know objects only."""
+INPUT = "input"
+"""The argument that holds an input which is no object."""
+
+
+@attrs.frozen(eq=False)
+class ToolForm:
+    """An operation as a tool of one generation of the protocol."""
+
+    spec: OperationSpec
+    tool: Json
+    """The entry of a listing."""
+    wraps_input: bool
+    """Whether the input is the argument `INPUT`, because it is no object."""
+    wraps_output: bool
+    """Whether data are the field `WRAPPED`."""
+    declares_output: bool
+    has_headers: bool
+    """Whether arguments travel as HTTP headers, too (``x-mcp-header``), which have to be compared."""
+    size: int = 0
+    """Bytes of the tool as JSON, about."""
+
+
+def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values: int) -> ToolForm:
+    """The tool of an operation.
+
+    Args:
+        name: the tool's name.
+        spec: the operation.
+        handshake: whether it is for revisions before 2026-07-28, where output schemas describe objects.
+        output_values: of how many JSON values an output schema may be; a larger one is not told.
+    """
+    input_schema, wraps_input = _input(spec.input_schema)
+    tool: Json = {"name": name, "description": _description(spec), "inputSchema": input_schema}
+    if spec.title:
+        tool["title"] = spec.title
+    metadata = mcp_metadata(spec)
+    wraps_output = False
+    declares = told(spec.output_schema, output_values)
+    if spec.type is OperationType.SUBSCRIPTION and declares:
+        tool["outputSchema"] = _items(spec.output_schema)
+    elif declares:
+        tool["outputSchema"], wraps_output = _output(spec.output_schema, handshake=handshake)
+    tool["annotations"] = _annotations(spec)
+    if isinstance(metadata.get("icons"), list):
+        tool["icons"] = metadata["icons"]
+    known = metadata.get("_meta")
+    foreign = known if isinstance(known, Mapping) else {}
+    own = {key: value for key, value in foreign.items() if not key.startswith("operad/")}  # of an operad behind it
+    tool["_meta"] = {**own, "operad/id": spec.id}
+    if wraps_output:
+        tool["_meta"]["operad/wrapped"] = True
+    properties = input_schema.get("properties")
+    fields = properties.values() if isinstance(properties, Mapping) else ()
+    has_headers = any(isinstance(field, Mapping) and "x-mcp-header" in field for field in fields)
+    return ToolForm(spec, tool, wraps_input, wraps_output, declares, has_headers)
+
+
+def bare_form(spec: OperationSpec) -> ToolForm:
+    """For a call through another tool, which declares nothing of what comes back."""
+    return ToolForm(spec, {}, False, False, False, False)
+
+
+def told(schema: Schema, values: int) -> bool:
+    """Whether a schema says anything, in no more than so many JSON values.
+
+    The answer of a large API's operation may reach everything that the API knows: half a megabyte for each tool.
+    """
+    return not schema.is_larger(values) and not schema.is_unknown
+
+
+def embedded(schema: Schema) -> tuple[Json | bool, Json]:
+    """A schema as a part of another one: itself, and the definitions to put beside the root."""
+    bundled = schema.bundled()
+    if isinstance(bundled, bool):
+        return bundled, {}
+    return {key: value for key, value in bundled.items() if key != "$defs"}, bundled.get("$defs", {})
+
+
+def _description(spec: OperationSpec) -> str:
+    text = spec.description or spec.title or f"The operation {spec.id}."
+    return f"Deprecated. {text}" if spec.deprecated else text
+
+
+def _annotations(spec: OperationSpec) -> Json:
+    given = spec.metadata.get("annotations")
+    if isinstance(given, Mapping):  # of the server that it came from, or of the application
+        return dict(given)
+    if spec.type is OperationType.QUERY:
+        return {"readOnlyHint": True}
+    return {"readOnlyHint": False, "idempotentHint": spec.idempotent}
+
+
+def _input(schema: Schema) -> tuple[Json, bool]:
+    """The input schema of a tool, whose root has to say that it describes an object."""
+    published = schema.published()
+    if isinstance(published, bool) or not published:
+        return {"type": "object"}, False
+    kind = published.get("type", "object")
+    if kind == "object":
+        return published if "type" in published else {"type": "object", **published}, False
+    if isinstance(kind, list) and "object" in kind:
+        return {**published, "type": "object"}, False
+    inner, definitions = embedded(schema)
+    wrapped: Json = {"type": "object", "properties": {INPUT: inner}, "required": [INPUT]}
+    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+
+
+def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
+    """The output schema, and whether data are wrapped.
+
+    They are for older revisions where they need not be objects; and for all where they may be ``null``, which the
+    SDKs leave out of a result.
+    """
+    published = schema.published()
+    is_object = isinstance(published, dict) and published.get("type") == "object"
+    if is_object or (isinstance(published, dict) and not handshake and not schema.is_valid(None)):
+        assert isinstance(published, dict)
+        return published, False
+    inner, definitions = embedded(schema)
+    wrapped: Json = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
+    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+
+
+def _items(schema: Schema) -> Json:
+    """What a subscription is called for: the items that came until it ended, or was ended."""
+    inner, definitions = embedded(schema)
+    made: Json = {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": inner},
+            "truncated": {"type": "boolean", "description": "The stream went on; these are its first items."},
+        },
+        "required": ["items", "truncated"],
+    }
+    return {**made, "$defs": definitions} if definitions else made

@@ -1,0 +1,141 @@
+"""Prompts, and the completion of what is typed into them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from operad import CallError, ErrorCode, OperationContext, OperationSpec
+from operad.plugin import may_list
+from operad_mcp.server.door import PRIVATE, Door, fitting, is_handshake
+from operad_mcp.server.kinds import Json, mcp_metadata
+from operad_mcp.server.results import prompt_result
+
+logger = logging.getLogger("operad.mcp")
+
+_MAX_VALUES = 100
+"""Of a completion, by the protocol."""
+
+
+class Prompts:
+    """Prompts and completion.
+
+    Args:
+        door: what is served.
+        complete: the application's own completion: ``complete(spec, argument, value) -> values``.
+    """
+
+    def __init__(self, door: Door, complete: Any = None) -> None:
+        self._door = door
+        self._complete = complete
+
+    async def listed(self, ctx: Any, params: Any) -> Json:
+        """``prompts/list``: all on one page."""
+        identity = self._door.caller(ctx)
+        kept: list[Json] = []
+        for name, spec in sorted(self._door.listing.prompts.items()):
+            if not may_list(spec.access_control, identity):
+                continue
+            try:
+                kept += fitting("prompts/list", {"prompts": [_prompt(name, spec)]}, handshake=is_handshake(ctx))[
+                    "prompts"
+                ]
+            except ValidationError as error:
+                logger.warning("the prompt %r is left out: %s", spec.id, error.errors()[0]["msg"])
+        return {**PRIVATE, "prompts": kept}
+
+    async def get(self, ctx: Any, params: Any) -> Json:
+        """``prompts/get``"""
+        spec = self._door.listing.prompts.get(params.name)
+        if spec is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+        input = {name: _decoded(spec, name, value) for name, value in (params.arguments or {}).items()}
+
+        async def call(context: OperationContext) -> Json:
+            envelope = await self._door.registry.execute(spec.id, input, context)
+            return prompt_result(envelope, spec.description)
+
+        try:
+            return await self._door.run(ctx, call)
+        except CallError as error:
+            masked = self._door.masked(error, spec.id)
+            code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
+            raise MCPError(code, masked.message or masked.code, {"error": masked.to_wire()}) from error
+
+    async def complete(self, ctx: Any, params: Any) -> Json:
+        """``completion/complete``: the values of an enumeration, or what the application says."""
+        spec = self._referred(params.ref)
+        identity = self._door.caller(ctx)
+        values: list[str] = []
+        if spec is not None and may_list(spec.access_control, identity):
+            typed = params.argument.value
+            values = [
+                value for value in await self._values(spec, params.argument.name, typed) if value.startswith(typed)
+            ]
+        completion: Json = {"values": values[:_MAX_VALUES], "total": len(values)}
+        return {"completion": {**completion, "hasMore": len(values) > _MAX_VALUES}}
+
+    def _referred(self, reference: Any) -> OperationSpec | None:
+        listing = self._door.listing
+        if reference.type == "ref/prompt":
+            return listing.prompts.get(reference.name)
+        return listing.templates.get(str(reference.uri))
+
+    async def _values(self, spec: OperationSpec, argument: str, typed: str) -> list[str]:
+        if self._complete is not None:
+            answer = self._complete(spec, argument, typed)
+            found = await answer if inspect.isawaitable(answer) else answer
+            if found is not None:
+                return [str(value) for value in found]
+        allowed = _property(spec, argument).get("enum")
+        return [str(value) for value in allowed] if isinstance(allowed, list) else []
+
+
+def _prompt(name: str, spec: OperationSpec) -> Json:
+    metadata = mcp_metadata(spec)
+    made: Json = {key: metadata[key] for key in ("icons", "_meta") if key in metadata}
+    made["name"] = name
+    if spec.title:
+        made["title"] = spec.title
+    if spec.description:
+        made["description"] = spec.description
+    listed = metadata.get("arguments")
+    arguments = listed if isinstance(listed, list) else _arguments(spec)
+    return {**made, "arguments": arguments} if arguments else made
+
+
+def _arguments(spec: OperationSpec) -> list[Json]:
+    schema = spec.input_schema.published()
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    required = schema.get("required", []) if isinstance(schema, dict) else []
+    arguments = []
+    for name, field in (properties if isinstance(properties, Mapping) else {}).items():
+        argument: Json = {"name": name, "required": name in required}
+        if isinstance(field, Mapping) and isinstance(field.get("description"), str):
+            argument["description"] = field["description"]
+        arguments.append(argument)
+    return arguments
+
+
+def _property(spec: OperationSpec, name: str) -> Mapping[str, Any]:
+    schema = spec.input_schema.published()
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    found = properties.get(name) if isinstance(properties, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _decoded(spec: OperationSpec, name: str, value: str) -> Any:
+    """An argument in the type that its operation takes: prompts know strings alone."""
+    if _property(spec, name).get("type") in ("integer", "number", "boolean", "array", "object"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value  # the operation says what is wrong with it
+    return value

@@ -1,0 +1,197 @@
+"""Resources: those that operations are, and those of the MCP servers behind the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from operad import CallError, ErrorCode, OperationContext, OperationSpec
+from operad.plugin import may_list
+from operad_mcp.server.door import PRIVATE, Door, fitting, is_handshake
+from operad_mcp.server.kinds import Json, Upstream, mcp_metadata
+from operad_mcp.server.results import resource_contents
+from operad_mcp.server.uris import match
+
+logger = logging.getLogger("operad.mcp")
+
+_MAX_KNOWN = 10_000
+"""Of the resources of other servers, how many are remembered with the server that listed them."""
+_DESCRIBED = ("name", "title", "description", "mimeType", "size", "icons", "annotations", "_meta")
+
+
+class Resources:
+    """Resources and resource templates."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._known: dict[str, str] = {}  # URI -> id of the operation that lists it
+
+    async def listed(self, ctx: Any, params: Any) -> Json:
+        """``resources/list``"""
+        listing, identity = self._door.listing, self._door.caller(ctx)
+        found = [
+            _described(spec, {"uri": uri})
+            for uri, spec in sorted(listing.resources.items())
+            if may_list(spec.access_control, identity)
+        ]
+        found += await self._of_others(ctx, listing.upstreams)
+        unique = {item["uri"]: item for item in reversed(found)}  # the first of a URI counts
+        items = [item for item in found if unique[item["uri"]] is item]
+        return self._page("resources/list", "resources", items, ctx, params)
+
+    async def templates(self, ctx: Any, params: Any) -> Json:
+        """``resources/templates/list``"""
+        identity = self._door.caller(ctx)
+        items = [
+            _described(spec, {"uriTemplate": template})
+            for template, spec in sorted(self._door.listing.templates.items())
+            if may_list(spec.access_control, identity)
+        ]
+        return self._page("resources/templates/list", "resourceTemplates", items, ctx, params)
+
+    async def read(self, ctx: Any, params: Any) -> Json:
+        """``resources/read``"""
+        uri = str(params.uri)
+        spec, input, mime = await self._reader(ctx, uri)
+
+        async def call(context: OperationContext) -> Json:
+            envelope = await self._door.registry.execute(spec.id, input, context)
+            return {**PRIVATE, "contents": resource_contents(envelope, uri, mime)}
+
+        try:
+            answer = await self._door.run(ctx, call)
+        except CallError as error:
+            raise self._refused(error, uri, spec.id) from error
+        return answer
+
+    async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
+        """The server behind the registry that has a resource; ``None`` for one that an operation is."""
+        listing = self._door.listing
+        if uri in listing.resources:
+            return None
+        for template, spec in listing.templates.items():
+            if match(template, uri) is not None:
+                return self._behind(spec)
+        return await self._lister(ctx, uri)
+
+    def target(self, uri: str) -> OperationSpec | None:
+        """The operation that reads a URI, as far as that is known without asking anybody."""
+        listing = self._door.listing
+        if uri in listing.resources:
+            return listing.resources[uri]
+        return next(
+            (spec for template, spec in listing.templates.items() if match(template, uri) is not None), None
+        )
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _reader(self, ctx: Any, uri: str) -> tuple[OperationSpec, Json, str | None]:
+        """The operation that reads a URI, its input, and the media type that it was announced with."""
+        listing = self._door.listing
+        spec = listing.resources.get(uri)
+        if spec is not None:
+            return spec, {}, _mime(spec)
+        for template, candidate in listing.templates.items():
+            values = match(template, uri)
+            if values is not None:
+                upstream = self._behind(candidate)
+                if upstream is not None:
+                    return upstream.read, {"uri": uri}, None
+                return candidate, dict(values), _mime(candidate)
+        upstream = await self._lister(ctx, uri)
+        if upstream is None:
+            raise _not_found(uri)
+        return upstream.read, {"uri": uri}, None
+
+    def _behind(self, spec: OperationSpec) -> Upstream | None:
+        """The server that a template came from, which reads whatever URI the template makes."""
+        prefix = spec.id.partition("resources.templates.")[0]
+        return next(
+            (one for one in self._door.listing.upstreams if one.read.id == f"{prefix}resources.read"), None
+        )
+
+    async def _lister(self, ctx: Any, uri: str) -> Upstream | None:
+        """The server behind the registry that listed a URI; the only one, if none did."""
+        upstreams = self._door.listing.upstreams
+        if uri not in self._known and len(upstreams) > 1:
+            await self._of_others(ctx, upstreams)
+        known = self._known.get(uri)
+        if known is None:
+            return upstreams[0] if len(upstreams) == 1 else None
+        return next((upstream for upstream in upstreams if upstream.list.id == known), None)
+
+    async def _of_others(self, ctx: Any, upstreams: Sequence[Upstream]) -> list[Json]:
+        """What the servers behind the registry list; one that cannot be asked costs the others nothing."""
+        identity = self._door.caller(ctx)
+        asked = [upstream for upstream in upstreams if may_list(upstream.list.access_control, identity)]
+        answers = await asyncio.gather(*(self._listed_by(ctx, upstream) for upstream in asked))
+        return [item for items in answers for item in items]
+
+    async def _listed_by(self, ctx: Any, upstream: Upstream) -> list[Json]:
+        async def call(context: OperationContext) -> Any:
+            return (await self._door.registry.execute(upstream.list.id, {}, context)).data
+
+        try:
+            data = await self._door.run(ctx, call)
+        except CallError as error:
+            logger.warning("%s cannot be listed: %s", upstream.list.id, error)
+            return []
+        items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+        for item in items:
+            if isinstance(item.get("uri"), str) and len(self._known) < _MAX_KNOWN:
+                self._known.setdefault(item["uri"], upstream.list.id)
+        return [item for item in items if isinstance(item.get("uri"), str)]
+
+    def _refused(self, error: CallError, uri: str, operation_id: str) -> MCPError:
+        details = error.details if isinstance(error.details, dict) else {}
+        if error.code == ErrorCode.OPERATION_NOT_FOUND or details.get("jsonrpcCode") in (-32_602, -32_002):
+            return _not_found(uri)
+        masked = self._door.masked(error, operation_id)
+        code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
+        return MCPError(code, masked.message or masked.code, {"uri": uri, "error": masked.to_wire()})
+
+    # --- pages -----------------------------------------------------------------------------------
+
+    def _page(self, method: str, key: str, items: list[Json], ctx: Any, params: Any) -> Json:
+        cursor = None if params is None else params.cursor
+        start = 0
+        if cursor is not None:
+            if not cursor.isascii() or not cursor.isdigit() or int(cursor) > len(items):
+                raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
+            start = int(cursor)
+        end = start + self._door.config.page_size
+        kept = []
+        for item in items[start:end]:
+            try:
+                kept += fitting(method, {key: [item]}, handshake=is_handshake(ctx))[key]
+            except ValidationError as error:
+                logger.warning("%r is left out of %s: %s", item.get("name"), method, error.errors()[0]["msg"])
+        page: Json = {**PRIVATE, key: kept}
+        return page if end >= len(items) else {**page, "nextCursor": str(end)}
+
+
+def _described(spec: OperationSpec, place: Json) -> Json:
+    """The entry of a listing, of what the operation's metadata say and what its spec says."""
+    metadata = mcp_metadata(spec)
+    made = {key: metadata[key] for key in _DESCRIBED if key in metadata}
+    made.setdefault("name", spec.name)
+    if spec.title:
+        made["title"] = spec.title
+    if spec.description:
+        made["description"] = spec.description
+    return {**made, **place}
+
+
+def _mime(spec: OperationSpec) -> str | None:
+    found = mcp_metadata(spec).get("mimeType")
+    return found if isinstance(found, str) else None
+
+
+def _not_found(uri: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, "Resource not found", {"uri": uri})

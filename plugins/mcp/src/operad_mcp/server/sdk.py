@@ -1,0 +1,156 @@
+"""The SDK's low-level server, with a registry behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp_types import SERVER_INFO_META_KEY
+
+from operad_mcp.server.changes import MAX_WATCHED, Changes, connection_of
+from operad_mcp.server.door import Door, is_handshake
+from operad_mcp.server.kinds import Json
+from operad_mcp.server.prompts import Prompts
+from operad_mcp.server.resources import Resources
+from operad_mcp.server.sparing import WhereAsked, WhereTraced
+from operad_mcp.server.tools import Tools
+from operad_mcp.server.watching import Watching
+
+
+class _Server(Server[Any]):
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Over HTTP nobody says that lists change, and so clients of the handshake generation were not told."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(True, True, True), *args, **kwargs
+        )
+
+
+class Served:
+    """The handlers of a served registry. One of it feeds any number of servers of the SDK.
+
+    Args:
+        door: what is served.
+        complete: see `Prompts`.
+    """
+
+    def __init__(self, door: Door, complete: Any = None) -> None:
+        self.door = door
+        self.changes = Changes(door)
+        self.tools = Tools(door, log_level)
+        self.resources = Resources(door)
+        self.prompts = Prompts(door, complete)
+        self.watching = Watching(door, self.resources, self.changes.updated)
+        key = door.config.state_key
+        self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
+
+    def server(self) -> Server[Any]:
+        """A server of the SDK."""
+        config = self.door.config
+        server: Server[Any] = _Server(
+            config.name,
+            version=config.version,
+            title=config.title,
+            instructions=config.instructions or self._instructions(),
+            lifespan=self._lifespan,
+            get_tool_input_schema=self.tools.input_schema,
+            on_subscriptions_listen=self._listen,
+        )
+        info = server.server_info_stamp
+        for method, params, handler in self._handlers():
+            server.add_request_handler(method, params, _complete(handler, info))
+        security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
+        boundary = RequestStateBoundary(security, default_audience=config.name)
+        # The SDK puts its tracing there, and that alone.
+        server.middleware[:] = [WhereTraced(each) for each in server.middleware]
+        server.middleware += [self._remember, WhereAsked(boundary)]
+        return server
+
+    def _handlers(self) -> list[tuple[str, type[Any], Any]]:
+        return [
+            ("tools/list", types.PaginatedRequestParams, self.tools.listed),
+            ("tools/call", types.CallToolRequestParams, self.tools.call),
+            ("resources/list", types.PaginatedRequestParams, self.resources.listed),
+            ("resources/templates/list", types.PaginatedRequestParams, self.resources.templates),
+            ("resources/read", types.ReadResourceRequestParams, self.resources.read),
+            ("resources/subscribe", types.SubscribeRequestParams, self._subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe),
+            ("prompts/list", types.PaginatedRequestParams, self.prompts.listed),
+            ("prompts/get", types.GetPromptRequestParams, self.prompts.get),
+            ("completion/complete", types.CompleteRequestParams, self.prompts.complete),
+            ("logging/setLevel", types.SetLevelRequestParams, _set_level),
+        ]
+
+    def _instructions(self) -> str | None:
+        if not self.door.searches:
+            return None
+        return "Find operations with search, learn what one takes with describe, and use it with call."
+
+    @asynccontextmanager
+    async def _lifespan(self, server: Server[Any]) -> AsyncIterator[Json]:
+        async with self.changes.following():
+            try:
+                yield {}
+            finally:
+                if self.changes.is_last:
+                    await self.watching.aclose()
+
+    async def _remember(self, ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "initialize":
+            self.changes.joined(ctx)
+        return await call_next(ctx)
+
+    def _principal(self, ctx: Any) -> str | None:
+        caller = self.door.caller(ctx)
+        return None if caller is None else caller.id
+
+    async def _listen(self, ctx: Any, params: Any) -> Any:
+        uris = [str(uri) for uri in (params.notifications.resource_subscriptions or ())][:MAX_WATCHED]
+        async with self.watching.following(ctx, uris):
+            return await self.changes.listen(ctx, params)
+
+    async def _subscribe(self, ctx: Any, params: Any) -> Json:
+        uri = str(params.uri)
+        if self.changes.watch(ctx, uri):
+            await self.watching.join(ctx, uri)
+            connection_of(ctx).exit_stack.callback(self._forget, ctx, uri)
+        return {}
+
+    async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
+        self._forget(ctx, str(params.uri))
+        return {}
+
+    def _forget(self, ctx: Any, uri: str) -> None:
+        if self.changes.unwatch(ctx, uri):
+            self.watching.leave(uri)
+
+
+def _complete(handler: Any, info: Json) -> Any:
+    """``handler``, whose results say that they are complete unless they say another thing, and who made them
+    (since 2026-07-28; the SDK would copy ``info`` deeply for each)."""
+
+    async def handle(ctx: Any, params: Any) -> Json:
+        result: Json = await handler(ctx, params)
+        if is_handshake(ctx):
+            return result
+        meta = {SERVER_INFO_META_KEY: info, **result.get("_meta", {})}
+        return {"resultType": "complete", **result, "_meta": meta}
+
+    return handle
+
+
+async def _set_level(ctx: Any, params: Any) -> Json:
+    connection_of(ctx).state["operad.level"] = params.level
+    return {}
+
+
+def log_level(ctx: Any) -> str:
+    """The lowest level of logs that a session wants."""
+    level: str = connection_of(ctx).state.get("operad.level", "debug")
+    return level

@@ -1,0 +1,135 @@
+"""Sessions of the handshake generation: the longest idle one makes room where there are too many."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from operad_mcp.server.door import CALLER
+
+logger = logging.getLogger("operad.mcp")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+_SESSION = MCP_SESSION_ID_HEADER.encode()
+_VERSION = b"mcp-protocol-version"
+_HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+class _Session:
+    __slots__ = ("busy", "caller", "user")
+
+    def __init__(self, scope: Scope) -> None:
+        self.user = scope.get("user")
+        self.caller = _caller(scope)
+        self.busy = 0
+        """Requests under way, an open stream of the server's own messages among them."""
+
+
+def _caller(scope: Scope) -> str | None:
+    identity = scope.get(CALLER)
+    return None if identity is None else identity.id
+
+
+class Sessions:
+    """A running session manager of the SDK, which by itself refuses whoever comes when it is full.
+
+    A session that is used is never ended; if all are, a new one is refused (503). Whose session has ended gets 404
+    for his next request, and opens a new one (2025-11-25, transports, session management).
+
+    Args:
+        manager: it; it has to take ``most`` sessions itself.
+        most: how many there may be.
+    """
+
+    def __init__(self, manager: StreamableHTTPSessionManager, most: int) -> None:
+        self._manager = manager
+        self._most = most
+        self._open: dict[bytes, _Session] = {}
+        self._idle: OrderedDict[bytes, _Session] = OrderedDict()
+        """Those of them that are not used, the longest idle one first."""
+        self._opening = 0
+
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of either generation."""
+        headers = dict(scope["headers"])
+        session_id = headers.get(_SESSION)
+        version = headers.get(_VERSION)
+        if version is not None and version not in _HANDSHAKE:
+            await self._manager.handle_request(scope, receive, send)
+        elif session_id is None:
+            await self._begin(scope, receive, send)
+        elif (session := self._open.get(session_id)) is None or session.caller != _caller(scope):
+            await self._manager.handle_request(scope, receive, send)
+        else:
+            await self._use(session_id, session, scope, receive, send)
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request without a session; only one that opens one can succeed."""
+        await self._make_room()
+        session = _Session(scope)
+        session_id: bytes | None = None
+
+        async def watch(message: Any) -> None:
+            nonlocal session_id
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                session_id = dict(message["headers"]).get(_SESSION)
+            await send(message)
+
+        self._opening += 1
+        try:
+            await self._manager.handle_request(scope, receive, watch)
+        finally:
+            self._opening -= 1
+        if session_id is not None:
+            self._open[session_id] = self._idle[session_id] = session
+
+    async def _use(self, session_id: bytes, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def watch(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        session.busy += 1
+        self._idle.pop(session_id, None)
+        try:
+            await self._manager.handle_request(scope, receive, watch)
+        finally:
+            session.busy -= 1
+            if status == 404 or (status == 200 and scope["method"] == "DELETE"):
+                self._open.pop(session_id, None)
+            elif not session.busy and session_id in self._open:
+                self._idle[session_id] = session
+
+    async def _make_room(self) -> None:
+        while len(self._open) + self._opening >= self._most and self._idle:
+            session_id, session = self._idle.popitem(last=False)
+            del self._open[session_id]
+            logger.info("the session that was idle longest ends for a new one: there are %d", self._most)
+            await self._end(session_id, session)
+
+    async def _end(self, session_id: bytes, session: _Session) -> None:
+        """End a session as its own client would; nothing happens where the manager has ended it already."""
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "DELETE",
+            "scheme": "http", "path": "/", "root_path": "", "query_string": b"", "server": None, "client": None,
+            "headers": [(_SESSION, session_id)], "user": session.user,
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def ignore(message: Any) -> None: ...
+
+        await self._manager.handle_request(scope, receive, ignore)

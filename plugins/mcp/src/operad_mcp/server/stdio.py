@@ -1,0 +1,82 @@
+"""A served registry on standard streams, on which nothing but the protocol is written."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from operad_mcp.server.sdk import Served
+
+MAX_LINE = 64 * 1024 * 1024
+"""Bytes of one message."""
+
+
+async def serve_stdio(served: Served) -> None:
+    """Serve until stdin ends, or until this is cancelled."""
+    server = served.server()
+    with _wires() as (stdin, stdout):
+        lines: Any = _Lines(stdin)
+        out: Any = anyio.wrap_file(io.TextIOWrapper(stdout, encoding="utf-8", write_through=True))
+        async with stdio_server(lines, out) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+@contextmanager
+def _wires() -> Iterator[tuple[Any, Any]]:
+    """Stdin and stdout for the protocol alone: what prints goes to stderr meanwhile, what reads finds an end."""
+    sys.stdout.flush()
+    private_in, private_out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    printed, sys.stdout = sys.stdout, sys.stderr
+    try:
+        # Not closed: a thread may still wait in them, and their numbers must not become another file's.
+        yield os.fdopen(private_in, "rb", closefd=False), os.fdopen(private_out, "wb", buffering=0, closefd=False)
+    finally:
+        sys.stdout = printed
+        os.dup2(private_in, 0)
+        os.dup2(private_out, 1)
+
+
+class _Lines:
+    """The lines of a stream, read by a thread that nobody waits for: a read of stdin cannot be cancelled."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = threading.Semaphore(64)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        threading.Thread(target=self._read, name="mcp-stdin", daemon=True).start()
+        return self._each()
+
+    async def _each(self) -> AsyncIterator[str]:
+        while line := await self._lines.get():
+            self._room.release()
+            yield line.decode("utf-8", "replace")
+
+    def _read(self) -> None:
+        while True:
+            self._room.acquire()
+            try:
+                line = self._stream.readline(MAX_LINE)
+            except (OSError, ValueError):
+                line = b""
+            try:
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            except RuntimeError:  # the loop is closed, and with it everybody who would read
+                return
+            if not line:
+                return

@@ -1,0 +1,262 @@
+"""Tools: listing and calling them; and three that search, describe and call where there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from operad import (
+    CallError,
+    ErrorCode,
+    ErrorDefinition,
+    OperadError,
+    OperationContext,
+    OperationSpec,
+    OperationType,
+    from_schema,
+)
+from operad.plugin import may_list, to_json
+from operad_mcp.server.door import PRIVATE, Door, is_handshake
+from operad_mcp.server.forms import INPUT, ToolForm, bare_form, told
+from operad_mcp.server.kinds import Json
+from operad_mcp.server.results import error_result, stream_result, text_block, tool_result
+
+_CURSOR = "after:"
+_PAGE_BYTES = 96 * 1024
+"""Bytes of a page of tools, about: one that has more ends, however few its tools."""
+_PREVIEW = 2_000
+"""Characters of an item in the report of progress."""
+
+
+class Tools:
+    """The operations as tools."""
+
+    def __init__(self, door: Door, levels: Any) -> None:
+        self._door = door
+        self._level_of = levels
+
+    # --- listing ---------------------------------------------------------------------------------
+
+    async def listed(self, ctx: Any, params: Any) -> Json:
+        """``tools/list``"""
+        if self._door.searches:
+            return {**PRIVATE, "tools": [_SEARCH, _DESCRIBE, _CALL]}
+        cursor = None if params is None else params.cursor
+        if cursor is not None and not cursor.startswith(_CURSOR):
+            raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
+        after = None if cursor is None else cursor.removeprefix(_CURSOR)
+        door, handshake = self._door, is_handshake(ctx)
+        found, last = door.listing.page(after, door.config.page_size, door.caller(ctx))
+        tools: list[Json] = []
+        size = 0
+        for index, (name, spec) in enumerate(found):
+            if size > _PAGE_BYTES:  # a page is written in one step of the loop
+                last = found[index - 1][0]
+                break
+            spec = await self._described(spec)
+            known = door.has_form(name, spec, handshake=handshake)
+            # The schema of a large tool takes tens of milliseconds to make: not in the loop.
+            make = partial(door.form, name, spec, handshake=handshake)
+            form = make() if known else await asyncio.to_thread(make)
+            if form is not None:
+                tools.append(form.tool)
+                size += form.size
+        listed: Json = {**PRIVATE, "tools": tools}
+        return listed if last is None else {**listed, "nextCursor": _CURSOR + last}
+
+    async def _described(self, spec: OperationSpec) -> OperationSpec:
+        """The spec with its schemas, which a source may leave out until they are asked for."""
+        try:
+            if spec.input_schema.raw is not True:
+                return spec
+            return await self._door.registry.describe(spec.id) or spec
+        except Exception:  # noqa: BLE001  # who serves it is not there, or cannot say: it is listed as it is known
+            return spec
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema against which HTTP headers are compared; ``None`` where there is nothing to compare.
+
+        Without it the SDK lists all tools before each call. It is not told who asks, so it answers only for the
+        tools that need it.
+        """
+        listing = self._door.listing
+        spec = listing.tools.get(name)
+        if spec is None or self._door.searches_in(listing):
+            return None
+        form = self._door.form(name, spec, handshake=False)
+        return form.tool["inputSchema"] if form is not None and form.has_headers else None
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    async def call(self, ctx: Any, params: Any) -> Json:
+        """``tools/call``"""
+        arguments: Json = params.arguments or {}
+        listing = self._door.listing
+        if self._door.searches_in(listing):
+            return await self._call_search(ctx, params.name, arguments)
+        spec = listing.tools.get(params.name)
+        if spec is not None:
+            spec = await self._described(spec)
+            form = self._door.form(params.name, spec, handshake=is_handshake(ctx))
+            if form is not None:
+                input = arguments.get(INPUT) if form.wraps_input else arguments
+                return await self._answer(ctx, form, input)
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+
+    async def _answer(self, ctx: Any, form: ToolForm, input: Any) -> Json:
+        """The result of an operation, or the one that says why there is none."""
+        spec, registry, handshake = form.spec, self._door.registry, is_handshake(ctx)
+
+        async def call(context: OperationContext) -> Json:
+            if spec.type is OperationType.SUBSCRIPTION:
+                return await self._collect(spec, input, context)
+            return tool_result(await registry.execute(spec.id, input, context), form, handshake=handshake)
+
+        try:
+            return await self._door.run(ctx, call, level=self._level_of(ctx))
+        except CallError as error:
+            return error_result(self._door.masked(error, spec.id))
+
+    async def _collect(self, spec: OperationSpec, input: Any, context: OperationContext) -> Json:
+        """The items of a stream: each is reported as progress when it comes, all of them are the result."""
+        config = self._door.config
+        context.deadline = None  # what came until then is an answer, no error
+        items: list[Any] = []
+        size, truncated = 0, True
+        try:
+            async with (
+                asyncio.timeout(config.stream_timeout),
+                self._door.registry.subscribe(spec.id, input, context) as stream,
+            ):
+                async for envelope in stream:
+                    data = envelope.data
+                    if isinstance(data, (bytes, bytearray, memoryview)):
+                        data = base64.b64encode(bytes(data)).decode()
+                    text = to_json(data).decode()
+                    items.append(data)
+                    size += len(text)
+                    await context.progress(len(items), None, text[:_PREVIEW])
+                    if len(items) >= config.stream_items or size >= config.stream_bytes:
+                        break
+                else:
+                    truncated = False
+        except TimeoutError:
+            pass
+        return stream_result(items, truncated=truncated)
+
+    # --- search, describe, call ------------------------------------------------------------------
+
+    async def _call_search(self, ctx: Any, name: str, arguments: Json) -> Json:
+        tool = _SEARCH_TOOLS.get(name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
+        errors = from_schema(tool["inputSchema"]).errors(arguments)
+        try:
+            if errors:
+                raise CallError(ErrorCode.VALIDATION_ERROR, f"invalid input for {name}: {errors[0].message}")
+            if name == "search":
+                return self._found(ctx, arguments)
+            if name == "describe":
+                return await self._description(ctx, arguments["id"])
+        except CallError as error:
+            return error_result(error)
+        spec = self._door.registry.get_spec(arguments["id"])
+        if spec is None:  # a plugin may know it all the same
+            spec = _unlisted(arguments["id"])
+        if spec is None:
+            return error_result(_not_found(arguments["id"]))
+        return await self._answer(ctx, bare_form(spec), arguments.get("input", {}))
+
+    def _found(self, ctx: Any, arguments: Json) -> Json:
+        registry, identity = self._door.registry, self._door.caller(ctx)
+        limit = arguments.get("limit", 10)
+        names = self._door.listing.names
+        found: list[OperationSpec] = []
+        for depth in (4 * limit, len(registry)):  # what the caller may not see has to make room for the next
+            best = registry.search(arguments["query"], depth)
+            found = [spec for spec in best if spec.id in names and may_list(spec.access_control, identity)][:limit]
+            if len(found) == limit or len(best) < depth:
+                break
+        data = {"operations": [_summary(spec) for spec in found]}
+        return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+
+    def _error(self, definition: ErrorDefinition) -> Json:
+        if told(definition.schema, self._door.config.output_values):
+            return definition.to_wire()
+        return {"code": definition.code, "description": definition.description}
+
+    async def _description(self, ctx: Any, operation_id: str) -> Json:
+        spec = self._door.registry.get_spec(operation_id)
+        if spec is None or not may_list(spec.access_control, self._door.caller(ctx)):
+            return error_result(_not_found(operation_id))
+        spec = await self._described(spec)
+        data = {**_summary(spec), "inputSchema": spec.input_schema.published()}
+        if told(spec.output_schema, self._door.config.output_values):
+            data["outputSchema"] = spec.output_schema.published()
+        if spec.error_schemas:
+            data["errors"] = [self._error(definition) for definition in spec.error_schemas]
+        return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+
+
+def _summary(spec: OperationSpec) -> Json:
+    made: Json = {"id": spec.id, "type": str(spec.type), "description": spec.description}
+    return {**made, "title": spec.title} if spec.title else made
+
+
+def _not_found(operation_id: str) -> CallError:
+    message = f'there is no operation "{operation_id}"; search finds those that there are'
+    return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
+
+
+def _unlisted(operation_id: str) -> OperationSpec | None:
+    """A stand-in for an operation that only a plugin knows, so that it can be called."""
+    namespace, dot, name = operation_id.partition(".")
+    try:
+        return OperationSpec(namespace=namespace, name=name) if dot else None
+    except OperadError:
+        return None
+
+
+_ID = {"type": "string", "description": "The id of an operation, as search answers it."}
+_SEARCH: Json = {
+    "name": "search",
+    "description": "Find operations by what they do. Answers their ids; describe tells what one takes.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "A few words, such as: create pull request"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+}
+_DESCRIBE: Json = {
+    "name": "describe",
+    "description": "Tell what an operation takes and answers, as JSON Schema.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"id": _ID},
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+}
+_CALL: Json = {
+    "name": "call",
+    "description": "Call an operation. Describe it first, and give an input that matches its inputSchema.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"id": _ID, "input": {"description": "What the operation takes, usually an object."}},
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+}
+_SEARCH_TOOLS = {tool["name"]: tool for tool in (_SEARCH, _DESCRIBE, _CALL)}

@@ -1,0 +1,1 @@
+"""Connections to MCP servers: transports, messages, sessions."""

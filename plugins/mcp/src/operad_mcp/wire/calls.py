@@ -1,0 +1,141 @@
+"""The calls that a server is at work on: whose they are, and how long they may take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+from operad import ConfigError
+from operad.plugin import trace_context
+from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras, maybe_await
+
+Json = dict[str, Any]
+current_call: ContextVar[MCPCall | None] = ContextVar("operad_mcp_call", default=None)
+"""The call for which something is sent. What comes back by the same HTTP exchange is read within it."""
+_PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connection", "transfer-encoding")
+
+
+class Clock:
+    """The time that a request may take; begun anew by progress, and held while somebody is asked.
+
+    Args:
+        seconds: ``None``: for ever.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+        self._holds = 0
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(exc_type, exc, traceback)
+
+    def renew(self) -> None:
+        """Begin anew."""
+        if self.seconds is not None and not self._holds and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within it no time passes; afterwards it begins anew."""
+        self._holds += 1
+        if self.seconds is not None and not self._timeout.expired():
+            self._timeout.reschedule(None)
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self.renew()
+
+
+class Calls:
+    """The calls under way at one server.
+
+    Args:
+        server: its name.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._running: dict[Clock, MCPCall | None] = {}
+
+    @contextmanager
+    def running(self, call: MCPCall | None, clock: Clock) -> Iterator[None]:
+        """Within it the call is under way."""
+        self._running[clock] = call
+        token = current_call.set(call)
+        try:
+            yield
+        finally:
+            current_call.reset(token)
+            del self._running[clock]
+
+    def asking(self) -> MCPCall:
+        """The call for which the server asks something: the one by whose exchange it asks, or the only one."""
+        call = current_call.get()
+        if call is None and len(self._running) == 1:
+            call = next(iter(self._running.values()))
+        return call or MCPCall(server=self._server)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within it no call runs out of time: the server waits for us, one cannot always tell in which."""
+        holds = [clock.held() for clock in self._running]
+        for hold in holds:
+            hold.__enter__()
+        try:
+            yield
+        finally:
+            for hold in holds:
+                hold.__exit__(None, None, None)
+
+
+async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[str, Any]) -> MCPExtras:
+    """The headers and ``_meta`` of a call: those of its context, those of ``on_call``, and its trace.
+
+    Args:
+        config: with ``on_call``.
+        call: the call.
+        metadata: of its context: ``mcp = {"headers": {…}, "meta": {…}}``, ``traceparent``, ``tracestate``,
+            ``baggage``.
+
+    Raises:
+        ConfigError: they are not what they should be; no value is quoted.
+    """
+    trace = trace_context(metadata) if metadata else {}
+    given = _checked(metadata.get("mcp"), 'the context\'s metadata["mcp"]')
+    told = MCPExtras()
+    if config.on_call is not None:
+        told = _checked(await maybe_await(config.on_call(call)), "on_call")
+    headers = {**trace, **given.headers, **told.headers}
+    return MCPExtras(
+        headers={name: value for name, value in headers.items() if not _is_protocols_own(name)},
+        meta={**trace, **given.meta, **told.meta},
+    )
+
+
+def _checked(found: Any, where: str) -> MCPExtras:
+    if found is None or isinstance(found, MCPExtras):
+        return found or MCPExtras()
+    if not isinstance(found, Mapping) or not found.keys() <= {"headers", "meta", "task"}:
+        raise ConfigError(f'{where}: expected MCPExtras, or a mapping with "headers", "meta" and "task"')
+    headers, meta = found.get("headers", {}), found.get("meta", {})
+    if not isinstance(headers, Mapping) or not isinstance(meta, Mapping):
+        raise ConfigError(f"{where}: expected headers and meta to be mappings")
+    if not all(isinstance(value, str) and value.isascii() and value.isprintable() for value in headers.values()):
+        raise ConfigError(f"{where}: expected each header to be one line of ASCII")
+    return MCPExtras(headers=headers, meta=meta)
+
+
+def _is_protocols_own(name: str) -> bool:
+    return name.lower() in _PROTOCOLS_OWN or name.lower().startswith("mcp-")

@@ -1,0 +1,420 @@
+"""A connection to one MCP server, which survives the server's ends.
+
+Everything that the SDK opens is entered and left in one task, the owner, because cancel scopes must not cross
+tasks. Callers send requests from their own tasks: what the SDK opens for a request it closes in the same task.
+When a connection ends its owner ends; the next request makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from operad import CallError, ErrorCode, OperadError
+from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
+from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, classify, fault_of, in_words, leaf
+from operad_mcp.wire.callbacks import Callbacks, answer_inputs
+from operad_mcp.wire.calls import Calls, Clock, current_call, extras_of
+from operad_mcp.wire.live import Live, ServerLogger
+from operad_mcp.wire.stdio import not_started
+from operad_mcp.wire.watching import Watchers, listen, updates
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from operad_mcp.wire.stdio import ServerProcess
+
+Json = dict[str, Any]
+
+
+class Connection:
+    """One server. `open` connects; `aclose` ends it for good.
+
+    Args:
+        name: what to call the server in messages.
+        config: how to reach it.
+        on_change: called with ``tools``, ``resources`` or ``prompts`` when the server says that they changed, and
+            with ``all`` after a reconnection.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: MCPClientConfig,
+        on_change: Callable[[str], None] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.logger = ServerLogger(name, logger)
+        self._watchers = Watchers(on_change)
+        self._current: Live | None = None
+        self._connecting: asyncio.Task[Live] | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._legacy = config.mode == "legacy"
+        self._auth: httpx2.Auth | None = None
+        self._words: Callable[[], str] = str
+        self._calls = Calls(name)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.changed_meanwhile = False
+        """Whether the next connection is to be told of as a change: what is offered came from elsewhere."""
+        self._connections = 0
+
+    # --- connecting ----------------------------------------------------------------------------
+
+    async def open(self) -> Live:
+        """The connection, made if there is none.
+
+        Raises:
+            CallError: ``UNAVAILABLE`` (or what the server's refusal stands for), or ``TIMEOUT``.
+        """
+        if self._closing:
+            raise CallError(ErrorCode.UNAVAILABLE, f'the connection to MCP server "{self.name}" is closed')
+        live = self._current
+        if live is not None and not live.closed.is_set():
+            self._same_loop()
+            return live
+        self._same_loop()
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+        return await asyncio.shield(self._connecting)
+
+    def _same_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise CallError(
+                ErrorCode.UNAVAILABLE,
+                f"{self._what} was connected to in another event loop; use a registry in the loop that loaded it",
+            )
+        self._loop = loop
+
+    def _connected(self, task: asyncio.Task[Live]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # the callers may all have left
+
+    async def _connect(self) -> Live:
+        try:
+            live = await self._start()
+        except ConnectionLost as lost:
+            if self.config.command is None or self._legacy or self.config.mode != "auto":
+                raise self._unavailable(lost) from lost
+            # Some servers end at a first message that is no initialize.
+            self.logger.debug("the server ended when asked for its protocol; starting it again")
+            self._legacy = True
+            try:
+                live = await self._start()
+            except ConnectionLost as again:
+                self._legacy = False
+                raise self._unavailable(again) from again
+        self._current = live
+        self._connections += 1
+        if (self._connections > 1 or self.changed_meanwhile) and self._watchers.on_change is not None:
+            self._watchers.on_change("all")
+        return live
+
+    async def _start(self) -> Live:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[Live] = loop.create_future()
+        owner = loop.create_task(self._own(ready))
+        self._owners.add(owner)
+        owner.add_done_callback(self._owners.discard)
+        try:
+            return await ready
+        except asyncio.CancelledError:
+            owner.cancel()
+            raise
+
+    async def _own(self, ready: asyncio.Future[Live]) -> None:
+        """The owner task: the whole life of a connection."""
+        current_call.set(None)  # of the call that happened to be the first
+        closed = asyncio.Event()
+        limit = self.config.connect_timeout
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(limit):
+                        live = await self._enter(stack, closed)
+                except TimeoutError as late:
+                    raise CallError(ErrorCode.TIMEOUT, f"{self._what}: not ready within {limit:g} s") from late
+                ready.set_result(live)
+                await self._watch(live)
+        except asyncio.CancelledError:
+            if not ready.done():  # a cancel scope of the SDK, not a caller, ended the attempt
+                ready.set_exception(ConnectionLost("the connection ended while it was made"))
+            raise
+        except BaseException as group:  # noqa: BLE001  # handed to who waits, or logged
+            error = leaf(group)
+            if not ready.done():
+                ready.set_exception(self._connect_error(error))
+            else:
+                self.logger.info("the connection ended: %r", error)
+        finally:
+            closed.set()
+            self._watchers.lost()
+
+    async def _watch(self, live: Live) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (live.closed, live.stop)]
+        listener = asyncio.ensure_future(listen(live, self.logger))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*waits, listener):
+                task.cancel()
+            await asyncio.gather(*waits, listener, return_exceptions=True)
+
+    async def _enter(self, stack: AsyncExitStack, closed: asyncio.Event) -> Live:
+        from operad_mcp.wire.sdk import imported_with_sdk
+        from operad_mcp.wire.stdio import stdio_streams
+
+        callbacks = Callbacks(self.config, self.logger, self._calls)
+        stack.push_async_callback(callbacks.end)
+        self._words = callbacks.last_words
+        program: ServerProcess | None = None
+        if self.config.command is not None:
+            # It gets ready while the SDK is imported.
+            streams = stdio_streams(self.config, self.logger, callbacks.log)
+            started, _ = await stack.enter_async_context(streams)
+            callbacks.words, program = lambda: started.last_words, started
+        dialing = await imported_with_sdk("operad_mcp.wire.dialing")
+        if self._auth is None and self.config.auth is not None and self.config.auth.type != "bearer":
+            oauth = await imported_with_sdk("operad_mcp.auth.oauth")
+            self._auth = oauth.http_auth(self.config, self.name)
+        live: Live
+        live, self._legacy = await dialing.dial(
+            stack,
+            self.config,
+            callbacks,
+            self._watchers.notified,
+            self.logger,
+            closed,
+            self._auth,
+            program=program,
+            legacy=self._legacy,
+        )
+        if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:
+            await self._exchange(live, "logging/setLevel", {"level": self.config.log_level})
+        return live
+
+    # --- updates -------------------------------------------------------------------------------
+
+    async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
+        """The updates of a resource, until the iterator is closed. Raises `CallError` if the connection ends."""
+        live = await self.open()
+        lost = CallError(ErrorCode.UNAVAILABLE, f"{self._what}: the subscription to {uri} is lost")
+        if live.modern:
+            try:
+                async for update in updates(live, self._what, uri, lost):
+                    yield update
+            except Exception as error:
+                raise self._final(classify(error, self._what)) from error
+            return
+        queue, first = self._watchers.add(uri)
+        try:
+            if first:
+                await self.request("resources/subscribe", {"uri": uri}, safe=True)
+            while (event := await queue.get()) is not None:
+                yield event
+            raise lost
+        finally:
+            if self._watchers.remove(uri, queue) and not live.closed.is_set():
+                await self.farewell("resources/unsubscribe", {"uri": uri})
+
+    async def farewell(self, method: str, params: Json) -> None:
+        """Tell the server that something is over, if it is still there; whether it hears that does not matter."""
+        live = self._current
+        if live is None or live.closed.is_set() or self._closing:
+            return
+        try:
+            async with asyncio.timeout(2):
+                await self._exchange(live, method, params)
+        except Exception as error:  # noqa: BLE001  # it is over either way
+            self.logger.debug("%s failed: %s", method, error)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Json,
+        *,
+        safe: bool = False,
+        timeout: float | None = None,
+        progress: ProgressFnT | None = None,
+        call: MCPCall | None = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, Live]:
+        """Send a request; the server's answer as it came, and the connection that it came by.
+
+        Args:
+            method: as the protocol names it.
+            params: its parameters.
+            safe: whether it may be sent again if the connection ends before the answer, or the server has no time
+                for it. What surely was not executed is sent again once in any case.
+            timeout: seconds; ``None``: the caller's own deadline ends it.
+            progress: awaited with each progress notification.
+            call: for which it is sent.
+            extras: metadata of the call's context, see `extras_of`.
+
+        Raises:
+            CallError: whatever goes wrong.
+        """
+        clock = Clock(timeout)
+        if progress is not None and self.config.renew_timeout:
+            progress = _renewing(clock, progress)
+        try:
+            async with clock:
+                with self._calls.running(call, clock):
+                    more = None if call is None else await extras_of(self.config, call, extras or {})
+                    return await self._patiently(method, params, safe, progress, more)
+        except TimeoutError as error:
+            raise CallError(ErrorCode.TIMEOUT, f"{self._what} did not answer within {timeout:g} s") from error
+
+    async def _patiently(
+        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
+    ) -> tuple[Any, Live]:
+        """Send a request, and again when the server has time for it, as ``retries`` say."""
+        attempt = 0
+        while True:
+            try:
+                return await self._request(method, params, safe, progress, extras)
+            except CallError as error:
+                refused = fault_of(error.__cause__) if error.__cause__ is not None else None
+                if not isinstance(refused, HTTPRefusal):
+                    raise
+                wait = self.config.retries.wait(attempt, "POST", refused.status, refused.headers, repeatable=safe)
+                if wait is None:
+                    raise
+                self.logger.debug("%s; sent again in %.1f s", refused, wait)
+                attempt += 1
+                call = current_call.get()
+                if call is not None and call.report is not None:
+                    call.report("retry", str(refused), level="warning", attempt=attempt, delay=wait)
+                await asyncio.sleep(wait)
+
+    async def _request(
+        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
+    ) -> tuple[Any, Live]:
+        retried = False
+        while True:
+            live = await self.open()
+            try:
+                with live.used():
+                    return await self._exchange(live, method, params, progress, extras), live
+            except ConnectionLost as lost:
+                if lost.whole:
+                    live.closed.set()
+                if retried or (lost.sent and not safe):
+                    raise self._unavailable(lost) from lost
+            except SessionExpired as expired:
+                if self._current is live:  # else somebody else noticed it before
+                    self._current = None
+                live.retire()
+                if retried:
+                    raise self._unavailable(expired) from expired
+            retried = True
+
+    async def _exchange(
+        self,
+        live: Live,
+        method: str,
+        params: Json,
+        progress: ProgressFnT | None = None,
+        extras: MCPExtras | None = None,
+    ) -> Any:
+        from operad_mcp.wire.requests import exchange
+
+        return await exchange(live, self.config, self._what, method, params, progress, extras)
+
+    async def answers(self, live: Live, asked: Json, call: MCPCall) -> Json:
+        """``inputResponses`` to ``inputRequests``, by the callbacks. Raises `CallError`."""
+        token = current_call.set(call)
+        try:
+            raw = {"resultType": "input_required", **asked}
+            return await answer_inputs(live.session, raw, self.config, self._what)
+        finally:
+            current_call.reset(token)
+
+    def raise_said(self, said: Any) -> NoReturn:
+        """Raise what a server said in another way than as the answer of a request. Raises `CallError`."""
+        from mcp.shared.exceptions import MCPError
+
+        fields = said if isinstance(said, dict) else {"message": str(said)}
+        code, message = fields.get("code"), fields.get("message")
+        is_code = isinstance(code, int) and not isinstance(code, bool)
+        error = MCPError(code if is_code else 0, str(message), fields.get("data"))  # type: ignore[arg-type]  # just tested
+        raise classify(error, self._what) from error
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """End the connection, and the program; idempotent."""
+        self._closing = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._current is not None:
+            self._current.stop.set()
+        owners = list(self._owners)
+        if owners:
+            _, late = await asyncio.wait(owners, timeout=self.config.shutdown_timeout * 4 + 1)
+            for owner in late:
+                owner.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the server speaks the stateless protocol, as far as is known."""
+        return self._current is not None and self._current.modern
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use, once it is connected."""
+        return None if self._current is None else self._current.instructions
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return f'MCP server "{self.name}"'
+
+    def _unavailable(self, error: Exception) -> CallError:
+        words = self._words()
+        reason = "; ".join(part for part in (str(error), words) if part)
+        return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {reason}")
+
+    def _final(self, error: Exception) -> Exception:
+        return self._unavailable(error) if isinstance(error, (ConnectionLost, SessionExpired)) else error
+
+    def _connect_error(self, error: BaseException) -> BaseException:
+        fault = fault_of(error)
+        if isinstance(fault, ConnectionLost):
+            return fault
+        if isinstance(error, ImportError):
+            text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
+            return CallError(ErrorCode.UNAVAILABLE, text)
+        if isinstance(error, OSError):
+            return CallError(ErrorCode.UNAVAILABLE, f"{self._what}: {not_started(self.config, error)}")
+        if not isinstance(error, Exception) or isinstance(error, OperadError):
+            return error
+        # Whose import may be what failed: then there are no such errors.
+        errors: Any = sys.modules.get("mcp.shared.exceptions")
+        if fault is not None or isinstance(error, getattr(errors, "MCPError", ())):
+            return self._final(classify(error, f"{self._what} ({self.config.where})"))
+        words = self._words()
+        text = "; ".join(part for part in (in_words(error), words) if part)
+        return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {text}")
+
+
+def _renewing(clock: Clock, report: ProgressFnT) -> ProgressFnT:
+    async def renewed(progress: float, total: float | None, message: str | None) -> None:
+        clock.renew()
+        await report(progress, total, message)
+
+    return renewed

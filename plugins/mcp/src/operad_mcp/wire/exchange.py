@@ -1,0 +1,194 @@
+"""What both HTTP transports need: the client, one HTTP exchange, and what its answer stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any
+from urllib.request import getproxies
+
+import httpx2
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
+
+from operad.plugin import client_tls
+from operad_mcp.config import MCPClientConfig
+from operad_mcp.errors import HTTPRefusal
+from operad_mcp.wire.pool import Pool
+
+_BODY_KEPT = 2_000
+_HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
+_READ_TIMEOUT = 24 * 3600.0
+"""Seconds; a stream may be silent for long, and a call's own deadline ends it."""
+_REDIRECTS = 5
+_HEARD = 2.0
+"""Seconds that the server gets to take what has no answer; what is sent next may overtake it then."""
+LAST_WORDS = 0.5
+"""Seconds that it gets for that when the connection ends."""
+_TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@lru_cache(maxsize=4)
+def _default_tls(*_named: str | None) -> ssl.SSLContext:
+    """What the system, or its environment, trusts. To read it takes longer than to connect to a server."""
+    return httpx2.create_ssl_context()
+
+
+def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
+    """The client of a server. Without ``proxy`` the environment names it (``HTTPS_PROXY``, ``NO_PROXY``, …).
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
+    headers = dict(config.headers)
+    if config.auth is not None and config.auth.type == "bearer":
+        headers["Authorization"] = f"Bearer {config.auth.token}"
+    tls = client_tls(config.tls_ca, config.tls_cert, config.tls_key)
+    if tls is None:
+        tls = _default_tls(*map(os.environ.get, _TLS_FROM))
+    # Where no proxy is. More specific patterns, as the environment's, come before this one.
+    direct = {} if config.proxy is not None or "all" in getproxies() else {"all://": Pool(tls)}
+    return httpx2.AsyncClient(
+        headers=headers,
+        proxy=config.proxy,
+        mounts=direct,
+        verify=tls,
+        auth=auth,
+        timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        follow_redirects=False,
+    )
+
+
+def body_of(message: Any) -> bytes:
+    """The JSON of a message."""
+    text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
+    return text.encode()
+
+
+@asynccontextmanager
+async def sent_within(
+    client: httpx2.AsyncClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+) -> AsyncIterator[httpx2.Response]:
+    """The answer to an HTTP request, its body unread. Redirects are followed within the origin, and nowhere else.
+
+    Raises:
+        httpx2.TransportError: there was none.
+    """
+    request = client.build_request(method, url, headers=headers, content=body)
+    for left in reversed(range(_REDIRECTS + 1)):
+        response = await client.send(request, stream=True)
+        following = response.next_request
+        if following is None or not left or not _within_origin(request, following):
+            break
+        await response.aclose()
+        request = following
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+def _within_origin(request: httpx2.Request, following: httpx2.Request) -> bool:
+    """Whether a redirect keeps the method, the origin (or its https form), and brings no credentials."""
+    here, there = request.url, following.url
+    if following.method != request.method or (there.userinfo and there.userinfo != here.userinfo):
+        return False
+    same = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
+    upgraded = (here.scheme, there.scheme) == ("http", "https") and here.port is None and there.port is None
+    return same or (upgraded and here.host == there.host)
+
+
+_UNSENT = (
+    httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError, httpx2.LocalProtocolError,
+)  # fmt: skip
+
+
+def unsent(error: Exception) -> bool:
+    """Whether the request surely did not reach the server."""
+    return isinstance(error, _UNSENT)
+
+
+async def read_body(response: httpx2.Response, limit: int) -> bytes:
+    """Up to ``limit`` bytes of the body, decoded."""
+    pieces, size = [], 0
+    async for piece in response.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= limit:
+            break
+    return b"".join(pieces)[:limit]
+
+
+async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
+    """As `read_body`, of an answer whose status is what counts: nothing, if it is cut off or cannot be decoded."""
+    try:
+        return await read_body(response, limit)
+    except httpx2.RequestError:
+        return b""
+
+
+def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
+    """The fault that an HTTP status stands for. A location is shown without what may be secret in it."""
+    kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}
+    if response.next_request is not None:
+        there = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        kept["location"] = str(there)
+    reason = response.reason_phrase
+    if "location" in kept and 300 <= response.status_code < 400:
+        why = "which is not followed; use that URL if it is the server's"
+        if response.next_request is not None and _within_origin(response.request, response.next_request):
+            why = f"after {_REDIRECTS} others, which is where following them ends; the server may send in circles"
+        reason += f", a redirect to {kept['location']}, {why}"
+    return HTTPRefusal(response.status_code, reason, kept, text[:_BODY_KEPT])
+
+
+def answers_of(request_id: int | str | None, messages: Sequence[SessionMessage]) -> list[SessionMessage]:
+    """The messages that answer a request, with its id, whatever id they had: they came by its own exchange."""
+    if request_id is None:
+        return []
+    answers = [item for item in messages if isinstance(item.message, (JSONRPCResponse, JSONRPCError))]
+    for answer in answers[:1]:
+        answer.message.id = request_id  # type: ignore[union-attr]  # one of the two just tested for
+    return answers[:1]
+
+
+async def heard(note: asyncio.Task[None], method: str | None) -> None:
+    """Wait until the server has a message that nobody answers, or has had the time to take it.
+
+    Args:
+        note: sends it.
+        method: of the message; ``None`` for an answer.
+    """
+    if method != "notifications/cancelled":  # for whoever cancels has no time left
+        await asyncio.wait([note], timeout=_HEARD)
+
+
+class Tasks:
+    """Tasks that end together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until it is done, or until `end`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def settle(self, patience: float) -> None:
+        """Wait for what still runs, so many seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
+
+    async def end(self) -> None:
+        """Cancel what still runs, and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,382 @@
+"""The stdio transport: a program that speaks MCP on its standard streams, one JSON object per line.
+
+Ours and not the SDK's, because a server is untrusted here: lines that are no JSON are passed over, a message
+above the limit fails its own call and no other (the SDK joins what it read so far with every new piece, which for
+a result of 200 MB takes hours), and when the connection ends everything that the program started ends with it.
+
+The program is started without the SDK, whose import takes as long as the program does to be ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from operad import ConfigError
+from operad_mcp.config import MCPClientConfig
+from operad_mcp.errors import ConnectionLost
+from operad_mcp.wire.ending import MARK, end_process, new_mark
+from operad_mcp.wire.incoming import EDGE, Incoming
+from operad_mcp.wire.live import ServerLogger
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
+
+_INHERITED = (
+    ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE",
+     "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
+    if sys.platform == "win32" else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+)  # fmt: skip
+"""The variables that every MCP host passes on."""
+_STDERR_KEPT = 4096
+_PRINTED_KEPT = 3
+_END_GRACE = 0.2
+"""Seconds between the end of the output and that of the program, or the other way round."""
+_PRETTY = (b"{", b"[")
+
+
+@asynccontextmanager
+async def stdio_streams(
+    config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
+) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
+    """Start the program; both streams are the same object, which has to `begin` before it is read.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    assert config.command is not None
+    mark = new_mark()
+    loop = asyncio.get_running_loop()
+    named = (*_INHERITED, *config.inherit_env)
+    # A value that begins with () is a function of a shell, and code.
+    inherited = {name: os.environ[name] for name in named if not os.environ.get(name, "()").startswith("()")}
+    with _log_file(config.stderr) as log:
+        starting = asyncio.ensure_future(
+            loop.subprocess_exec(
+                lambda: ServerProcess(config, logger, on_log, log),
+                _found(config.command),
+                *config.args,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=inherited | config.env | {MARK: mark},
+                cwd=config.cwd,
+                start_new_session=sys.platform != "win32",
+            )
+        )
+        try:
+            # asyncio forgets a pipe that it is connecting when the start is cancelled, and waits for it for ever:
+            # a start is never cancelled, what it started is ended.
+            _, process = await asyncio.shield(starting)
+            yield process, process
+        finally:
+            while not starting.done():
+                with contextlib.suppress(asyncio.CancelledError):  # again; the first one is on its way already
+                    await asyncio.wait([starting])
+            if not starting.cancelled() and starting.exception() is None:
+                process = starting.result()[1]
+                process.leave()
+                await end_process(process.transport, mark, config.shutdown_timeout)
+
+
+def _found(command: str) -> str:
+    """The file of a command. Only Windows has to be told that ``npx`` is ``npx.cmd``."""
+    return (shutil.which(command) or command) if sys.platform == "win32" else command
+
+
+@contextmanager
+def _log_file(path: str | None) -> Iterator[IO[bytes] | None]:
+    """The file for standard error, if there is to be one. Raises `ConfigError`."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = open(path, "ab", buffering=0)  # noqa: SIM115  # closed below: what is opened may fail, not the use
+    except OSError as error:
+        raise ConfigError(f"stderr: {path} cannot be written: {error.strerror}") from None
+    with file:
+        yield file
+
+
+class ServerProcess(Incoming, asyncio.SubprocessProtocol):
+    """A running server: the SDK's read stream and its write stream.
+
+    What arrives is parsed as it arrives and queued; writing hands a whole line to the pipe in one step, so that
+    a cancelled caller never leaves half a message there.
+    """
+
+    def __init__(
+        self,
+        config: MCPClientConfig,
+        logger: ServerLogger,
+        on_log: Callable[[Mapping[str, Any]], None],
+        stderr_file: IO[bytes] | None,
+    ) -> None:
+        super().__init__(on_log)
+        self._stderr_file = stderr_file
+        self._limit = config.max_message_bytes
+        self._logger = logger
+        self._lines = Lines(self._limit, self._line, self._long_line)
+        self._ending: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._writable: asyncio.Future[None] | None = None
+        self._stderr = b""
+        self._printed: list[str] = []
+        self._pretty: list[bytes] = []
+        self._early: list[bytes] | None = []
+        self._cut_off = False
+
+    def begin(self) -> None:
+        """Read what the program writes; the SDK, in whose terms its messages are, is there from now on."""
+        early, self._early = self._early or (), None
+        for data in early:
+            self._lines.feed(data)
+        self._stdout.resume_reading()
+        if self.transport.get_returncode() is not None:
+            self._end_soon()
+
+    # --- asyncio.SubprocessProtocol ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the process."""
+        # The transports of uvloop are none by type.
+        self.transport = cast(asyncio.SubprocessTransport, transport)
+        self._stdin = cast(asyncio.WriteTransport, self.transport.get_pipe_transport(0))
+        self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
+        self._stdout.pause_reading()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Take lines of standard output; keep the end of standard error for messages."""
+        if fd == 2:
+            self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
+            if self._stderr_file is not None and not self._stderr_file.closed:
+                with contextlib.suppress(OSError):  # a full disk is no reason to end the server
+                    self._stderr_file.write(data)
+            self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
+            return
+        if self._early is not None:
+            self._early.append(data)
+            return
+        self._lines.feed(data)
+        if self.crowded and not self._paused:
+            self._paused = True
+            self._stdout.pause_reading()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Standard output is the connection: its end is the end, once the reason is known."""
+        if fd == 1 and self._early is None:
+            self._cut_off = True
+            self._lines.end()
+            self._end_soon()
+
+    def process_exited(self) -> None:
+        """The end, once what is still in the pipe is read; children may hold it open for ever."""
+        if self._early is None:
+            self._end_soon()
+
+    def _end_soon(self) -> None:
+        """End at once when output and process have both ended, else when the other had time to."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(_END_GRACE, self.end)
+        else:
+            self.end()
+
+    def pause_writing(self) -> None:
+        """The program does not read."""
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def end(self) -> None:
+        """No more messages."""
+        if self._ending is not None:
+            self._ending.cancel()
+        self.resume_writing()
+        super().end()
+
+    def taken(self) -> None:
+        """Read on."""
+        if self._paused and self._early is None:
+            self._paused = False
+            self._stdout.resume_reading()
+
+    def leave(self) -> None:
+        """End the connection: the program sees the end of its input."""
+        self.end()
+        self._stdin.close()
+        if self._early is not None:  # it was never read
+            self._early = None
+            self._stdout.resume_reading()
+        self.taken()  # a program that waits for its output to be read never sees the end of its input
+
+    # --- lines -> messages ---------------------------------------------------------------------
+
+    def _line(self, line: bytes) -> None:
+        text = line.strip()
+        if not text:
+            return
+        if self._pretty or text in _PRETTY:
+            self._pretty_line(line, text)
+        elif self._cut_off and not _is_json(text):
+            self._pass_over(line)  # no answer: the program ended before it had written it all
+        else:
+            self._whole(line)
+
+    def _whole(self, text: bytes) -> None:
+        from operad_mcp.wire.messages import parse
+
+        messages = parse(text)
+        for message in messages:
+            self.add(message)
+        if not messages:
+            self._pass_over(text)
+
+    def _pretty_line(self, line: bytes, text: bytes) -> None:
+        """A message on several lines, which the protocol forbids, begins and ends with a lone bracket."""
+        closing = {b"{": b"}", b"[": b"]"}
+        ends = bool(self._pretty) and line.rstrip() == closing[self._pretty[0].strip()]
+        if self._pretty and not ends and text.startswith(b'{"jsonrpc"'):
+            passed, self._pretty = self._pretty, []  # it was no message, and here is one
+            self._pass_over(b"\n".join(passed))
+            self._whole(line)
+            return
+        self._pretty.append(line)
+        if ends or sum(map(len, self._pretty)) > self._limit:
+            whole, self._pretty = b"\n".join(self._pretty), []
+            self._whole(whole)
+
+    def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
+        from operad_mcp.wire.messages import answered_id, failure, too_large
+
+        self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
+        found = answered_id(head, tail)
+        if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
+            self.add(failure(found, too_large(size, self._limit)))
+
+    def _pass_over(self, line: bytes) -> None:
+        if len(self._printed) < _PRINTED_KEPT:  # a server that prints its log there would fill ours
+            text = line[:200].decode("utf-8", "replace").strip()
+            self._printed.append(text)
+            self._logger.warning("the server printed what is no message: %r", text)
+
+    # --- the SDK's write stream ------------------------------------------------------------------
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message. What surely did not reach the program fails as not sent."""
+        message: Any = item.message
+        is_request = hasattr(message, "method") and hasattr(message, "id")
+        if not self.ended and not self._stdin.is_closing():
+            line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            at_once = self._stdin.get_write_buffer_size() == 0
+            self._stdin.write(line)
+            # A pipe without a reader closes within the write: a program that has ended got none of it.
+            if not (at_once and self._stdin.is_closing()):
+                # Only requests wait for a program that does not read: a cancellation has to come through at once.
+                if self._writable is not None and is_request:
+                    await asyncio.shield(self._writable)
+                return
+        if not is_request:
+            from anyio import ClosedResourceError
+
+            raise ClosedResourceError
+        from operad_mcp.wire.messages import failure
+
+        self.add(failure(message.id, ConnectionLost("the program has ended", sent=False)))
+
+    # --- the end -------------------------------------------------------------------------------
+
+    @property
+    def last_words(self) -> str:
+        """How the program ended, and the end of what it printed; for messages."""
+        code = self.transport.get_returncode()
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()[-3:] or self._printed
+        ended = "" if code is None else f"it ended with code {code}"
+        return "; ".join(part for part in (ended, " | ".join(lines)[-500:]) if part)
+
+
+def _is_json(text: bytes) -> bool:
+    from operad_mcp.wire.messages import is_json
+
+    return is_json(text)
+
+
+class Lines:
+    """Bytes into lines, each below a limit.
+
+    Args:
+        limit: bytes of a line.
+        on_line: takes a line.
+        on_long: takes the size of one above the limit, its beginning and its end.
+    """
+
+    def __init__(
+        self, limit: int, on_line: Callable[[bytes], None], on_long: Callable[[int, bytes, bytes], None]
+    ) -> None:
+        self._limit = limit
+        self._on_line = on_line
+        self._on_long = on_long
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._head: bytes | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what arrived."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            self._collect(data[start:end])
+            self.end()
+            start = end + 1
+        if start < len(data):
+            self._collect(data[start:] if start else data)
+
+    def end(self) -> None:
+        """The line ends here."""
+        if not self._pieces:
+            return
+        line, size, head = b"".join(self._pieces), self._size, self._head
+        self._pieces, self._size, self._head = [], 0, None
+        if head is None:
+            self._on_line(line)
+        else:
+            self._on_long(size, head, line)
+
+    def _collect(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._head is not None:
+            self._pieces[-1] = (self._pieces[-1] + piece)[-EDGE:]
+        elif self._size > self._limit:
+            whole = b"".join([*self._pieces, piece])
+            self._head, self._pieces = whole[:EDGE], [whole[-EDGE:]]
+        else:
+            self._pieces.append(piece)
+
+
+def not_started(config: MCPClientConfig, error: OSError) -> str:
+    """Why a program was not started, and what to do about it.
+
+    Args:
+        config: names the program.
+        error: what the system said.
+    """
+    command = config.command or ""
+    reason = error.strerror or str(error)
+    if config.cwd is not None and not Path(config.cwd).is_dir():
+        return f"{command} cannot be started: its folder {config.cwd} does not exist"
+    hint = ""
+    if command.startswith("~"):
+        hint = f"; ~ is not expanded, write {os.path.expanduser(command)}"
+    elif " " in command.strip():
+        hint = "; arguments belong in args, not in command"
+    return f"{command} cannot be started: {reason}{hint}"
