@@ -436,3 +436,16 @@ def test_where_nobody_set_opentelemetry_up_call_maps_do_not_even_ask_for_a_span(
         "assert observers.looks\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_meter_provider_alone_is_enough_for_calls_to_be_measured() -> None:
+    program = (
+        "from operad import load_plugins\n"
+        "observers = load_plugins(only=['opentelemetry']).observers()\n"
+        "from opentelemetry import metrics\n"
+        "assert not observers.looks\n"
+        "from opentelemetry.sdk.metrics import MeterProvider\n"
+        "metrics.set_meter_provider(MeterProvider())\n"
+        "assert observers.looks\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

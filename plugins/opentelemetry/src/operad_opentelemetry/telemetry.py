@@ -14,7 +14,6 @@ from opentelemetry import baggage, metrics, trace
 from opentelemetry import context as otel_context
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
-from opentelemetry.metrics._internal import _ProxyMeterProvider  # the API tells in no other way that none is set
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -72,13 +71,13 @@ class Telemetry:
 
     def is_idle(self) -> bool:
         """Whether nobody has set OpenTelemetry up, so that nothing would be recorded."""
-        return not self._is_set_up and _nobody_asked()
+        return not self._is_set_up and _nothing_is_recorded()
 
     @hookimpl
     def operad_call_started(self, call: Any) -> None:
         """Start a span; its parent is the call in which this one is nested, here or in another process."""
         if not self._is_set_up:
-            if _nobody_asked():
+            if _nothing_is_recorded():
                 return
             self._is_set_up = True
         current = otel_context.get_current()
@@ -161,11 +160,12 @@ class Telemetry:
         return found
 
 
-def _nobody_asked() -> bool:
-    """Whether nobody has set OpenTelemetry up: nothing would be recorded."""
-    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) and isinstance(
-        metrics.get_meter_provider(), _ProxyMeterProvider
-    )
+def _nothing_is_recorded() -> bool:
+    """Return True if the process has set neither a tracer provider nor a meter provider."""
+    # The API's own meter providers record nothing, and it exports no class for the one that is there by default.
+    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) and type(
+        metrics.get_meter_provider()
+    ).__module__.startswith("opentelemetry.metrics")
 
 
 def _pass_baggage_on(call: Any, context: Context) -> None:
