@@ -1,21 +1,17 @@
-"""The certificates of the system are read late, and before anybody is believed: each in a process that has no aiohttp yet."""
+"""Which HTTPS servers a source trusts by default, each tried in a process of its own."""
 
 import asyncio
 import json
 import os
 import ssl
-import subprocess
 import sys
-import threading
 
 import pytest
 import trustme
 from aiohttp import web
 
-from operad_openapi._http.trust import LateContext, read_late
-
 PROGRAM = """
-import asyncio, json, ssl, sys
+import asyncio, json, sys
 from operad import CallError
 from operad_openapi import HTTPServiceConfig, from_openapi
 
@@ -30,31 +26,15 @@ async def called(base, **options):
         return error.message
 
 async def main():
-    told = {"plain": await called(plain)}
-    from aiohttp import ClientError, ClientSession, connector
-    verified, unverified = connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED
-    stored = ssl.SSLContext.cert_store_stats
-    told["read"] = [stored(verified)["x509_ca"], stored(unverified)["x509_ca"]]
-    told["unverified"] = await called(secure, tls_verify=False)
-    told["read"] += [stored(verified)["x509_ca"], stored(unverified)["x509_ca"]]
-    told["verified"] = await called(secure)
-    told["bare"] = []
-    async with ClientSession() as session:
-        for options in ({}, {"ssl": True}):
-            try:
-                async with session.get(secure + "/x", **options) as response:
-                    told["bare"].append(await response.json())
-            except ClientError as error:
-                told["bare"].append(str(error))
-    told["kinds"] = [type(verified) is ssl.SSLContext, verified.verify_mode == ssl.CERT_REQUIRED, verified.check_hostname]
-    print(json.dumps(told))
+    found = {"plain": await called(plain), "unverified": await called(secure, tls_verify=False)}
+    print(json.dumps({**found, "verified": await called(secure)}))
 
 asyncio.run(main())
 """
 
 
-async def told(plain: str, secure: str, **environment: str) -> dict:
-    """What a process of its own says of its calls, which trusts what the environment says."""
+async def called(plain: str, secure: str, **environment: str) -> dict:
+    """Return what the calls of another process returned; the environment names the certificates it trusts."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -71,7 +51,7 @@ async def told(plain: str, secure: str, **environment: str) -> dict:
 
 @pytest.fixture
 async def servers(tmp_path):
-    """The addresses of a server without TLS and of one with, and the file of the authority that vouches for that."""
+    """Yield the URLs of a server without TLS and of one with TLS, and the path of its authority's certificate."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -91,71 +71,14 @@ async def servers(tmp_path):
     await runner.cleanup()
 
 
-async def test_a_server_for_which_the_system_vouches_is_believed_and_the_certificates_are_read_for_it(servers):
+async def test_a_server_with_a_certificate_that_the_system_trusts_is_called(servers):
     plain, secure, trusted = servers
-    found = await told(plain, secure, SSL_CERT_FILE=trusted, SSL_CERT_DIR="/nowhere")
-    assert found == {
-        "plain": True, "unverified": True, "verified": True, "bare": [True, True], "read": [0, 0, 0, 0],
-        "kinds": [True, True, True],
-    }  # fmt: skip
+    found = await called(plain, secure, SSL_CERT_FILE=trusted, SSL_CERT_DIR="/nowhere")
+    assert found == {"plain": True, "unverified": True, "verified": True}
 
 
-async def test_a_server_for_which_nobody_vouches_is_refused_even_after_one_that_was_not_verified(servers):
+async def test_a_server_without_such_a_certificate_is_refused_even_after_a_call_that_did_not_verify_it(servers):
     plain, secure, _ = servers
-    found = await told(plain, secure)
-    assert found["unverified"] is True  # as it was asked to
-    for message in (found["verified"], *found["bare"]):
-        assert "certificate verify failed" in message
-
-
-@pytest.mark.parametrize("verify", [True, False])
-def test_threads_that_connect_at_once_wait_until_the_certificates_are_read(verify, monkeypatch):
-    context = LateContext(ssl.PROTOCOL_TLS_CLIENT)
-    if not verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    times = []
-    monkeypatch.setattr(
-        LateContext, "load_default_certs", lambda self: times.append(ssl.SSLContext.load_default_certs(self))
-    )
-    gate, found = threading.Barrier(4), []
-
-    def connect():
-        gate.wait(5)
-        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
-        found.append(ssl.SSLContext.cert_store_stats(context))
-
-    threads = [threading.Thread(target=connect) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(times) == int(verify)
-    assert len({str(each) for each in found}) == 1
-    assert isinstance(context, LateContext) is not verify
-
-
-def test_a_late_context_answers_for_its_certificates_as_any_other():
-    usual = ssl.create_default_context()
-    for ask in (ssl.SSLContext.cert_store_stats, ssl.SSLContext.get_ca_certs):
-        context = LateContext(ssl.PROTOCOL_TLS_CLIENT)
-        assert getattr(context, ask.__name__)() == ask(usual)
-
-
-def test_contexts_that_others_make_meanwhile_have_their_certificates():
-    program = (
-        "import ssl\n"
-        "from operad_openapi._http.trust import LateContext, read_late\n"
-        "usual = ssl.create_default_context().cert_store_stats()\n"
-        "with read_late():\n"
-        "    context = ssl.create_default_context()\n"
-        "    import aiohttp.connector\n"
-        "assert type(aiohttp.connector._SSL_CONTEXT_VERIFIED) is LateContext\n"
-        "assert type(context) is ssl.SSLContext and context.cert_store_stats() == usual\n"
-        "assert 'set_default_verify_paths' not in vars(ssl.SSLContext)\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_where_aiohttp_is_imported_already_nothing_is_changed():
-    with read_late():
-        assert "set_default_verify_paths" not in vars(ssl.SSLContext)
+    found = await called(plain, secure)
+    assert found["unverified"] is True  # as the configuration demands
+    assert "certificate verify failed" in found["verified"]

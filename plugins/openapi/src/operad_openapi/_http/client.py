@@ -68,16 +68,11 @@ class HTTPClient:
         if sessions is not None:
             await sessions.aclose()
 
-    def _open_session(self, loop: asyncio.AbstractEventLoop, *, is_tls: bool) -> ClientSession:
-        """The session for calls in ``loop``, kept for the next ones."""
+    def _open_session(self, loop: asyncio.AbstractEventLoop) -> ClientSession:
+        """Return the session for calls in ``loop``; it is kept for the next ones."""
         from yarl import URL
 
-        from operad_openapi._http.trust import read_ahead, read_late
-
-        with read_late():
-            from operad_openapi._http.session import Proxies, Sessions, request_options, send_once
-        if is_tls and self._tls is True:
-            read_ahead(loop)
+        from operad_openapi._http.session import Proxies, Sessions, request_options, send_once
 
         options = self._options
         self._loop = loop
@@ -214,7 +209,7 @@ class HTTPClient:
         """What sends the request, once, when it is awaited. Raises what aiohttp raises."""
         session = self._session if self._loop is loop else None
         if session is None:
-            session = self._open_session(loop, is_tls=request.url.startswith("https:"))
+            session = self._open_session(loop)
         url = request.url
         if credentials.query:
             url = _with_query(url, credentials.query, is_redirected=request.is_redirected)
