@@ -318,6 +318,7 @@ FACES += [
     "operad_nats",
     "operad_redis",
     "operad_opentelemetry",
+    "operad_search",
 ]
 """What may be imported; a name that several give is described with the first."""
 

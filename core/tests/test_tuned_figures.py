@@ -9,7 +9,6 @@ import pytest
 from operad.calls.offers import Offer
 from operad.registry.loading import _LoadedSource
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.search import _Postings, _Word
 from operad.schemas.likeness import Shown
 
 FIGURES = {
@@ -28,29 +27,6 @@ FIGURES = {
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
     "registry.first_results": {"_RUNNING": 300.0, "_GRACE": 10.0, "_POLL": 0.01, "_SLOWEST_POLL": 0.5},
     "registry.handles": {"_LISTED": 100},
-    "registry.search": {
-        "_ID": 3.0,
-        "_TITLE": 3.0,
-        "_TAG": 1.0,
-        "_DESCRIPTION": 1.0,
-        "_BEYOND": 0.25,
-        "_HEAD": 25,
-        "_K": 1.2,
-        "_B": 0.5,
-        "_USUAL_LENGTH": 20.0,
-        "_LONGEST": 40,
-        "_PREFIX": 0.6,
-        "_MAX_PREFIXED": 64,
-        "_MIN_PREFIX": 2,
-        "_FEW": 4096,
-        "_SYNONYM": 0.4,
-        "_TYPO": 0.5,
-        "_SHORTEST_TYPO": 4,
-        "_BUDGET": 50_000,
-        "_REORDERED": 1000,
-        "_RANKED": 60,
-        "_NAMED": 2.0,
-    },
     "calls.answers": {"_AGAIN": 1.0, "_MAX_PEERS": 10_000, "_PATIENCE": 2.0, "_MAX_LARGE": 1000},
     "calls.flow": {"LEAST": 1024, "MOST": 65_536, "_MAX_LARGE": 1000, "_PATIENCE": 2.0},
     "calls.following": {"RETRY": 5.0, "_AT_ONCE": 500},
@@ -117,8 +93,8 @@ def test_no_equality_or_text_is_compiled_for_a_record(module: str) -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [Offer, _Word, _Postings, _LoadedSource, ResultPipeline],
-    ids=["calls.offers", "registry.search", "_", "registry.loading", "registry.pipeline"],
+    [Offer, _LoadedSource, ResultPipeline],
+    ids=["calls.offers", "registry.loading", "registry.pipeline"],
 )
 def test_what_is_known_by_identity_is_equal_to_itself_alone(made: type) -> None:
     assert "__eq__" not in vars(made)

@@ -21,6 +21,7 @@ CONTRIBUTES = {
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},
+    "search": {"hooks": ["operad_search"]},
     "websocket": {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]},
 }
 

@@ -7,7 +7,7 @@ call but the three observers, and they cost nothing where no plugin implements t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from operad.operations import Operation, OperationSpec
     from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
+    from operad.registry.search import SearchIndex
     from operad.sources import Server, Source, Table
     from operad.transports import TransportFactory
 
@@ -59,6 +60,14 @@ def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
     """The operation for an id that a registry does not hold, or ``None``: for catalogues too large to list.
 
     The first plugin that answers wins; the registry keeps what it got. May be a coroutine function.
+    """
+
+
+@hookspec(firstresult=True)
+def operad_search() -> Callable[[Iterable[OperationSpec]], SearchIndex] | None:
+    """Return what makes the search index of a registry from its specs, or ``None``.
+
+    The first implementation that returns one is used; without any, search counts the words that occur.
     """
 
 

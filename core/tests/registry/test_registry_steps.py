@@ -480,31 +480,6 @@ def test_specs_are_sorted_and_the_same_until_something_changes():
     assert [one.name for one in catalogue.specs()] == ["b", "c"]
 
 
-def test_a_search_knows_what_changed_since_the_last_one():
-    catalogue = Catalogue()
-    for name in ("alpha", "beta", "gamma"):
-        catalogue.add(entry_of(name))
-
-    def found(query):
-        return [one.name for one in catalogue.search(query, 5)]
-
-    assert found("alpha") == ["alpha"]
-    index = catalogue._index
-    catalogue.remove("t.alpha")
-    catalogue.add(entry_of("delta"))
-    assert (found("alpha"), found("delta"), catalogue._index is index) == ([], ["delta"], True)
-    assert catalogue._unindexed == {}
-    for number in range(4):
-        catalogue.add(entry_of(f"more{number}"))
-    assert found("more3")[0] == "more3"
-    assert catalogue._index is not index, "with more changes than operations it is made anew"
-    same = catalogue._index
-    for number in range(7):
-        catalogue.add(entry_of(f"again{number}"))
-    assert found("again6")[0] == "again6"
-    assert catalogue._index is same, "with as many it is not"
-
-
 # --- first results --------------------------------------------------------------------------------
 
 

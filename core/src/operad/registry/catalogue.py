@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from operad.errors import RegistrationError
 from operad.operations import Handler, OperationSpec
 from operad.registry.entry import Entry, described
-
-if TYPE_CHECKING:
-    from operad.registry.search import SearchIndex
+from operad.registry.search import MakeIndex, SearchIndex, WordIndex
 
 logger = logging.getLogger("operad")
 
 Observers = tuple[Callable[..., Any], ...]
+
+_WORN = 64
+"""Changes after which a new index is made; a quarter of the operations more in a large registry."""
 
 
 class Catalogue:
@@ -25,9 +26,10 @@ class Catalogue:
     Args:
         added: called with the spec of each operation that was added.
         removed: called with the spec of each operation that was removed.
+        make_index: makes the index of the first search.
     """
 
-    def __init__(self, added: Observers = (), removed: Observers = ()) -> None:
+    def __init__(self, added: Observers = (), removed: Observers = (), make_index: MakeIndex = WordIndex) -> None:
         self.entries: dict[str, Entry] = {}
         self.version = 0
         """Another one after each change."""
@@ -38,7 +40,9 @@ class Catalogue:
         self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
         self._watchers: set[_Watcher] = set()
         self._sorted: tuple[OperationSpec, ...] | None = None
+        self.make_index = make_index
         self._index: SearchIndex | None = None
+        self._index_age = 0  # changes since it was made
         self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
 
     # --- changing --------------------------------------------------------------------------------
@@ -162,16 +166,16 @@ class Catalogue:
 
     def search(self, query: str, limit: int) -> list[OperationSpec]:
         """The operations that fit ``query`` best, best first."""
-        index = self._current_index()
         entries = self.entries
-        return [entries[operation_id].spec for operation_id in index.search(query, limit)]
+        found = self._current_index().search(query, limit) if limit > 0 else ()
+        return [entries[operation_id].spec for operation_id in found if operation_id in entries]
 
     def _current_index(self) -> SearchIndex:
         index, changes = self._index, self._unindexed
-        if index is None or index.is_worn or len(changes) > len(index):
-            from operad.registry.search import SearchIndex
-
-            index = self._index = SearchIndex(self.specs())
+        self._index_age += len(changes)
+        if index is None or self._index_age > _WORN + len(self.entries) // 4:
+            index, self._index_age = self.make_index(self.specs()), 0
+            self._index = index
         else:
             for operation_id, spec in changes.items():
                 if spec is None:

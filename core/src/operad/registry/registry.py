@@ -27,6 +27,7 @@ from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
+from operad.registry.search import index_maker
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
@@ -68,16 +69,15 @@ class OperationRegistry(TypedCalls, Browsable):
     ) -> None:
         self.plugins = plugins = Plugins() if plugins is None else plugins
         self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits)
-        self._catalogue = Catalogue(
-            plugins.implementations("operad_operation_added"), plugins.implementations("operad_operation_removed")
-        )
+        hooks = plugins.implementations
+        added, removed = hooks("operad_operation_added"), hooks("operad_operation_removed")
+        self._catalogue = Catalogue(added, removed, index_maker(hooks("operad_search")))
         self._entries = self._catalogue.entries
         self._sources: LoadedSources | None = None
         self._workers = Workers(max_threads)
         self._execution = Execution(
             self, self._catalogue, self._pipeline, self._workers, plugins.observers(),
-            plugins.implementations("operad_resolve_operation"),
-            contributed(plugins.implementations("operad_interceptors")),
+            hooks("operad_resolve_operation"), contributed(hooks("operad_interceptors")),
         )  # fmt: skip
         self._configuration: Configuration | None = None
         self._to_load: tuple[Collection[str], bool] | None = None
@@ -271,15 +271,11 @@ class OperationRegistry(TypedCalls, Browsable):
         return self._catalogue.specs()
 
     def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """The operations that fit ``query`` best, by id, title, description and tags; best first."""
+        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed."""
         return self._catalogue.search(query, limit)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change of the operations.
-
-        Returns:
-            What ends that; idempotent.
-        """
+        """Call ``callback``, which must not raise, after each change; the returned function ends that."""
         return self._catalogue.watch(callback)
 
     # --- calling ---------------------------------------------------------------------------------

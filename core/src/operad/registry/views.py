@@ -22,12 +22,12 @@ from operad.registry.deadline import earlier
 from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
 from operad.registry.interceptors import patterns_of
+from operad.registry.search import SearchIndex
 from operad.registry.typed_calls import TypedCalls, with_key
 from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
-    from operad.registry.search import SearchIndex
 
 logger = logging.getLogger("operad")
 
@@ -244,9 +244,7 @@ class RegistryView(TypedCalls, Browsable):
         """The operations that fit ``query`` best, best first."""
         table = self._table()
         if self._index is None:
-            from operad.registry.search import SearchIndex
-
-            self._index = SearchIndex(self._specs)
+            self._index = self._catalogue.make_index(self._specs)
         return [table[operation_id].spec for operation_id in self._index.search(query, limit)]
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -1,0 +1,25 @@
+"""The entry point: ranked search for every registry. The index is imported with the first search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from operad.plugin import hookimpl
+
+if TYPE_CHECKING:
+    from operad import OperationSpec
+    from operad_search.index import RankedIndex
+
+
+def ranked(specs: Iterable[OperationSpec]) -> RankedIndex:
+    """Return an index over ``specs``."""
+    from operad_search.index import RankedIndex
+
+    return RankedIndex(specs)
+
+
+@hookimpl(trylast=True)
+def operad_search() -> object:
+    """Return what makes the index of a registry; the search of any other plugin is used before it."""
+    return ranked
