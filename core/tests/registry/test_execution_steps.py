@@ -21,13 +21,13 @@ from operad import (
 )
 from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, PluginError, RegistrationError, SourceError
+from operad.functions.typed_calls import with_key
 from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
 from operad.registry.loading import SourceOptions, _LoadedSource, _owner
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.typed_calls import with_key
 from operad.registry.views import Selection, combined_access, selection_of
 from operad.sources import Source
 from operad.testing import make_plugin, plugins_of

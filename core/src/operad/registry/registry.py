@@ -17,6 +17,7 @@ from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
+from operad.functions.typed_calls import TypedCalls, with_key
 from operad.observers import MaybeObserver, Observers
 from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.plugins.manager import Plugins
@@ -28,7 +29,6 @@ from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.search import index_maker
-from operad.registry.typed_calls import TypedCalls, with_key
 from operad.registry.workers import Workers
 from operad.subscriptions import Subscription
 

@@ -16,6 +16,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import RegistrationError
 from operad.failures import operation_not_found
+from operad.functions.typed_calls import TypedCalls, with_key
 from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import earlier
@@ -23,7 +24,6 @@ from operad.registry.execution import Execution
 from operad.registry.handles import Browsable
 from operad.registry.interceptors import patterns_of
 from operad.registry.search import SearchIndex
-from operad.registry.typed_calls import TypedCalls, with_key
 from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:

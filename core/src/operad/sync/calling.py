@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
+from operad.functions.typed_calls import TypedCalls
 from operad.operations import Operation
-from operad.registry.typed_calls import TypedCalls
 from operad.sync.portal import Portal
 from operad.sync.streams import Subscription
 

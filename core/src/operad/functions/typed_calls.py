@@ -1,69 +1,56 @@
-"""Typed calls: an operation made from a function is called with the function's arguments, and answers its type."""
+"""Typed calls: call an operation made from a function with the function's arguments and get its return type."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import attrs
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
+from operad.functions.clients import Client
 from operad.operations import Operation, OperationSpec, Pages, Signature
-from operad.registry.clients import Client
-from operad.registry.paging import items_of, pages_of
 from operad.subscriptions import Subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Id = str | Operation[..., Any]
 
 
 class TypedCalls:
-    """What a registry, and whatever stands in for one, offers for operations that are functions."""
+    """Calls of operations that are functions. A registry, a view and bound calls have the first five methods."""
 
     async def execute(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> ResponseEnvelope[Any]:
-        """Call an operation by its id."""
-        raise NotImplementedError  # of whoever mixes this in
+        self, operation_id: Id, input: Any = None, context: OperationContext | None = None,
+        *, timeout: float | None = None,
+    ) -> ResponseEnvelope[Any]:  # fmt: skip
+        raise NotImplementedError
 
     def subscribe(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Subscription:
-        """Subscribe to an operation by its id."""
-        raise NotImplementedError  # of whoever mixes this in
+        self, operation_id: Id, input: Any = None, context: OperationContext | None = None,
+        *, timeout: float | None = None,
+    ) -> Subscription:  # fmt: skip
+        raise NotImplementedError
 
     def pages(self, operation_id: str) -> Pages | None:
-        """How to go on in a listing, if its source knows; for `paginate`."""
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation, or ``None``."""
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError
 
     def specs(self) -> Sequence[OperationSpec]:
-        """All specs, sorted by id."""
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError
 
     def client(self, namespace: str) -> Any:
-        """The operations of a namespace as methods that answer data: ``await client.getPetById(petId=1)``.
+        """Return the operations of a namespace as methods that return data: ``await client.getPetById(petId=1)``.
 
-        It is a `Client`; what its methods take and answer, ``operad stubs`` writes down for type checkers. With a
-        context: ``registry.bound(context=…).client(namespace)``.
+        It is a `Client`; ``operad stubs`` writes the types of its methods for type checkers. To use a context:
+        ``registry.bound(context=…).client(namespace)``.
         """
         return Client(self, namespace)
 
-    def paginate(
+    async def paginate(
         self,
         operation_id: str,
         input: Mapping[str, Any] | None = None,
@@ -73,15 +60,24 @@ class TypedCalls:
         max_pages: int = 1_000,
         timeout: float | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """All pages of a listing, one `execute` each: their envelopes, or, with ``items``, what stands on them.
+        """Yield the envelopes of all pages of a listing, one `execute` each; with ``items``, the pages' items.
 
-        Its source knows how to go on; what has no pages is one page. ``timeout`` is that of each page, in seconds.
+        The operation's source knows how to get the next page; an operation without pages is one page. ``timeout``
+        is in seconds, for each page.
         """
-
-        def execute(page: dict[str, Any]) -> Awaitable[ResponseEnvelope[Any]]:
-            return self.execute(operation_id, page, context, timeout=timeout)
-
-        return (items_of if items else pages_of)(execute, self.pages(operation_id), input, max_pages)
+        pages, current = self.pages(operation_id), dict(input or {})
+        for _ in range(max_pages):
+            envelope = await self.execute(operation_id, dict(current), context, timeout=timeout)
+            if items:
+                found = envelope.data if pages is None else pages.items(envelope)
+                for item in found if isinstance(found, list) else [found]:
+                    yield item
+            else:
+                yield envelope
+            following = None if pages is None else pages.following(current, envelope)
+            if following is None or following == current:  # a server that repeats a page would never end
+                return
+            current = dict(following)
 
     def bound(
         self,
@@ -90,9 +86,9 @@ class TypedCalls:
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """The same calls with a context and a timeout: ``await registry.bound(timeout=5).call(add, a=1, b=2)``.
+        """Return the same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, a=1, b=2)``.
 
-        With an ``idempotency_key`` it is for calls that mean one: a first one, and its repetitions.
+        Use an ``idempotency_key`` for one call and its repetitions.
         """
         return BoundCalls(self, with_key(context, idempotency_key), timeout)
 
@@ -114,14 +110,14 @@ class TypedCalls:
     async def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation with the arguments of its function; what it answers is of the function's type.
+        """Call an operation with the arguments of its function; return a value of the function's type.
 
-        The call goes the way of every call, by the operation's id: checked, intercepted, wherever it runs. Of a
-        subscription it is the first item. If the function takes a context, that argument is the call's.
+        The call is checked and intercepted as every call with the operation's id. For a subscription the result is
+        the first item. If the function takes a context, that argument becomes the context of the call.
 
         Raises:
             CallError: as `execute` does; ``EXECUTION_ERROR`` for a result that is not of the type.
-            TypeError: the operation is made from no function, or the arguments are not its own.
+            TypeError: the operation was not made from a function, or the arguments do not fit it.
         """
         signature = _signature(operation)
         input, context = signature.input(args, kwargs)
@@ -152,14 +148,14 @@ class TypedCalls:
 
 
 def with_key(context: OperationContext | None, key: str | None) -> OperationContext | None:
-    """The context of a call with an idempotency key."""
+    """Return ``context`` with an idempotency key."""
     if key is None:
         return context
     return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
 class BoundCalls(TypedCalls):
-    """The calls of a registry, all with one context and timeout (seconds; of streams: for each item)."""
+    """The calls of a registry, all with one context and timeout (seconds; for streams: per item)."""
 
     __slots__ = ("_context", "_target", "_timeout")
 
@@ -171,46 +167,41 @@ class BoundCalls(TypedCalls):
         self._timeout = timeout
 
     def pages(self, operation_id: str) -> Pages | None:
-        """As the registry's."""
         return self._target.pages(operation_id)
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """As the registry's."""
         return self._target.get_spec(operation_id)
 
     def specs(self) -> Sequence[OperationSpec]:
-        """As the registry's."""
         return self._target.specs()
 
     async def execute(
         self,
-        operation_id: str | Operation[..., Any],
+        operation_id: Id,
         input: Any = None,
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
     ) -> ResponseEnvelope[Any]:
-        """As the registry's; what is given here wins."""
-        return await self._target.execute(
-            operation_id, input, context or self._context, timeout=self._timeout if timeout is None else timeout
-        )
+        """Call an operation; ``context`` and ``timeout`` given here take precedence."""
+        timeout = self._timeout if timeout is None else timeout
+        return await self._target.execute(operation_id, input, context or self._context, timeout=timeout)
 
     def subscribe(
         self,
-        operation_id: str | Operation[..., Any],
+        operation_id: Id,
         input: Any = None,
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
     ) -> Subscription:
-        """As the registry's; what is given here wins."""
-        return self._target.subscribe(
-            operation_id, input, context or self._context, timeout=self._timeout if timeout is None else timeout
-        )
+        """Subscribe to an operation; ``context`` and ``timeout`` given here take precedence."""
+        timeout = self._timeout if timeout is None else timeout
+        return self._target.subscribe(operation_id, input, context or self._context, timeout=timeout)
 
 
 class TypedStream(AsyncIterator[T], Generic[T]):
-    """A subscription whose items are values of the function's type; closed as a `Subscription` is."""
+    """A subscription whose items are of the function's type. Close it as a `Subscription`."""
 
     def __init__(self, operation: Operation[..., Any], envelopes: Subscription) -> None:
         self._envelopes = Subscription(_typed(operation, envelopes))
@@ -224,7 +215,7 @@ class TypedStream(AsyncIterator[T], Generic[T]):
         return item  # type: ignore[no-any-return]  # of the type that the operation's signature structures
 
     async def aclose(self) -> None:
-        """Close it, and what feeds it. Idempotent."""
+        """Close it and the stream behind it. Idempotent."""
         await self._envelopes.aclose()
 
     async def __aenter__(self) -> Self:
@@ -250,5 +241,5 @@ def _signature(operation: Operation[..., Any] | Any) -> Signature:
     if not isinstance(operation, Operation):
         raise TypeError(f"call takes an operation made from a function, got {type(operation).__name__}")
     if operation.signature is None:
-        raise TypeError(f'operation "{operation.id}" is made from no function; use execute(id, input)')
+        raise TypeError(f'operation "{operation.id}" was not made from a function; use execute(id, input)')
     return operation.signature

@@ -1,4 +1,4 @@
-"""A namespace of a registry as an object with a method for each operation, which answers its data."""
+"""Clients: a namespace of a registry as an object with one method per operation; methods return data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from operad.operations import OperationSpec, OperationType
 
 
 class Calls(Callables, Protocol):
-    """What a client needs of a registry."""
+    """The part of a registry that a client uses."""
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
         """The spec of an operation, or ``None``."""
 
 
 class Client:
-    """The operations of one namespace: ``await client.getPetById(petId=1)`` answers data, not an envelope.
+    """The operations of one namespace: ``await client.getPetById(petId=1)`` returns data, not an envelope.
 
-    A name that Python has no attribute for is written with ``_``: ``client.pulls_create`` is ``pulls/create``, and
-    so is ``client["pulls/create"]``. A subscription answers an asynchronous generator of data. What a method takes
-    is the operation's input, as keywords or as one object, and ``timeout`` in seconds.
+    Characters that Python does not allow in a name become ``_``: ``client.pulls_create`` is ``pulls/create``, as
+    is ``client["pulls/create"]``. A method takes the operation's input, as keywords or as one object, and
+    ``timeout`` in seconds. The method of a subscription returns an asynchronous generator of data.
     """
 
     __slots__ = ("_calls", "_namespace")

@@ -190,7 +190,7 @@ async def test_a_result_that_is_not_of_the_type_is_an_error_of_the_call(registry
 
 async def test_what_is_made_from_no_function_cannot_be_called_so(registry: OperationRegistry) -> None:
     bare: Operation[..., Any] = Operation(OperationSpec(namespace="t", name="bare"), raw.handler)
-    with pytest.raises(TypeError, match="is made from no function; use execute"):
+    with pytest.raises(TypeError, match="was not made from a function; use execute"):
         await registry.call(bare)
     with pytest.raises(TypeError, match="got function"):
         await registry.call(lambda: 1)  # type: ignore[call-overload]  # the mistake is the subject
