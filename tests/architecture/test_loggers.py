@@ -17,11 +17,11 @@ NAMES = [source.parent.name for source in SOURCES]
 OTHERS = {
     ("core", "operad.registry.loading", "operad.{name}"): "the logger of a source plugin, handed to it",
     ("core", "operad.testing._sources", ""): "the kit captures what anybody logs",
-    ("cli", "operad_cli.main", ""): "the command is the application: it sets logging up",
-    ("cli", "operad_cli.main", "mcp"): "errors of libraries are told by the commands themselves",
-    ("cli", "operad_cli.main", "asyncio"): "errors of libraries are told by the commands themselves",
+    ("cli", "operad_cli.logs", ""): "the command is the application: it sets logging up",
+    ("cli", "operad_cli.logs", "mcp"): "errors of libraries are told by the commands themselves",
+    ("cli", "operad_cli.logs", "asyncio"): "errors of libraries are told by the commands themselves",
     ("cli", "operad_cli.checkup", ""): "doctor keeps from the log what it shows as checks of the sources",
-    ("cli", "operad_cli.opening", "operad"): "plugins load without warnings while a command asks for them",
+    ("cli", "operad_cli.options", "operad"): "plugins load without warnings while a command asks for them",
     ("mcp", "operad_mcp.wire.dialing", "mcp"): "the SDK is as silent as operad",
     ("mcp", "operad_mcp.wire.dialing", "httpx2"): "what it logs of URLs goes without their secrets",
 }

@@ -135,7 +135,7 @@ def not_public(path: Path) -> list[str]:
 FOREIGN = {
     "_loop", "_transport", "_get_running_loop", "_MEIPASS", "_parser", "_constants",
     "_buffer", "_protocol", "_data_received_cb", "_reader", "_payload_parser", "_connection",
-    "_exit", "_shutdown", "_run_exitfuncs",
+    "_exit",
 }  # fmt: skip
 """Private names of others that have no public way: each use says so where it stands."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 
 import operad
 from operad_cli.inputs import input_of
-from operad_cli.main import speak_json
 from operad_cli.serving import without_password
 from plugins.cli.tests.conftest import Run
 
@@ -229,17 +229,21 @@ def test_tool_operad_of_a_pyproject_is_a_configuration(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    "arguments",
     [
-        (["call", "x.y", "--json", '{"a": 1}'], ["call", "x.y", "--json", "--input", '{"a": 1}']),
-        (["call", "x.y", '--json={"a": 1}'], ["call", "x.y", "--json", "--input", '{"a": 1}']),
-        (["call", "--json", "x.y", "a=1"], ["call", "--json", "x.y", "a=1"]),
-        (["call", "x.y", "--json", "-"], ["call", "x.y", "--json", "--input", "-"]),
-        (["list", "--json"], ["list", "--json"]),
+        ["math.add", "--json", '{"a": 1}'],
+        ["math.add", '--json={"a": 1}'],
+        ["--json", "math.add", "a=1"],
+        ["math.add", "a=1", "--json"],
+        ["math.add", "--json", "-"],
     ],
 )
-def test_json_with_a_value_is_input_too(arguments: list[str], expected: list[str]) -> None:
-    assert speak_json(arguments) == expected
+def test_json_with_a_value_is_the_input_too(
+    run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 1}')))
+    code, out, _ = run("call", *arguments)
+    assert (code, json.loads(out)["data"]) == (0, 11)
 
 
 @pytest.mark.parametrize(

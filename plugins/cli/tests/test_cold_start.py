@@ -1,4 +1,4 @@
-"""What a short command imports, and that its short ways say what the long ones say."""
+"""What a short command imports, completion, and how a command ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from operad_cli import cache
-from operad_cli.completing import answer, candidates
-from operad_cli.one_call import from_words
+from operad_cli.app import application
 
 FUNCTION = """
 from operad import operation
@@ -77,89 +77,10 @@ def completed(words: str, position: str, shell: str = "bash") -> subprocess.Comp
 
 def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(shop: Path) -> None:
     names = imported_after_list("call", "shop.price", "book=x")
-    assert names & {"click", "rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
+    assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
     assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
         "operad_cli", "operad_scanner", "operad_opentelemetry", "operad_search",
     }  # fmt: skip
-
-
-def test_a_call_of_a_scanned_function_imports_nothing_of_tls_and_nothing_that_its_schemas_do_not_need(
-    shop: Path,
-) -> None:
-    names = imported_after_list("call", "shop.price", "book=x")
-    assert "asyncio.base_events" in names
-    assert names & {"ssl", "_ssl", "asyncio.sslproto", "hashlib", "_hashlib", "shutil", "lzma", "msgspec"} == set()
-    assert names & {"operad.schemas.translating", "operad.calls.config", "operad.calls.remote"} == set()
-
-
-WITHOUT = """
-import sys
-from operad_cli.without_tls import import_asyncio
-import_asyncio()
-import asyncio
-assert "_ssl" not in sys.modules and "ssl" not in sys.modules, "it is there"
-"""
-TALK = """
-async def main(chain, authority):
-    import ssl
-    assert asyncio.base_events.ssl.SSLContext is ssl.SSLContext
-    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    of_server.load_cert_chain(chain)
-    async def served(reader, writer):
-        writer.write(await reader.read(5))
-        writer.close()
-    server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=of_server)
-    port = server.sockets[0].getsockname()[1]
-    told = []
-    for trust in (authority, None):
-        try:
-            context = ssl.create_default_context(cafile=trust)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
-            writer.write(b"hello")
-            told.append((await reader.read()).decode())
-            writer.close()
-        except ssl.SSLCertVerificationError:
-            told.append("refused")
-    server.close()
-    plain = socket.socket()
-    plain.setblocking(False)
-    with ssl.create_default_context().wrap_socket(plain, server_hostname="x", do_handshake_on_connect=False) as wrapped:
-        try:
-            await asyncio.get_running_loop().sock_recv(wrapped, 1)
-        except TypeError:
-            told.append("no TLS socket")
-    from asyncio import sslproto
-    import_module("asyncio.sslproto")
-    told.append(sslproto.__spec__ is not None and sys.modules["ssl"] is ssl)
-    print(told)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def test_asyncio_that_was_imported_without_tls_speaks_it_and_verifies_as_any_other(tmp_path: Path) -> None:
-    trustme = pytest.importorskip("trustme")
-    authority, chain, file = trustme.CA(), str(tmp_path / "chain.pem"), str(tmp_path / "ca.pem")
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(chain)
-    authority.cert_pem.write_to_path(file)
-    said = []
-    for begin in ("import asyncio, sys\n", WITHOUT):
-        program = begin + "import socket\nfrom importlib import import_module\n" + TALK
-        done = subprocess.run(
-            [sys.executable, "-c", program, chain, file], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
-    assert said == ["['hello', 'refused', 'no TLS socket', True]\n"] * 2
-
-
-def test_where_tls_or_asyncio_is_there_already_nothing_stands_in_for_it() -> None:
-    for name in ("ssl", "asyncio"):
-        program = (
-            f"import sys, {name}\nfrom operad_cli.without_tls import import_asyncio\nimport_asyncio()\n"
-            "import asyncio, ssl\nassert asyncio.base_events.ssl is ssl\n"
-        )
-        subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: Path) -> None:
@@ -173,20 +94,21 @@ def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: P
         )
     names = imported_after_list("call", "api.root", succeeds=False)  # nobody answers there
     assert "aiohttp" in names
-    assert names & {"click", "rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
+    assert names & {"rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
     assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
         "operad_cli", "operad_openapi", "operad_opentelemetry", "operad_search",
     }  # fmt: skip
 
 
-def test_the_completion_of_an_id_imports_nothing_but_its_own_three_modules(shop: Path) -> None:
+def test_the_completion_of_an_id_imports_nothing_of_operad_but_the_command_line(shop: Path) -> None:
     assert operad("list").returncode == 0
     command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
     environment = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call sh", "COMP_CWORD": "2"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     assert done.stdout == "plain,shop.price\n"
-    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "operad" in line}
-    assert names <= {"operad_cli", "operad_cli.completing", "operad_cli.cache", "operad_cli.finding"}
+    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert names & {"asyncio", "attrs", "pluggy", "rich"} == set()
+    assert {name for name in names if name.startswith("operad")} == {"operad_cli"}
 
 
 @pytest.mark.parametrize(
@@ -203,14 +125,15 @@ def test_the_completion_of_an_id_imports_nothing_but_its_own_three_modules(shop:
         ("operad -c elsewhere.toml call ", "4", "bash", ""),
     ],
 )
-def test_ids_and_fields_are_completed(
-    shop: Path, words: str, position: str, shell: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_and_fields_are_completed(shop: Path, words: str, position: str, shell: str, expected: str) -> None:
     cache.remember("operad.toml", [Spec], None)
-    variables = {"_OPERAD_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert answer() == expected
+    assert completed(words, position, shell).stdout.strip() == expected.strip()
+
+
+def candidates(*words: str) -> list[str]:
+    """The completions of the last word."""
+    found = ShellComplete(application(), {}, "operad", "").get_completions(list(words[:-1]), words[-1])
+    return [item.value for item in found]
 
 
 def test_what_a_shell_would_take_for_a_command_is_not_completed(
@@ -222,15 +145,15 @@ def test_what_a_shell_would_take_for_a_command_is_not_completed(
         id="shop.ok", input_schema=SimpleNamespace(raw={"properties": {name: {} for name in names}})
     )
     cache.remember("operad.toml", [*evil[1:], spec], None)
-    assert candidates(["call"], "") == ["shop.filter[name]", "shop.ok"]
-    assert candidates(["call", "shop.ok"], "") == ["ok=", "filter[name]="]
+    assert candidates("call", "") == ["shop.filter[name]", "shop.ok"]
+    assert candidates("call", "shop.ok", "") == ["ok=", "filter[name]="]
 
 
 def test_a_cache_that_others_can_write_completes_nothing(shop: Path) -> None:
     cache.remember("operad.toml", [Spec], None)
     (file,) = (shop.parent / "cache" / "operad").glob("completion-*.json")
     file.chmod(0o622)
-    assert candidates(["call"], "s") == []
+    assert candidates("call", "s") == []
 
 
 def test_commands_and_options_are_completed_as_well(shop: Path) -> None:
@@ -243,7 +166,7 @@ def test_a_broken_cache_completes_nothing_and_is_no_error(shop: Path) -> None:
     (file,) = (shop.parent / "cache" / "operad").glob("completion-*.json")
     for content in ("", "{", "[]", '{"config": 1}', "[" * 9_999):
         file.write_text(content)
-        assert candidates(["call"], "s") == []
+        assert candidates("call", "s") == []
 
 
 def test_the_cache_is_read_and_written_by_its_user_alone_and_bounded(shop: Path) -> None:
@@ -255,20 +178,7 @@ def test_the_cache_is_read_and_written_by_its_user_alone_and_bounded(shop: Path)
     assert cache.recall("299.toml") == {"shop.price": ["book", "count"]}
 
 
-def test_what_is_not_plainly_a_call_is_left_to_click() -> None:
-    for words in (["call"], ["list"], ["call", "--help"], ["call", "a.b", "--timeout", "-1"], ["call", "a.b", "--wat"],
-                  ["call", "a.b", "--timeout", "soon"], ["call", "a.b", "--select"], ["call", "a.b", "--", "-x=1"]):  # fmt: skip
-        assert from_words(words) is None
-    for words in (["call", "a.b"], ["-c", "x", "call", "a.b", "k=v"], ["call", "--timeout=1", "a.b", "--data"]):
-        assert from_words(words) is not None
-
-
-def test_a_plain_call_says_what_click_would_say(shop: Path) -> None:
-    plain = operad("call", "shop.price", "book=x", "count=2", "--json")
-    # -- is for click alone
-    by_click = operad("call", "--json", "--", "shop.price", "book=x", "count=2")
-    assert (plain.returncode, by_click.returncode) == (0, 0)
-    assert json.loads(plain.stdout)["data"] == json.loads(by_click.stdout)["data"] == 5.0
+def test_a_wrong_argument_is_an_error_of_usage(shop: Path) -> None:
     wrong = operad("call", "shop.price", "book")
     assert (wrong.returncode, "not KEY=VALUE" in wrong.stderr) == (2, True)
     assert "Traceback" not in wrong.stderr
@@ -303,17 +213,13 @@ def test_a_command_whose_streams_are_closed_runs_and_says_nothing_of_it(shop: Pa
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
-def test_a_full_disk_is_an_error_in_one_line_and_completes_nothing(shop: Path) -> None:
+def test_a_full_disk_is_an_error_in_one_line(shop: Path) -> None:
     for words in ("call shop.price book=x", "list"):
         command = f"{sys.executable} -m operad_cli.main {words} > /dev/full"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
         assert done.stderr.startswith("error: ")
         assert "No space left" in done.stderr
-    words = "_OPERAD_COMPLETE=bash_complete COMP_WORDS='operad call sh' COMP_CWORD=2"
-    command = f"{words} {sys.executable} -m operad_cli.main > /dev/full"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_large_answer_is_whole_at_the_end_of_a_pipe(shop: Path) -> None:

@@ -17,7 +17,7 @@ from operad.auth import HostRules
 from operad.plugin import Link, LinkDownError, OnEvent, OnLink
 from operad_cli import frontdoor
 from operad_cli.adhoc import _namespace
-from operad_cli.app import cli
+from operad_cli.app import application
 from operad_cli.composition import Composition, Mounted
 from operad_cli.listening import listen, parse_address
 
@@ -28,7 +28,7 @@ def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, confi
     (folder / "operad.toml").write_text(config)
     (folder / "ops.py").write_text("raise SystemError('sources were loaded')")
     monkeypatch.chdir(folder)
-    return CliRunner().invoke(cli, [*arguments], catch_exceptions=True)
+    return CliRunner().invoke(application(), [*arguments], catch_exceptions=True)
 
 
 @pytest.mark.parametrize(

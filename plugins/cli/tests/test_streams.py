@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from operad_cli.completing import candidates
-from operad_cli.finding import find
+from operad_cli.options import find_configuration
 
 FUNCTIONS = """
 from operad import operation
@@ -71,10 +70,11 @@ def test_json_from_standard_input_is_utf_8_in_every_locale(mark: bytes, environm
     [(b'{"text": "\xff"}', "not UTF-8, at byte 10"), (b"[" * 100_000, "nested too deeply"), (b"", "is empty")],
     ids=["Latin-1", "deep", "nothing"],
 )
-def test_what_is_no_json_is_a_wrong_use_told_in_one_line(given: bytes, expected: str) -> None:
+def test_input_that_is_not_json_is_an_error_of_usage(given: bytes, expected: str) -> None:
     done = operad("call", "shop.echo", "-i", "-", given=given)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert done.returncode == 2
     assert expected in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -111,8 +111,9 @@ def test_in_a_folder_that_was_removed_nothing_is_found_and_nothing_completed(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert find() is None
-    assert candidates(["call"], "") == []
+    assert find_configuration() is None
+    done = operad(_OPERAD_COMPLETE="bash_complete", COMP_WORDS="operad call ", COMP_CWORD="2")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"", b"")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
@@ -124,4 +125,4 @@ def test_a_project_above_that_may_not_be_read_is_passed_over(
     (below / "pyproject.toml").write_text("[tool.operad]")
     (below / "pyproject.toml").chmod(0)
     monkeypatch.chdir(below)
-    assert find() == str(tmp_path / "operad.toml")
+    assert find_configuration() == tmp_path / "operad.toml"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from operad import CallError, ErrorCode, from_schema
+from operad import CallError, ErrorCode, OperationContext, from_schema
+from operad.plugin import trace_context
 
 logger = logging.getLogger("operad.cli")
 _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
@@ -66,3 +68,18 @@ class Terminal:
 def _nobody(capability: str) -> NoReturn:
     message = f"a terminal cannot be asked for {capability}"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "requiredCapability": capability})
+
+
+_TRACE = ("traceparent", "tracestate", "baggage")
+
+
+def own_context() -> OperationContext:
+    """The context of the command's call: part of the trace of whoever runs it, where the environment names one.
+
+    Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
+    """
+    given = {name: os.environ[name.upper()] for name in _TRACE if name.upper() in os.environ}
+    # Whoever runs the command owns the configuration: the access check would protect nobody.
+    return OperationContext(
+        trusted=True, metadata=trace_context(given) if given else {}, client=client_of_terminal()
+    )

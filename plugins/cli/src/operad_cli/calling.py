@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from operad_cli import plain, tree
 from operad_cli.completion import complete_field, complete_id
-from operad_cli.one_call import OneCall, own_context, read_input, show
-from operad_cli.opening import open_registry
-from operad_cli.options import Command, Count, Seconds, chosen_profile, config_option, output_options
-from operad_cli.progress import shown
+from operad_cli.options import Command, Count, Seconds, chosen_profile, config_option, output_options, run
 
 
 def input_options(command: Command) -> Command:
@@ -72,20 +66,25 @@ def call(
     operad call shop.listBooks --select 'items[].title'
     operad call shop.putCover bookId=3 body@cover.png --data
     """
+    from operad_cli.asking import own_context
+    from operad_cli.inputs import read_input
+    from operad_cli.opening import open_registry
+    from operad_cli.plain import print_changes, print_result
+    from operad_cli.progress import shown
 
-    asked = OneCall(
-        operation_id,
-        fields=fields,
-        text=text,
-        timeout=timeout,
-        bare=bare,
-        select=select,
-        explain=explain,
-        config=config,
-        as_json=as_json,
-        profile=chosen_profile(),
-    )
-    return asyncio.run(asked.run())
+    async def command() -> int:
+        async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
+            value = await read_input(registry, operation_id, fields, text)
+            with shown(registry):
+                envelope = await registry.execute(operation_id, value, own_context(), timeout=timeout)
+            print_result(envelope, as_json=as_json, bare=bare, select=select, compact=False)
+            if explain:
+                spec = registry.get_spec(operation_id)
+                assert spec is not None
+                print_changes(spec.output_schema.cast_report(envelope.received)[1])
+            return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
+
+    return run(command())
 
 
 @click.command()
@@ -113,6 +112,10 @@ def subscribe(
     operad subscribe shop.orderEvents -n 10
     operad subscribe shop.orderEvents --select order.id
     """
+    from operad_cli.asking import own_context
+    from operad_cli.inputs import read_input
+    from operad_cli.opening import open_registry
+    from operad_cli.plain import print_result
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
@@ -121,13 +124,13 @@ def subscribe(
             count = 0
             async with registry.subscribe(operation_id, value, context, timeout=timeout) as envelopes:
                 async for envelope in envelopes:
-                    show(envelope, as_json=as_json, bare=bare, select=select, compact=True)
+                    print_result(envelope, as_json=as_json, bare=bare, select=select, compact=True)
                     count += 1
                     if count == limit:
                         break
             return 0
 
-    return asyncio.run(command())
+    return run(command())
 
 
 @click.command()
@@ -150,12 +153,20 @@ def trace(
     \b
     operad trace shop.checkout cartId=7
     """
-    from operad.plugin import CallError
+    from contextlib import suppress
+
+    from operad import CallError
+    from operad_cli import plain
+    from operad_cli.asking import own_context
+    from operad_cli.inputs import read_input
+    from operad_cli.opening import open_registry
+    from operad_cli.progress import shown
+    from operad_cli.tree import Calls
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
-            watched = tree.Calls()
+            watched = Calls()
             stop = registry.observe(watched.started, watched.finished, watched.reported)
             failed = False
             with suppress(CallError), shown(registry):
@@ -169,4 +180,4 @@ def trace(
                 watched.draw()
             return int(failed)
 
-    return asyncio.run(command())
+    return run(command())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
 
 from operad_cli import cache
-from operad_cli.finding import find
+from operad_cli.options import find_configuration
 
 _WHERE = {
     "bash": "operad completion bash > ~/.local/share/bash-completion/completions/operad",
@@ -32,27 +31,30 @@ _MENDED = {
 }
 
 
-def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids that begin so."""
-    return [CompletionItem(name) for name in sorted(_known(context)) if name.startswith(incomplete)]
+def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids that begin with the given text."""
+    return [name for name in sorted(_known(context)) if name.startswith(incomplete) and _is_harmless(name)]
 
 
-def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The fields of the operation's input that are not given yet, as ``key=``."""
-    given = {field.partition("=")[0].rstrip(":") for field in context.params.get("fields") or ()}
-    fields = _known(context).get(context.params.get("operation_id") or "", [])
+def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the fields of the operation's input that are not given yet, as ``key=``."""
+    given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in context.params.get("fields") or ()}
     return [
-        CompletionItem(f"{field}=")
-        for field in fields
-        if field not in given and f"{field}=".startswith(incomplete)
+        f"{field}="
+        for field in _known(context).get(context.params.get("operation_id") or "", [])
+        if field not in given and f"{field}=".startswith(incomplete) and _is_harmless(field)
     ]
 
 
 def _known(context: click.Context) -> dict[str, list[str]]:
-    """What is known of the configuration that the command would take. Opens and starts nothing."""
-    config = context.params.get("config") or context.find_root().params.get("config")
-    path = find(None if config is None else str(config))
-    return {} if path is None else cache.recall(path)
+    """Return the fields by id, as remembered for the command's configuration. Starts nothing."""
+    path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
+    return {} if path is None else cache.recall(str(path))
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a shell reads this name, which a source chose, as one plain word."""
+    return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")
 
 
 @click.command()
@@ -68,6 +70,8 @@ def completion(shell: str) -> None:
     operad completion zsh > "${fpath[1]}/_operad"
     operad completion fish > ~/.config/fish/completions/operad.fish
     """
+    from click.shell_completion import get_completion_class
+
     made = get_completion_class(shell)
     assert made is not None
     root = click.get_current_context().find_root()

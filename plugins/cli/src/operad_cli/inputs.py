@@ -11,23 +11,44 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from operad import Schema, from_schema
+import click
 
-if TYPE_CHECKING:
-    import click
-
-
-def usage(message: str) -> click.UsageError:
-    """The error for what was written wrongly. A call that is written well does without click."""
-    import click
-
-    return click.UsageError(message)
-
+from operad import OperationRegistry, Schema, from_schema
+from operad_cli.opening import not_found
+from operad_cli.plain import printable
 
 _CHOICES = 12
 """Up to so many choices a prompt shows all of them."""
+
+
+async def read_input(
+    registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
+) -> Any:
+    """The input of the arguments; what is required and missing is asked for at a terminal."""
+    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
+    spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
+    if spec is None:
+        raise not_found(registry, operation_id)
+    if text is None:
+        values = input_of(fields, spec.input_schema)
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            ask(values, spec.input_schema)
+        return values
+    if fields:
+        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
+    given = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+    try:
+        return json.loads(given.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the input is not JSON: it is not UTF-8, at byte {error.start}") from error
+    except RecursionError as error:
+        raise click.UsageError("the input is nested too deeply") from error
+    except ValueError as error:
+        hint = "; --input - < FILE reads a file" if text.startswith("@") else ""
+        reason = "standard input is empty" if text == "-" and not given.strip() else str(error)
+        raise click.UsageError(f"the input is not JSON: {reason}{hint}") from error
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -64,7 +85,7 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
     """The key and the value of one argument."""
     found = _FORM.fullmatch(field)
     if found is None:
-        raise usage(
+        raise click.UsageError(
             f'"{field}" is not KEY=VALUE, KEY:=JSON or KEY@FILE; for JSON use --json \'{{"key": "value"}}\''
         )
     key, sign, text = found["key"], found["sign"], found["text"]
@@ -89,7 +110,7 @@ def _content(name: str) -> bytes:
     try:
         return Path(name).expanduser().read_bytes()
     except OSError as error:
-        raise usage(f"{name} cannot be read: {error.strerror}") from error
+        raise click.UsageError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
@@ -106,10 +127,6 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
     if not lacking:
         return
     _no_unknown(values, schema)
-    import click
-
-    from operad_cli.plain import printable
-
     for name, shape in lacking:
         words = shape.get("description") or shape.get("title") or "" if isinstance(shape, dict) else ""
         if words:
@@ -134,7 +151,7 @@ def _no_unknown(values: Mapping[str, Any], schema: Schema) -> None:
 
             near = difflib.get_close_matches(name, known, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known)}"
-            raise usage(f'the input has no field "{name}"; {hint}')
+            raise click.UsageError(f'the input has no field "{name}"; {hint}')
 
 
 def _answer(text: str, *, shape: Any, root: Schema) -> Any:
@@ -142,7 +159,7 @@ def _answer(text: str, *, shape: Any, root: Schema) -> Any:
     value = _converted(text, shape, root)
     problems = _rooted(shape, root).errors(value)
     if problems:
-        raise usage("; ".join(problem.message.removesuffix(" at $") for problem in problems))
+        raise click.UsageError("; ".join(problem.message.removesuffix(" at $") for problem in problems))
     return value
 
 
@@ -162,8 +179,6 @@ def _kind(shape: Any, root: Schema) -> str:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C ends a prompt at once: asyncio's own handler would wait for the task, which waits for the prompt."""
-    import click
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -192,7 +207,7 @@ def _json(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise usage(f"the value of {key}:= is not JSON: {error}") from error
+        raise click.UsageError(f"the value of {key}:= is not JSON: {error}") from error
 
 
 def _converted(text: str, schema: Any, root: Schema) -> Any:

@@ -4,11 +4,63 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from operad.plugin import Allowance
+from operad_cli.plain import in_colours, paragraph, printable
+
+_CLEAR = "\r\x1b[2K"
+"""Clears the last line of a terminal, which may show progress."""
+
+
+def set_up_logging(arguments: Sequence[str]) -> None:
+    """Set up logging for the process. Called before the command line is parsed, because imports may log."""
+    debug, as_json = "--debug" in arguments, _wants_json(arguments)
+    serves = bool({"serve", "hub"} & set(arguments))
+    if debug and not as_json:
+        logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
+        return
+    handler = logging.StreamHandler() if as_json else Paragraphs()
+    if as_json:
+        handler.setFormatter(JSONLines())
+    # The commands print failures of sources, plugins and their own calls as errors.
+    own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
+    if serves or as_json:
+        handler.addFilter(Sparing())
+    handler.addFilter(lambda record: not str(record.msg).startswith(own))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if debug else logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.ERROR)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    return ("--log-format", "json") in pairwise(words)
+
+
+class Paragraphs(logging.Handler):
+    """Writes each record as one paragraph on standard error, above the line that shows progress."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record."""
+        try:
+            more = getattr(record, "leftOut", 0)
+            left_out = f" (and {more} more like it)" if more else ""
+            level = record.levelname.lower()
+            # Looked up for each record: while rich shows a line, it replaces the stream and writes above the line.
+            text = paragraph(f"{level}: {printable(record.getMessage())}{left_out}", sys.stderr)
+            has_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+            sys.stderr.write(f"{_CLEAR if has_line else ''}{in_colours(level, text)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # as in logging's own handlers
+            self.handleError(record)
 
 
 class JSONLines(logging.Formatter):

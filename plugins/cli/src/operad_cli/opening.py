@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import signal
 import sys
 import threading
@@ -13,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from operad import ConfigError, OperationRegistry, Plugins, SourceError, load_plugins
+from operad import CallError, ErrorCode, OperationRegistry, SourceError
 from operad_cli import cache
-from operad_cli.finding import find
+from operad_cli.options import quiet_plugins, require_configuration
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
@@ -25,36 +23,6 @@ _ENOUGH = 2.5
 """Seconds after which a terminal is shown what there is already."""
 
 Meanwhile = Callable[[OperationRegistry, list[str]], None]
-
-
-@contextmanager
-def quiet_plugins() -> Iterator[None]:
-    """Plugins load without warnings in here; `operad plugins` shows what is wrong with which."""
-    logger = logging.getLogger("operad")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def load_plugins_quietly() -> Plugins:
-    """The installed plugins."""
-    with quiet_plugins():
-        return load_plugins()
-
-
-def require_configuration(config: Path | None) -> Path:
-    """The configuration to use. Raises `ConfigError` if there is none."""
-    path = find(None if config is None else str(config))
-    if path is None:
-        raise ConfigError(
-            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
-        )
-    if config is None and path == os.environ.get("OPERAD_CONFIG") and not Path(path).exists():
-        raise ConfigError(f"no configuration at {path}, which OPERAD_CONFIG names")
-    return Path(path)
 
 
 @asynccontextmanager
@@ -183,3 +151,26 @@ def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
+    """The error for an unknown id: with near ones, and with the sources that failed."""
+    import difflib
+
+    ids = [spec.id for spec in registry.specs()]
+    message = f'operation "{operation_id}" not found'
+    close = difflib.get_close_matches(operation_id, ids, n=3, cutoff=0.5)
+    if close:
+        message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
+    elif ids:
+        message += f"; `operad list` shows the {len(ids)} there are"
+    elif registry.configuration is not None and not registry.configuration.sources:
+        message += f"; {registry.configuration.name} has no [sources], `operad init` shows how they are written"
+    failures = registry.failures
+    failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
+    if len(failures) == 1:
+        message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
+    elif failures:
+        names = ", ".join(sorted(failure.name for failure in failures))
+        message += f"; these sources are not loaded, `operad list` says why: {names}"
+    return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})

@@ -1,32 +1,30 @@
-"""What the commands share: the options that several take, and what they find with them."""
+"""Options that several commands take, and what the commands find with them.
+
+Completion imports this module, so it imports nothing of operad before a command runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from operad_cli.finding import find
-from operad_cli.opening import load_plugins_quietly, quiet_plugins, require_configuration
-
-__all__ = [
-    "Count",
-    "Seconds",
-    "chosen_profile",
-    "config_option",
-    "debug_option",
-    "find_configuration",
-    "load_plugins_quietly",
-    "output_options",
-    "profile_option",
-    "quiet_plugins",
-    "require_configuration",
-    "wait_option",
-]
+if TYPE_CHECKING:
+    from operad import Plugins
 
 Command = Callable[..., Any]
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine."""
+    import asyncio
+
+    return asyncio.run(coroutine)
 
 
 class Seconds(click.FloatRange):
@@ -41,10 +39,65 @@ class Count(click.IntRange):
     name = "whole number"
 
 
-def find_configuration(path: Path | None) -> Path | None:
-    """The configuration to use: ``path``, or the nearest one from the current folder upwards."""
-    found = find(None if path is None else str(path))
-    return None if found is None else Path(found)
+def find_configuration(path: Path | None = None) -> Path | None:
+    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest configuration from this folder upwards."""
+    if path is not None:
+        return path
+    if named := os.environ.get("OPERAD_CONFIG"):
+        return Path(named)
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder was removed
+        return None
+    for folder in (here, *here.parents):
+        if (found := folder / "operad.toml").is_file():
+            return found
+        if (project := folder / "pyproject.toml").is_file() and _has_tables(project):
+            return project
+    return None
+
+
+def _has_tables(project: Path) -> bool:
+    try:
+        return "[tool.operad" in project.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another user's file
+        return False
+
+
+def require_configuration(config: Path | None) -> Path:
+    """Return the configuration to use. Raise `ConfigError` if there is none."""
+    from operad import ConfigError
+
+    path = find_configuration(config)
+    if path is None:
+        raise ConfigError(
+            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
+        )
+    if config is None and str(path) == os.environ.get("OPERAD_CONFIG") and not path.exists():
+        raise ConfigError(f"no configuration at {path}, which OPERAD_CONFIG names")
+    return path
+
+
+@contextmanager
+def quiet_plugins() -> Iterator[None]:
+    """Load plugins without warnings. `operad plugins` shows them."""
+    import logging
+
+    logger = logging.getLogger("operad")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def load_plugins_quietly() -> Plugins:
+    """Return the installed plugins."""
+    from operad import load_plugins
+
+    with quiet_plugins():
+        return load_plugins()
 
 
 def debug_option(command: Command) -> Command:

@@ -69,6 +69,29 @@ def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: b
     _write(sys.stdout, f"{told}\n{coloured(wire['data'])}\n")
 
 
+def print_result(
+    envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool
+) -> None:
+    """Print an envelope, its data alone, or a part of these."""
+    if select is not None:
+        print_data(_selected(select, envelope.to_wire()["data"]), as_json=as_json, compact=compact)
+    elif bare:
+        print_data(envelope.to_wire()["data"], as_json=as_json, compact=compact)
+    else:
+        print_envelope(envelope, as_json=as_json, compact=compact)
+
+
+def _selected(expression: str, data: Any) -> Any:
+    """What a JMESPath expression (jmespath.org) finds in data. Raises `click.UsageError` for one that is none."""
+    import click
+    import jmespath
+
+    try:
+        return jmespath.search(expression, data)
+    except jmespath.exceptions.JMESPathError as error:
+        raise click.UsageError(f"--select: {' '.join(str(error).split())}") from error
+
+
 def coloured(value: Any) -> str:
     """A value as JSON in several lines, in colours where standard output shows them."""
     text = _json(value, 2)
@@ -90,6 +113,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def printable(text: str) -> str:
     """One line that commands a terminal nothing: others write what is shown here."""
     return _CONTROL.sub(" ", text)
+
+
+def print_changes(changes: Sequence[Any]) -> None:
+    """Print what a cast changed, on standard error."""
+    if not changes:
+        _write(sys.stderr, "The answer fits its schema: nothing was changed.\n")
+    for change in changes:
+        before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
+        after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]
+        told = printable(f"{change.path}: {before} -> {after}")
+        action = f"{_YELLOW}{change.action}{_RESET}" if has_colours(sys.stderr) else change.action
+        _write(sys.stderr, f"{action} {told}\n")
 
 
 def print_error(error: BaseException, *, as_json: bool) -> None:

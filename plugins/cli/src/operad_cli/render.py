@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, TextIO
@@ -171,14 +170,3 @@ def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
         if key in wire:
             out.print(f"\n[bold]{title}[/]")
             out.print(Text.from_ansi(coloured(wire[key])))
-
-
-def print_changes(changes: Sequence[Any]) -> None:
-    """Print what a cast changed, on standard error."""
-    out = error_console()
-    if not changes:
-        out.print("[dim]The answer fits its schema: nothing was changed.[/]")
-    for change in changes:
-        before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
-        after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]
-        out.print(f"[yellow]{change.action}[/] {escape(change.path)}: {escape(before)} -> {escape(after)}")
