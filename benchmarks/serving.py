@@ -55,7 +55,7 @@ def starlette() -> object:
 
 def operad() -> object:
     from operad import OperationRegistry, operation
-    from operad_openapi import to_openapi
+    from operad_serve import to_openapi
 
     @operation(namespace="math", type="query")
     async def add(a: int, b: int) -> int:

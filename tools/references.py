@@ -64,7 +64,7 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     from operad.config.file import PluginOptions, RegistryOptions
     from operad.plugin import CallSettings
     from operad.registry.loading import SourceOptions
-    from operad_cli.serve_options import ServeOptions
+    from operad_serve.door.options import ServeOptions
 
     plugins = load_plugins(strict=True)
     found: dict[str, tuple[type[Any], str]] = {
@@ -313,6 +313,7 @@ def _schema(hint: Any) -> dict[str, Any]:  # a table of kinds
 FACES = ["operad", "operad.sync", "operad.auth", "operad.plugin", "operad.testing", "operad_openapi", "operad_mcp"]
 FACES += [
     "operad_scanner",
+    "operad_serve",
     "operad_llm",
     "operad_websocket",
     "operad_nats",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 from operad import OperationRegistry, load_plugins, operation
-from operad_openapi import to_openapi
+from operad_serve import to_openapi
 
 
 @operation(namespace="math", type="query")

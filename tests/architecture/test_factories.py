@@ -13,7 +13,7 @@ from tools import rooms
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").glob("*/src"))
 FACTORIES = {("openapi", "operad_openapi.envelopes"), ("mcp", "operad_mcp.envelopes")}
-OTHERS = {("openapi", "operad_openapi._serving.answers"): "metadata that are there already, in their wire form"}
+OTHERS = {("serve", "operad_serve.api.answers"): "metadata that are there already, in their wire form"}
 
 
 def made_by_hand(text: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ import uvicorn
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad.auth import StaticTokens
-from operad_openapi import to_openapi
+from operad_serve import to_openapi
 
 pytestmark = pytest.mark.browser
 

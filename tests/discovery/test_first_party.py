@@ -17,11 +17,12 @@ PROJECTS = {
 CONTRIBUTES = {
     "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
-    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]},
+    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},
     "search": {"hooks": ["operad_search"]},
+    "serve": {"hooks": ["operad_commands"], "servers": ["openapi"]},
     "websocket": {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]},
 }
 

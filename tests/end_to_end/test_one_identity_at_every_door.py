@@ -21,9 +21,9 @@ from operad import (
 )
 from operad.auth import StaticTokens
 from operad_mcp import to_mcp
-from operad_openapi import to_openapi
+from operad_serve import to_openapi
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
-from plugins.openapi.tests import front_door
+from plugins.serve.tests import front_door
 
 GUARD = AccessControl(required_scopes=("admin",))
 TOKENS = {"joe": Identity("joe"), "root": Identity("root", ["admin"]), "worker": Identity("worker")}

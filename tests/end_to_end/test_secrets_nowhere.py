@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad.auth import StaticTokens
 from operad_mcp import to_mcp
-from operad_openapi import to_openapi
 from operad_opentelemetry import Telemetry
-from plugins.openapi.tests.front_door import served
+from operad_serve import to_openapi
+from plugins.serve.tests.front_door import served
 from tools import references
 
 SECRET = "t0p-s3cret-0123456789-0123456789"  # it opens nothing

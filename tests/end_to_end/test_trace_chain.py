@@ -23,8 +23,8 @@ from operad import (
     operation,
 )
 from operad_mcp import to_mcp
-from operad_openapi import to_openapi
 from operad_opentelemetry import Telemetry
+from operad_serve import to_openapi
 
 
 class Party:

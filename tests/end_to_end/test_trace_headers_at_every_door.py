@@ -10,8 +10,8 @@ from mcp import Client
 
 from operad import OperationContext, OperationRegistry, operation
 from operad_mcp import to_mcp
-from operad_openapi import to_openapi
-from plugins.openapi.tests import front_door
+from operad_serve import to_openapi
+from plugins.serve.tests import front_door
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 GIVEN = {"traceparent": PARENT, "tracestate": "a=1", "baggage": "user=ann,shop=7"}

@@ -11,7 +11,7 @@ import pytest
 
 import operad
 from operad_cli.inputs import input_of
-from operad_cli.serving import without_password
+from operad_serve.door.transport import without_password
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = '''

@@ -6,9 +6,7 @@ import contextlib
 import pytest
 from aiohttp import web
 
-from operad import OperationRegistry, load_plugins
-from operad_openapi import HTTPServiceConfig, from_openapi, to_openapi
-from plugins.openapi.tests import front_door
+from operad_openapi import HTTPServiceConfig, from_openapi
 
 
 @pytest.fixture
@@ -68,23 +66,6 @@ async def operations():
     yield make
     for found in opened:
         await found.aclose()
-
-
-@pytest.fixture
-async def registry():
-    """A registry of every shape that the front door serves."""
-    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
-        for each in front_door.everything():
-            made.register(each)
-        made.register(front_door.SLASHED, front_door.who)
-        yield made
-
-
-@pytest.fixture
-async def call(registry):
-    """A client of that registry, served."""
-    async with front_door.client_of(to_openapi(registry)) as client:
-        yield client
 
 
 JSON_OK = {"200": {"description": "ok", "content": {"application/json": {"schema": {}}}}}

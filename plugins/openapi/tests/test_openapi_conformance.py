@@ -112,4 +112,4 @@ class TestHTTPEnvelope(EnvelopeKindConformance):
 
 class TestPlugin(PluginConformance):
     distribution = "operad-openapi"
-    contributes = {"sources": ["openapi"], "envelope_kinds": ["http"], "servers": ["openapi"]}
+    contributes = {"sources": ["openapi"], "envelope_kinds": ["http"]}

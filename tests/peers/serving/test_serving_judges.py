@@ -22,8 +22,8 @@ from aiohttp.test_utils import TestServer
 
 from operad import OperationRegistry, load_plugins
 from operad.auth import StaticTokens
-from operad_openapi import to_openapi
-from plugins.openapi.tests import front_door
+from operad_serve import to_openapi
+from plugins.serve.tests import front_door
 from tests.peers.serving import shapes
 
 HERE = Path(__file__).parent

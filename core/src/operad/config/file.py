@@ -11,7 +11,7 @@ import attrs
 from operad.config.places import Place, dotted, exactly
 from operad.config.structuring import structure
 from operad.config.variables import Variables
-from operad.errors import ConfigError
+from operad.errors import ConfigError, OperadError
 from operad.schemas.likeness import Record
 from operad.schemas.limits import Limits
 from operad.words import did_you_mean
@@ -102,6 +102,12 @@ class Configuration(Record):
         """The place of a table, or a key, for messages: ``operad.toml:12: sources.shop``."""
         name = dotted(*table) if len(table) > 1 else table[0]
         return Place.of(name, self.lines, self.name)
+
+    def placed(self, error: OperadError, *table: str) -> OperadError:
+        """Return the error with the place of a table or key added to its message, unless it has one."""
+        if self.path is None or f"{self.name}:" in str(error):
+            return error
+        return type(error)(f"{error} @ {self.where(*table)}")
 
     def values(self, table: str) -> Mapping[str, Any]:
         """A table with its variables filled in; ``"serve.mcp"`` is a table in a table. Empty if there is none.

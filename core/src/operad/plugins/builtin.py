@@ -17,6 +17,6 @@ DISTRIBUTIONS = {
         "redis": "operad-redis",
         "rediss": "operad-redis",
     },
-    "servers": {"openapi": "operad-openapi", "mcp": "operad-mcp"},
+    "servers": {"openapi": "operad-serve", "mcp": "operad-mcp"},
 }
 """Which distribution to install for what: only for the hint in an error."""

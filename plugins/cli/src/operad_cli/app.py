@@ -20,17 +20,16 @@ _COMMANDS = {
     "list": "operad_cli.listing:list_operations",
     "login": "operad_cli.login:login",
     "logout": "operad_cli.login:logout",
-    "mcp-config": "operad_cli.serve:mcp_config",
+    "mcp-config": "operad_cli.mcp_config:mcp_config",
     "new-plugin": "operad_cli.new_plugin:new_plugin",
     "plugins": "operad_cli.listing:plugins",
     "search": "operad_cli.listing:search",
-    "serve": "operad_cli.serve:serve",
     "stubs": "operad_cli.stubs:stubs",
     "subscribe": "operad_cli.calling:subscribe",
     "trace": "operad_cli.calling:trace",
 }
 """``module:attribute`` of each built-in command."""
-_ELSEWHERE = {"hub": "operad-websocket"}
+_ELSEWHERE = {"hub": "operad-websocket", "serve": "operad-serve"}
 """The distribution that adds a command."""
 
 

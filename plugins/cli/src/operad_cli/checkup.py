@@ -8,7 +8,7 @@ import logging
 import platform
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -97,13 +97,9 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
     from operad.plugin import CallSettings
-    from operad_cli import serve_options
 
-    servers = serve_options.server_tables(registry)
     yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
-    yield from _broken("serve", lambda: _serving(registry, servers))
-    for name in servers:
-        yield from _broken(f"serve.{name}", partial(_server, registry, name))
+    yield from _serving(registry)
     contributed: dict[str, Any] = {}
     for tables in registry.plugins.implementations("operad_tables"):
         try:
@@ -112,10 +108,8 @@ def _tables(registry: OperationRegistry) -> Iterator[Check]:
             yield Check("warning", "plugin", f"operad_tables raised {type(error).__name__}: {error}")
     for name, table in contributed.items():
         yield from _broken(name, partial(_contributed, registry, table))
-    configuration = registry.configuration
-    if configuration is not None and "hub" in configuration.tables and "hub" not in contributed:
-        where = configuration.where("hub")
-        yield Check("warning", "hub", f"nobody reads it here @ {where}", "pip install operad-websocket")
+    if "hub" not in contributed:
+        yield from _unread(registry, "hub", "operad-websocket")
 
 
 def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
@@ -125,23 +119,23 @@ def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
         yield Check("error", table, str(error), f"mend [{table}]")
 
 
-def _serving(registry: OperationRegistry, servers: Collection[str]) -> None:
-    """Read ``[serve]`` as `operad serve` does."""
-    from operad_cli import serve_options
-    from operad_cli.listening import check_alone
+def _serving(registry: OperationRegistry) -> Iterator[Check]:
+    """Check ``[serve]`` and the tables in it, if operad-serve is installed."""
+    try:
+        from operad_serve.door.options import problems
+    except ModuleNotFoundError:
+        yield from _unread(registry, "serve", "operad-serve")
+        return
+    for table, error in problems(registry):
+        yield Check("error", table, str(error), f"mend [{table}]")
 
+
+def _unread(registry: OperationRegistry, table: str, distribution: str) -> Iterator[Check]:
+    """Warn about a table that no installed plugin reads."""
     configuration = registry.configuration
-    assert configuration is not None
-    options = registry.configured("serve", serve_options.ServeOptions, but=servers)
-    http = serve_options.configured_address(registry, "http", options.http, configuration.base_dir)
-    serve_options.configured_address(registry, "health", options.health, configuration.base_dir)
-    if serve_options.configured_authenticator(registry, options, configuration.base_dir) is None and isinstance(
-        http, tuple
-    ):
-        try:
-            check_alone(*http, "[serve] http")
-        except ConfigError as error:
-            raise serve_options.at(registry, error, "serve", "http") from None
+    if configuration is not None and table in configuration.tables:
+        where = configuration.where(table)
+        yield Check("warning", table, f"no installed plugin reads it @ {where}", f"pip install {distribution}")
 
 
 def _contributed(registry: OperationRegistry, table: Table) -> None:
@@ -153,15 +147,7 @@ def _contributed(registry: OperationRegistry, table: Table) -> None:
         try:
             table.check(read, configuration.base_dir)
         except ConfigError as error:
-            from operad_cli.serve_options import at
-
-            raise at(registry, error, table.name) from None
-
-
-def _server(registry: OperationRegistry, name: str) -> None:
-    from operad_cli import serve_options
-
-    serve_options.server_options(registry, serve_options.offered_server(registry, name), {})
+            raise configuration.placed(error, table.name) from None
 
 
 _source_of: ContextVar[str | None] = ContextVar("source", default=None)

@@ -27,7 +27,7 @@ _NEEDED = {
     "operad_mcp": "operad-mcp",
     "operad_scanner": "operad-scanner",
     "mcp_server_time": "mcp-server-time",
-    "uvicorn": "operad-openapi[serve]",
+    "operad_serve": "operad-serve",
 }
 
 _BOOKS = [
@@ -192,7 +192,7 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
     show = _Show(as_json)
     async with serve_bookshop() as url:
         show.step("1", f"Load three sources into one registry: the API at {url}, an MCP server, a folder")
-        async with OperationRegistry(load_plugins(only=["openapi", "mcp", "scanner"])) as registry:
+        async with OperationRegistry(load_plugins(only=["openapi", "mcp", "scanner", "serve"])) as registry:
             await asyncio.gather(
                 registry.load("openapi", namespace="shop", spec=f"{url}/openapi.json", base_url=url),
                 registry.load(
@@ -235,9 +235,8 @@ async def _call(show: _Show, registry: OperationRegistry, operation_id: str, inp
 async def _keep(registry: OperationRegistry, url: str) -> None:
     """Leave the API up, and the registry served at every door, until Ctrl-C."""
     from operad.plugin import until_stopped
-    from operad_cli.frontdoor import FrontDoor, Plan
     from operad_cli.mcp_config import url_entry
-    from operad_cli.serve_options import ServeOptions
+    from operad_serve import FrontDoor, Plan, ServeOptions
 
     plan = Plan(options=ServeOptions(title="The demo of operad"), http=("127.0.0.1", 0))
     out = render.console()

@@ -12,13 +12,7 @@ import shlex
 import signal
 import sys
 
-import operad_cli.app
-import operad_cli.calling
-import operad_cli.demo
-import operad_cli.login
-import operad_cli.render
-import operad_cli.serve
-import operad_cli.setting_up  # noqa: F401  # as the others: the children find it imported
+import operad_serve.command  # noqa: F401  # as the others: the children find it imported
 from operad import load_plugins
 from operad_cli.main import main
 

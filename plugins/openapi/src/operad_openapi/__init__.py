@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from operad_openapi.fs import LocalFS, OpenAPIFS
     from operad_openapi.operations import OpenAPIOperations
     from operad_openapi.pagination import paginate
-    from operad_openapi.serving import OpenAPIApplication, OpenAPIServerConfig, to_openapi
     from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
 # Loaded when asked for, so that the plugin can be found without paying for what it does not use yet.
@@ -22,10 +21,8 @@ _MODULES = {
     "HTTPResponseMeta": "envelopes",
     "HTTPServiceConfig": "config",
     "LocalFS": "fs",
-    "OpenAPIApplication": "serving",
     "OpenAPIFS": "fs",
     "OpenAPIOperations": "operations",
-    "OpenAPIServerConfig": "serving",
     "Pagination": "config",
     "RetryPolicy": "config",
     "SSEEvent": "sse",
@@ -36,7 +33,6 @@ _MODULES = {
     "from_openapi_url": "api",
     "http_envelope": "envelopes",
     "paginate": "pagination",
-    "to_openapi": "serving",
 }
 
 __all__ = [
@@ -45,10 +41,8 @@ __all__ = [
     "HTTPResponseMeta",
     "HTTPServiceConfig",
     "LocalFS",
-    "OpenAPIApplication",
     "OpenAPIFS",
     "OpenAPIOperations",
-    "OpenAPIServerConfig",
     "Pagination",
     "RetryPolicy",
     "SSEEvent",
@@ -59,7 +53,6 @@ __all__ = [
     "from_openapi_url",
     "http_envelope",
     "paginate",
-    "to_openapi",
 ]
 
 

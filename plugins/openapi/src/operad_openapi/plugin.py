@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from operad.plugin import EnvelopeKind, Server, Source, hookimpl
+from operad.plugin import EnvelopeKind, Source, hookimpl
 
 if TYPE_CHECKING:
-    from operad.plugin import ASGIApplication, Login, SourceContext, SourceSession
+    from operad.plugin import Login, SourceContext, SourceSession
 
 
 @hookimpl
@@ -33,12 +33,6 @@ def operad_sources() -> Iterable[Source]:
     )
 
 
-@hookimpl
-def operad_servers() -> Iterable[Server]:
-    """The server ``openapi``."""
-    return (Server("openapi", _serve, _server_config, _application, "/"),)
-
-
 def _source_config() -> type[Any]:
     from operad_openapi.source import OpenAPISourceConfig
 
@@ -55,21 +49,3 @@ async def _login(config: Any, context: SourceContext, account: str | None) -> Lo
     from operad_openapi.source import login
 
     return await login(config, context, account)
-
-
-def _server_config() -> type[Any]:
-    from operad_openapi._serving.options import OpenAPIServerConfig
-
-    return OpenAPIServerConfig
-
-
-def _application(registry: Any, config: Any) -> ASGIApplication:
-    from operad_openapi._serving.application import OpenAPIApplication
-
-    return OpenAPIApplication(registry, config)
-
-
-async def _serve(registry: Any, config: Any) -> None:
-    from operad_openapi._serving.running import serve
-
-    await serve(registry, config)

@@ -1,1 +1,0 @@
-"""The registry over HTTP: see `operad_openapi.serving`."""

@@ -1,0 +1,95 @@
+"""Envelopes as HTTP answers: the data with scalar metadata in headers, or the whole envelope."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from operad import ErrorCode, ResponseEnvelope
+from operad.plugin import to_json
+from operad_serve.api.exchange import Header
+from operad_serve.api.problems import Problem
+
+ENVELOPE_TYPE = "application/vnd.operad.envelope+json"
+JSON_TYPE = b"application/json"
+BINARY_TYPE = "application/octet-stream"
+MAX_META = 4_096
+"""The most bytes of ``Operad-Meta``."""
+
+
+def wants_envelope(accept: str | None) -> bool:
+    """Whether a client asks for whole envelopes (in a stream too: ``text/event-stream, application/vnd…``).
+
+    A client that takes plain JSON as well gets that, as it gets it without any ``Accept``.
+    """
+    return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
+
+
+def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
+    """Body, content type and headers of the data form. Raises `CallError` for data that JSON cannot hold."""
+    headers = meta_headers(envelope)
+    data = envelope.data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        declared = getattr(envelope.meta, "content_type", None)
+        return bytes(data), _content_type(declared), headers
+    return to_json(data), JSON_TYPE, headers
+
+
+def envelope_answer(envelope: ResponseEnvelope[Any]) -> bytes:
+    """The body of the envelope form. Raises `CallError` for data that JSON cannot hold."""
+    return to_json(envelope.to_wire())
+
+
+def failed_answer(envelope: ResponseEnvelope[Any]) -> Problem:
+    """The problem that an envelope is which stands for an error (MCP's ``isError``)."""
+    source = str(envelope.meta.source)
+    data = envelope.to_wire()["data"]
+    return Problem(
+        502,
+        f"the operation answered an error of kind {source}",
+        code=ErrorCode.EXECUTION_ERROR,
+        details={"source": source, "data": data},
+    )
+
+
+def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
+    """``Operad-Source``, and the scalar fields of the metadata as JSON in ``Operad-Meta``, as far as they fit."""
+    meta = envelope.meta
+    source = str(meta.source)
+    headers = [(b"operad-source", source.encode("ascii", "replace"))]
+    if source == "local":  # of every local call: worth the short way
+        text = b'{"operationId":%b,"timestamp":%d}' % (_quoted(meta.operation_id), meta.timestamp)
+        if len(text) <= MAX_META:
+            headers.append((b"operad-meta", text))
+        return headers
+    wire = ResponseEnvelope(None, meta).to_wire()["meta"]
+    kept: list[str] = []
+    size = 2
+    for name, value in wire.items():
+        if name == "source" or isinstance(value, (dict, list)):
+            continue
+        # ASCII, so that it is a header whatever is in it.
+        pair = f"{json.dumps(name)}:{json.dumps(value)}"
+        if size + len(pair) + 1 <= MAX_META:
+            kept.append(pair)
+            size += len(pair) + 1
+    headers.append((b"operad-meta", f"{{{','.join(kept)}}}".encode("ascii")))
+    return headers
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(operation_id: str) -> bytes:
+    return json.dumps(operation_id).encode()
+
+
+def _content_type(declared: Any) -> bytes:
+    """The content type of binary data: as an upstream said it, if it is one at all."""
+    if (
+        not isinstance(declared, str)
+        or not declared.isascii()
+        or not declared.isprintable()
+        or "/" not in declared
+    ):
+        return BINARY_TYPE.encode()
+    return declared.encode()

@@ -1,0 +1,292 @@
+"""``/operations/{id}``: an HTTP request as a call of an operation."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import time
+from contextlib import nullcontext
+from typing import Any
+
+from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
+from operad.plugin import ProtocolError, from_json, mask_error, may_list, trace_context
+from operad_serve.api.answers import (
+    ENVELOPE_TYPE,
+    data_answer,
+    envelope_answer,
+    failed_answer,
+    wants_envelope,
+)
+from operad_serve.api.exchange import BodyError, Exchange, Sweep
+from operad_serve.api.forms import Form, Forms
+from operad_serve.api.options import OpenAPIServerConfig
+from operad_serve.api.problems import Problem, denied, problem_of
+from operad_serve.api.streams import EventStream, last_event_id
+from operad_serve.api.traces import Traces
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_TRACE = ("traceparent", "tracestate", "baggage")
+_NOTHING: dict[str, Any] = {}
+_UNTRACED = nullcontext()
+
+
+class Calls:
+    """The calls of one application, until it drains."""
+
+    def __init__(
+        self, registry: OperationRegistry, config: OpenAPIServerConfig, forms: Forms, traces: Traces | None = None
+    ) -> None:
+        self._registry = registry
+        self._config = config
+        self._forms = forms
+        self._traces = traces
+        self._running: set[asyncio.Task[Any]] = set()
+        self._late: set[asyncio.Task[Any]] = set()
+        """Those that a drain has cancelled; nobody waits for them twice."""
+        self._streams = 0
+        self._sweep = Sweep()
+        self._ending = asyncio.Event()
+        # An unguessable prefix and a counter, as the registry's own ids.
+        self._id_prefix = os.urandom(8).hex() + "-"
+        self._next_id = itertools.count(1).__next__
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether no new call is taken."""
+        return self._ending.is_set()
+
+    def restart(self) -> None:
+        """Take calls again."""
+        self._ending = asyncio.Event()
+
+    def request_id(self) -> str:
+        """A fresh request id."""
+        return f"{self._id_prefix}{self._next_id()}"
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new call, end the streams in words, and wait for the others; then cancel what is left."""
+        self._ending.set()
+        late = self._running - self._late - {asyncio.current_task()}
+        try:
+            if late:
+                _, late = await asyncio.wait(late, timeout=timeout)
+        finally:  # also where the drain itself is cut short
+            for task in late:
+                self._late.add(task)
+                task.cancel()
+
+    async def serve(self, exchange: Exchange, operation_id: str) -> None:
+        """Answer one request. Raises `Problem` for what is no success."""
+        if self._ending.is_set():
+            raise Problem(
+                503, "the server is stopping", code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")]
+            )
+        spec = self._visible(operation_id, exchange)
+        if exchange.method != "POST":
+            await self._check_method(spec, operation_id, exchange)
+        deadline = self._deadline(exchange, spec)
+        input = await self._input(exchange, spec)
+        key = exchange.header("idempotency-key")
+        context = OperationContext(
+            exchange.request_id,
+            None,
+            exchange.identity,
+            deadline,
+            metadata=self._metadata(exchange, spec),
+            # The draft of the header has it quoted, most clients send it as it is.
+            idempotency_key=None if key is None else key.strip().strip('"') or None,
+        )
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        traces = self._traces if b"operad-trace" in exchange.headers else None
+        tracing = _UNTRACED if traces is None else traces.tracing(exchange.request_id, exchange.identity)
+        try:
+            with tracing:
+                if spec is not None and spec.type is OperationType.SUBSCRIPTION:
+                    await self._stream(exchange, spec, input, context)
+                else:
+                    await self._answer(exchange, operation_id, spec, input, context)
+        except asyncio.CancelledError:
+            if task not in self._late or exchange.started:
+                raise
+            task.uncancel()
+            # Not what says that nothing ran, and no Retry-After: it had begun.
+            message = "the server is stopping, and did not wait for this call any longer: it was cancelled"
+            raise Problem(503, message, code=ErrorCode.ABORTED) from None
+        finally:
+            self._running.discard(task)
+            self._late.discard(task)
+
+    def _visible(self, operation_id: str, exchange: Exchange) -> OperationSpec | None:
+        """The operation's spec; ``None`` for one that only a plugin's resolver may know. Raises `Problem`."""
+        spec = self._registry.get_spec(operation_id)
+        # What the caller may never call is refused before anything of the request is read.
+        if spec is not None and not may_list(spec.access_control, exchange.identity):
+            if exchange.identity is None:
+                raise denied("this operation needs credentials")
+            needed = spec.access_control.required_scopes or spec.access_control.required_scopes_any
+            error = CallError(
+                ErrorCode.ACCESS_DENIED,
+                f'the caller lacks what "{operation_id}" requires',
+                {"requiredScopes": list(needed)} if needed else None,
+            )
+            raise problem_of(error, (), has_identity=True)
+        return spec
+
+    async def _check_method(self, spec: OperationSpec | None, operation_id: str, exchange: Exchange) -> None:
+        allowed = "POST" if spec is None else ", ".join((await self._forms.form(spec)).methods)
+        if exchange.method == "OPTIONS":
+            raise Problem(204, "", headers=[(b"allow", allowed.encode())])
+        if spec is None:  # one that only a plugin's resolver knows is called by POST
+            message = f'there is no operation "{operation_id}"; /openapi.json lists the operations'
+            raise Problem(404, message, code=ErrorCode.OPERATION_NOT_FOUND, details={"operationId": operation_id})
+        if exchange.method not in allowed.split(", "):
+            raise Problem(
+                405,
+                f"{exchange.method} is not served here; expected {allowed}",
+                headers=[(b"allow", allowed.encode())],
+            )
+
+    async def _input(self, exchange: Exchange, spec: OperationSpec | None) -> Any:
+        form = None if spec is None else self._forms.known(spec) or await self._forms.form(spec)
+        if exchange.method == "POST":
+            value = await self._body(exchange)
+        else:
+            # `_check_method` let the request pass
+            assert form is not None
+            assert form.query is not None
+            value = form.query.read(exchange.scope.get("query_string", b""))
+        if form is not None and (form.formats is not None or _has_null(value)):
+            _check(form, value)
+        return value
+
+    async def _body(self, exchange: Exchange) -> Any:
+        try:
+            body = await exchange.body(self._config.max_body, self._config.body_timeout)
+        except BodyError as error:
+            code = ErrorCode.PAYLOAD_TOO_LARGE if error.status == 413 else ErrorCode.TIMEOUT
+            raise Problem(error.status, error.message, code=code, headers=[(b"connection", b"close")]) from None
+        if not body:
+            return {}
+        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
+        # JSON under another name needs no preflight in a browser: any page could send it.
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise Problem(415, f'the body has to be application/json, got "{kind[:100]}"')
+        coding = (exchange.header("content-encoding") or "identity").strip().lower()
+        if coding != "identity":
+            headers = [(b"accept-encoding", b"identity")]  # RFC 9110, 15.5.16
+            raise Problem(415, f'the body has to be without content coding, got "{coding[:100]}"', headers=headers)
+        try:
+            return from_json(body)
+        except ProtocolError as error:
+            details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
+            raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
+
+    def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
+        """When the call has to be over, in epoch ms. Raises `Problem`."""
+        text = exchange.header("operad-timeout")
+        if text is None:
+            streams = spec is not None and spec.type is OperationType.SUBSCRIPTION
+            seconds = None if streams else self._config.timeout
+        elif _SECONDS.fullmatch(text):
+            seconds = min(float(text), self._config.max_timeout)
+        else:
+            raise Problem(400, f'Operad-Timeout: expected decimal seconds such as 2.5, got "{text[:50]}"')
+        return None if seconds is None else (time.time() + seconds) * 1000
+
+    def _metadata(self, exchange: Exchange, spec: OperationSpec | None) -> dict[str, Any]:
+        trace = _NOTHING
+        if b"traceparent" in exchange.headers or b"baggage" in exchange.headers:
+            trace = trace_context({name: exchange.header(name) for name in _TRACE})
+        if spec is None or spec.type is not OperationType.SUBSCRIPTION:
+            return trace
+        event_id = last_event_id(exchange)
+        return trace if event_id is None else {**trace, "lastEventId": event_id}
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        operation_id: str,
+        spec: OperationSpec | None,
+        input: Any,
+        context: OperationContext,
+    ) -> None:
+        try:
+            async with exchange.cancelled_with_client(self._sweep):
+                envelope = await self._registry.execute(operation_id, input, context)
+            accept = exchange.header("accept")
+            if wants_envelope(accept):
+                body = envelope_answer(envelope)
+                await exchange.respond(200, body, ENVELOPE_TYPE)
+                return
+            if self._registry.plugins.envelope_kinds.is_error(envelope):
+                raise failed_answer(envelope)
+            body, content_type, headers = data_answer(envelope)
+        except CallError as error:
+            raise self._problem(
+                error, exchange, spec or self._registry.get_spec(operation_id), operation_id
+            ) from error
+        await exchange.respond(200, body, content_type.decode(), headers)
+
+    async def _stream(
+        self, exchange: Exchange, spec: OperationSpec, input: Any, context: OperationContext
+    ) -> None:
+        config = self._config
+        if self._streams >= config.max_streams:
+            message = f"{config.max_streams} streams are open (max_streams)"
+            raise Problem(429, message, code=ErrorCode.OVERLOADED, headers=[(b"retry-after", b"1")])
+        stream = EventStream(
+            exchange,
+            envelopes=wants_envelope(exchange.header("accept")),
+            heartbeat=config.heartbeat,
+            write_timeout=config.write_timeout,
+            ending=self._ending,
+        )
+        self._streams += 1
+        try:
+            async with exchange.cancelled_with_client(self._sweep, at_once=True):
+                await stream.run(self._registry.subscribe(spec.id, input, context))
+        except CallError as error:
+            problem = self._problem(error, exchange, spec, spec.id)
+            if not exchange.started:
+                raise problem from error
+            await stream.fail(problem.to_json(exchange.request_id))
+        finally:
+            self._streams -= 1
+
+    def _problem(
+        self, error: CallError, exchange: Exchange, spec: OperationSpec | None, operation_id: str
+    ) -> Problem:
+        declared = () if spec is None else spec.error_schemas
+        masked = mask_error(
+            error,
+            {definition.code for definition in declared},
+            mask=self._config.mask_errors,
+            operation_id=operation_id,
+        )
+        return problem_of(masked, declared, has_identity=exchange.identity is not None)
+
+
+def _has_null(input: Any) -> bool:
+    """Whether an input, or a field of it, is a null.
+
+    To a registry, no input is an empty one; to an operation that another API serves, a field that may be absent is
+    so where it is ``None``: models and Python callers say it like this. A body says what it says.
+    """
+    return input is None or (input.__class__ is dict and None in input.values())
+
+
+def _check(form: Form, input: Any) -> None:
+    """Raise `Problem` for an input that the registry would let pass, and the document does not."""
+    errors: list[dict[str, Any]] = []
+    if _has_null(input):
+        found = form.schema.errors(input)
+        errors = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in found]
+    if not errors and form.formats is not None:
+        errors = form.formats.errors(input)
+    if errors:
+        message = f'invalid input for "{form.spec.id}": {errors[0]["message"]}'
+        raise Problem(422, message, code=ErrorCode.VALIDATION_ERROR, details={"errors": errors[:20]})

@@ -1,0 +1,161 @@
+"""The explorer: static pages, and what they ask for besides the operations."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from operad import OperadError, OperationRegistry
+from operad.plugin import may_list, to_json
+from operad_serve.api.exchange import Exchange, Header
+from operad_serve.api.options import OpenAPIServerConfig
+from operad_serve.api.problems import Problem, denied
+from operad_serve.api.traces import Traces
+
+logger = logging.getLogger("operad.serve")
+
+PREFIX = "/explorer/"
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FILES = ("index.html", "app.js", "calls.js", "forms.js", "page.js", "style.css", "icon.svg")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SECURITY: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-cache"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", _POLICY.encode()),
+)
+
+
+class Explorer:
+    """What is under ``/`` and ``/explorer/``.
+
+    Args:
+        registry: whose plugins and sources are shown.
+        config: the title, and the scope of who may manage.
+        traces: the call trees.
+        guarded: whether callers can be somebody.
+    """
+
+    def __init__(
+        self, registry: OperationRegistry, config: OpenAPIServerConfig, traces: Traces, *, guarded: bool
+    ) -> None:
+        self._registry = registry
+        self._config = config
+        self._traces = traces
+        self._guarded = guarded
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer a request of the page. Raises `Problem`."""
+        path = exchange.path
+        if path == "/":
+            await self._index(exchange)
+            return
+        name = path.removeprefix(PREFIX)
+        if name in _FILES:
+            _expect(exchange, "GET")
+            await _send_file(exchange, name)
+        elif name == "state":
+            _expect(exchange, "GET")
+            await exchange.respond(200, to_json(self._state(exchange)), "application/json")
+        elif name.startswith("trace/"):
+            _expect(exchange, "GET")
+            tree = self._traces.tree(name.removeprefix("trace/"), exchange.identity)
+            if tree is None:
+                raise Problem(404, "there is no such call tree, or not any more")
+            await exchange.respond(200, to_json(tree), "application/json")
+        elif name.startswith("reload/"):
+            _expect(exchange, "POST")
+            await self._reload(exchange, name.removeprefix("reload/"))
+        else:
+            raise Problem(404, "there is nothing here")
+
+    async def _index(self, exchange: Exchange) -> None:
+        _expect(exchange, "GET")
+        # Links of the page are relative: below a mount, its address has to end with a slash.
+        if not exchange.scope["path"].endswith("/"):
+            location = exchange.scope["path"].rpartition("/")[2] + "/"
+            raise Problem(307, "the explorer's address ends with /", headers=[(b"location", location.encode())])
+        await _send_file(exchange, "index.html")
+
+    def _state(self, exchange: Exchange) -> dict[str, Any]:
+        """What the page shows of the whole; of plugins and sources only to who may manage them."""
+        registry, identity = self._registry, exchange.identity
+        manages = self._may_manage(exchange)
+        state: dict[str, Any] = {
+            "title": self._config.title or "operad",
+            "guarded": self._guarded,
+            "identity": None if identity is None else identity.id,
+            "manages": manages,
+            "operations": sum(may_list(spec.access_control, identity) for spec in registry.specs()),
+        }
+        if manages:
+            state["plugins"] = [
+                {
+                    "name": record.name,
+                    "distribution": record.distribution,
+                    "version": record.version,
+                    "status": record.status,
+                    "error": record.error,
+                    "contributes": {kind: list(names) for kind, names in record.contributes.items()},
+                }
+                for record in registry.plugins.records
+            ]
+            state["sources"] = [
+                {
+                    "name": source.name,
+                    "type": source.type,
+                    "status": source.status,
+                    "operations": source.operations,
+                    "error": source.error,
+                }
+                for source in registry.sources.states()
+            ]
+        return state
+
+    def _may_manage(self, exchange: Exchange) -> bool:
+        if self._guarded:
+            return exchange.identity is not None and self._config.admin_scope in exchange.identity.scopes
+        return exchange.is_local
+
+    async def _reload(self, exchange: Exchange, name: str) -> None:
+        if not self._may_manage(exchange):
+            if self._guarded and exchange.identity is None:
+                raise denied("sources are reloaded by who has a token for it")
+            raise Problem(403, f"reloading a source takes the scope {self._config.admin_scope}")
+        # Nothing a page of another origin can send without being asked first (CORS): a header of our own.
+        if exchange.header("operad-explorer") is None:
+            raise Problem(400, "the header Operad-Explorer is missing")
+        try:
+            await self._registry.sources.reload(name)
+        except OperadError as error:
+            raise Problem(409, str(error)) from error
+        await exchange.respond(200, to_json(self._state(exchange)), "application/json")
+
+
+def _expect(exchange: Exchange, method: str) -> None:
+    if exchange.method != method and not (method == "GET" and exchange.method == "HEAD"):
+        raise Problem(405, f"expected {method}", headers=[(b"allow", method.encode())])
+
+
+async def _send_file(exchange: Exchange, name: str) -> None:
+    body, content_type = _file(name)
+    headers = [*_SECURITY, (b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    await exchange.start(200, headers)
+    await exchange.write(b"" if exchange.method == "HEAD" else body, more=False)
+
+
+@cache
+def _file(name: str) -> tuple[bytes, str]:
+    """A file of the page, which is part of this package, and its content type."""
+    body = (resources.files("operad_serve") / "explorer" / name).read_bytes()
+    return body, _TYPES[name.rpartition(".")[2]]

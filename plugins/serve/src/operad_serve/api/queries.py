@@ -1,0 +1,238 @@
+"""Inputs in query strings: which operations have them, how they are declared, and how they are read.
+
+Reading decodes, it does not cast: a text is a number, a boolean or ``null`` only where the schema says so and the
+text is exactly its JSON form. What was not declared stays text. Validation then judges the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+from operad import OperationSpec, OperationType
+from operad_serve.api.problems import Problem
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
+_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
+_ROOT = frozenset(
+    {"type", "properties", "required", "additionalProperties", "$defs", "$schema", "title", "description"}
+)
+_MAX_FIELDS = 1_000
+
+Json = dict[str, Any]
+
+
+@attrs.frozen
+class Field:
+    """One property of an input, as a query parameter."""
+
+    name: str
+    kind: Literal["scalar", "array", "json"]
+    schema: Any
+    """What the parameter may be, as published: references lead into the input's own ``$defs``."""
+    types: frozenset[str] = frozenset()
+    """Of the scalar, or of the array's items."""
+    required: bool = False
+
+    def declaration(self) -> Json:
+        """The parameter object of OpenAPI."""
+        schema, description = self.schema, None
+        if isinstance(schema, dict) and isinstance(schema.get("description"), str):
+            description = schema["description"]
+        parameter: Json = {"name": self.name, "in": "query", "required": self.required}
+        if description:
+            parameter["description"] = description
+        if self.kind == "json":
+            return {**parameter, "content": {"application/json": {"schema": schema}}}
+        return {**parameter, "style": "form", "explode": True, "schema": schema}
+
+    def read(self, texts: list[str]) -> Any:
+        """The value of the parameter's texts, in their order. Raises `Problem`."""
+        if self.kind == "array":
+            return [_decoded(text, self.types) for text in texts]
+        if len(texts) > 1:
+            if self.kind == "scalar":  # validation says what is wrong with a list
+                return [_decoded(text, self.types) for text in texts]
+            raise Problem(400, f'the query parameter "{self.name}" is there {len(texts)} times; expected once')
+        if self.kind == "scalar":
+            return _decoded(texts[0], self.types)
+        try:
+            return json.loads(texts[0], parse_constant=_refused)
+        except (ValueError, RecursionError):
+            raise Problem(
+                400, f'the query parameter "{self.name}" has to be JSON text; a string needs its quotes'
+            ) from None
+
+
+@attrs.frozen
+class QueryForm:
+    """The input of an operation as a query string."""
+
+    fields: Mapping[str, Field]
+
+    def read(self, query: bytes) -> Json:
+        """The input that a query string holds. Raises `Problem`."""
+        try:
+            pairs = parse_qsl(
+                query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+            )
+        except ValueError:
+            raise Problem(
+                400, f"the query string is not percent-encoded UTF-8 of at most {_MAX_FIELDS} fields"
+            ) from None
+        texts: dict[str, list[str]] = {}
+        for name, text in pairs:
+            texts.setdefault(name, []).append(text)
+        return {name: self._value(name, values) for name, values in texts.items()}
+
+    def _value(self, name: str, values: list[str]) -> Any:
+        field = self.fields.get(name)
+        if field is not None:
+            return field.read(values)
+        return values[0] if len(values) == 1 else values
+
+
+class _Root(NamedTuple):
+    """What the references of a schema lead to."""
+
+    definitions: Mapping[str, Any]
+    prefix: str
+
+
+def query_form(
+    spec: OperationSpec, schema: Any, definitions: Mapping[str, Any], prefix: str = "#/$defs/"
+) -> QueryForm | None:
+    """How the operation's input is written as a query string; ``None`` if it cannot be, or must not.
+
+    Args:
+        spec: the operation. A mutation has none: a GET must be safe (RFC 9110, 9.2.1).
+        schema: its input schema, bundled.
+        definitions: what the schema refers to.
+        prefix: what such a reference begins with.
+    """
+    root = _Root(definitions, prefix)
+    schema = _resolved(schema, root)
+    if spec.type is OperationType.MUTATION or not isinstance(schema, dict) or not schema.keys() <= _ROOT:
+        return None
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type") != "object" or schema.get("additionalProperties", True) not in (True, False):
+        return None
+    if (
+        not isinstance(properties, dict)
+        or not isinstance(required, list)
+        or not set(required) <= properties.keys()
+    ):
+        return None
+    fields = {name: _field(name, node, root, name in required) for name, node in properties.items()}
+    if any(field.required and field.kind == "json" for field in fields.values()):
+        return None
+    return QueryForm(fields)
+
+
+def _field(name: str, node: Any, root: _Root, required: bool) -> Field:
+    types = _types(node, root)
+    if types is not None:
+        return _scalar(name, node, types, required)
+    target = _resolved(node, root)
+    if isinstance(target, dict) and target.get("type") == "array" and "items" in target:
+        items = _types(target["items"], root)
+        # A null among texts, or an item whose text could be two values, needs JSON.
+        if items is not None and len(items) == 1 and "null" not in items:
+            # An exploded form has no way to write an empty array: a missing one is missing.
+            schema = {**target, "minItems": max(1, target.get("minItems", 0))} if required else node
+            return Field(name, "array", schema, items, required)
+    return Field(name, "json", node, frozenset(), required)
+
+
+def _scalar(name: str, node: Any, types: frozenset[str], required: bool) -> Field:
+    if "string" not in types:
+        return Field(name, "scalar", node, types, required)
+    if types == {"string"}:
+        return Field(name, "scalar", node, types, required)
+    if types == {"string", "null"}:
+        # Every text is a string, `null` as well: null itself is said by leaving the parameter out.
+        return Field(name, "scalar", _without_null(node), frozenset({"string"}), required)
+    return Field(name, "json", node, frozenset(), required)
+
+
+def _without_null(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    out = dict(node)
+    if out.get("default", 0) is None:
+        del out["default"]
+    if isinstance(out.get("type"), list):
+        out["type"] = "string"
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(out.get(keyword), list):
+            rest = [member for member in out[keyword] if not _is_null(member)]
+            if len(rest) == 1 and isinstance(rest[0], dict) and not rest[0].keys() & (out.keys() - {keyword}):
+                del out[keyword]
+                out.update(rest[0])
+            else:
+                out[keyword] = rest
+    if isinstance(out.get("enum"), list):
+        out["enum"] = [value for value in out["enum"] if value is not None]
+    return out
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node, dict) and (node.get("type") == "null" or node.get("enum") == [None])
+
+
+def _types(node: Any, root: _Root, depth: int = 8) -> frozenset[str] | None:
+    """The types of a scalar; ``None`` for what is, or may be, anything else."""
+    node = _resolved(node, root)
+    if not isinstance(node, dict) or depth == 0:
+        return None
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in node:
+            members = [_types(member, root, depth - 1) for member in node[keyword]]
+            found = [member for member in members if member is not None]
+            return frozenset().union(*found) if found and len(found) == len(members) else None
+    kind = node.get("type")
+    if kind is None and ("enum" in node or "const" in node):
+        values = node["enum"] if "enum" in node else [node["const"]]
+        kind = [_type_of(value) for value in values]
+    kinds = frozenset([kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ())
+    return kinds if kinds and kinds <= _SCALARS else None
+
+
+def _type_of(value: Any) -> str:
+    for python, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")):
+        if isinstance(value, python):
+            return name
+    return "null" if value is None else "object"
+
+
+def _resolved(node: Any, root: _Root) -> Any:
+    for _ in range(16):
+        if not isinstance(node, dict) or "$ref" not in node:
+            return node
+        if node.keys() - {"$ref", "description", "title", "default", "deprecated", "examples"}:
+            return None
+        token = unquote(str(node["$ref"]).removeprefix(root.prefix))
+        node = root.definitions.get(token.replace("~1", "/").replace("~0", "~"))
+    return None
+
+
+def _decoded(text: str, types: frozenset[str]) -> Any:
+    if "string" in types:
+        return text
+    if text == "null" and "null" in types:
+        return None
+    if text in ("true", "false") and "boolean" in types:
+        return text == "true"
+    if types & {"integer", "number"} and _NUMBER.fullmatch(text):
+        value = json.loads(text)
+        return value if value - value == 0 else text  # 1e999 has no JSON value
+    return text
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

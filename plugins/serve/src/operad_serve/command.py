@@ -1,0 +1,133 @@
+"""The command ``operad serve``. operad-cli imports it when it collects the commands of plugins."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from operad import ConfigError, OperationRegistry
+from operad_cli.adhoc import AdHocSources, adhoc_options
+from operad_cli.options import (
+    Count,
+    Seconds,
+    chosen_profile,
+    config_option,
+    debug_option,
+    load_plugins_quietly,
+    quiet_plugins,
+    require_configuration,
+)
+
+if TYPE_CHECKING:
+    from operad_serve.door.listening import Address
+
+
+def _address(_: click.Context, __: click.Parameter, value: str | None) -> Address | None:
+    """Parse the address of an option."""
+    from operad_serve.door.listening import parse_address
+
+    try:
+        return None if value is None else parse_address(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Serve HTTP here, or at unix:PATH: OpenAPI, MCP and the explorer.",
+)
+@click.option("--mcp", type=click.Choice(["stdio"]), help="Serve MCP on standard streams.")
+@click.option("--transport", "url", help="Serve other processes here, such as ws://127.0.0.1:8765.")
+@click.option("--health", metavar="HOST:PORT", callback=_address, help="Answer /health here, and nothing else.")
+@click.option(
+    "--identity",
+    type=click.Choice(["peer", "delegate"]),
+    help="With --transport: whose word counts for who calls, the transport's or the caller's own.",
+)
+@click.option(
+    "--max-concurrent",
+    metavar="COUNT",
+    type=Count(min=1),
+    help="With --transport: requests under way at once. Default: [calls], else 10,000.",
+)
+@click.option(
+    "--lease",
+    metavar="SECONDS",
+    type=Seconds(min=0, min_open=True),
+    help="With --transport: how long a silent consumer keeps its stream. Default: [calls], else 30.",
+)
+@click.option(
+    "--drain",
+    metavar="SECONDS",
+    type=Seconds(min=0),
+    help="For what is under way in the end. Default: [serve] and [calls], else 10.",
+)
+@adhoc_options
+@config_option
+@debug_option
+def serve(
+    http: Address | None,
+    mcp: str | None,
+    url: str | None,
+    health: Address | None,
+    identity: str | None,
+    max_concurrent: int | None,
+    lease: float | None,
+    drain: float | None,
+    openapi: tuple[str, ...],
+    base_url: str | None,
+    headers: tuple[tuple[str, str], ...],
+    mcp_servers: tuple[str, ...],
+    config: Path | None,
+) -> int:
+    """Serve the operations over HTTP, MCP and transports.
+
+    Those of all sources of the configuration, or of an API or MCP server that is named here. Several at once are
+    fine; with none of them, [serve] and [transport] say where. Until Ctrl-C; what is under way then is finished.
+    """
+    # Imported by this command alone: the command line collects it with every other one.
+    from operad_cli.render import report_failures
+    from operad_serve.door import front_door
+
+    sources = AdHocSources(openapi, mcp_servers, base_url, headers)
+    sources.check()
+    registry, base_dir = _registry_to_serve(sources, config)
+    # The tools of a single source need no namespace in front.
+    alone = len(openapi) + len(mcp_servers) == 1
+    plan = front_door.plan_of(
+        registry,
+        http=http,
+        mcp=mcp,
+        transport=url,
+        health=health,
+        identity=identity,
+        base_dir=base_dir,
+        mask_errors="--debug" not in sys.argv,
+        servers={"mcp": {"names": "name"}} if alone else {},
+        drain=drain,
+        max_concurrent=max_concurrent,
+        lease=lease,
+    )
+
+    async def load(registry: OperationRegistry) -> int:
+        if sources:
+            await sources.load(registry)
+        return report_failures(registry)
+
+    return front_door.run(front_door.serve(registry, plan, load))
+
+
+def _registry_to_serve(sources: AdHocSources, config: Path | None) -> tuple[OperationRegistry, Path]:
+    """Return a registry whose sources are not loaded yet, and the folder of its configuration."""
+    if sources and config is None:
+        return OperationRegistry(load_plugins_quietly()), Path.cwd()
+    path = require_configuration(config)
+    with quiet_plugins():
+        registry = OperationRegistry.from_config(path, profile=chosen_profile())
+    return registry, path if path.is_dir() else path.parent

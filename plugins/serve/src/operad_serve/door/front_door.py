@@ -1,0 +1,378 @@
+"""What ``operad serve`` serves: decided first, then loaded, then served until a signal comes, then drained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from operad import CallHandler, ConfigError, OperadError, OperationRegistry
+from operad.auth import HostRules
+from operad.plugin import CallSettings, LinkDownError, Server, tell_manager, until_stopped
+from operad_serve.door.composition import Composition, Mounted
+from operad_serve.door.listening import Address, listen, serving, url_of
+from operad_serve.door.options import (
+    ServeOptions,
+    configured_address,
+    configured_authenticator,
+    offered_server,
+    server_options,
+    server_tables,
+)
+from operad_serve.door.telling import tell
+from operad_serve.door.transport import transport_of, without_password
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between attempts to reach a transport's server that is not there."""
+_LAST_WAIT = 2.0
+"""Seconds that cancelled tasks get at the very end."""
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What is served, where."""
+
+    options: ServeOptions
+    http: Address | None = None
+    is_stdio: bool = False
+    transport: str | None = None
+    """A URL; with ``has_transport`` and without a URL: what ``[transport]`` says."""
+    has_transport: bool = False
+    health: Address | None = None
+    identity: Any = None
+    base_dir: Path = Path()
+    mask_errors: bool = True
+    servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """Options of servers that the command line decides, by their names."""
+    calls: CallSettings = attrs.field(factory=CallSettings)
+    """The bounds of what a transport serves."""
+
+
+def plan_of(
+    registry: OperationRegistry,
+    *,
+    http: Address | None,
+    mcp: str | None,
+    transport: str | None,
+    health: Address | None,
+    identity: Any,
+    base_dir: Path,
+    mask_errors: bool,
+    servers: Mapping[str, Mapping[str, Any]],
+    drain: float | None = None,
+    max_concurrent: int | None = None,
+    lease: float | None = None,
+) -> Plan:
+    """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
+    tables = server_tables(registry)
+    for name in tables:
+        offered_server(registry, name)  # or an error that names what to install
+    options = registry.configured("serve", ServeOptions, but=tables.keys())
+    if drain is not None:
+        options = attrs.evolve(options, drain_timeout=drain)
+    calls = registry.configured("calls", CallSettings)
+    is_stdio, has_transport = mcp == "stdio", transport is not None
+    if http is None and not is_stdio and not has_transport:
+        http = configured_address(registry, "http", options.http, base_dir)
+        is_stdio = options.mcp == "stdio" or tables.get("mcp", {}).get("stdio") is True
+        has_transport = "url" in registry.transport_options
+    if http is None and not is_stdio and not has_transport:
+        raise ConfigError(
+            "nothing says where to serve: --http 127.0.0.1:8000, --mcp stdio, --transport ws://127.0.0.1:8765, "
+            "or [serve] and [transport] of the configuration"
+        )
+    if health is None:
+        health = configured_address(registry, "health", options.health, base_dir)
+    if is_stdio:
+        registry.plugins.server("mcp")
+    if has_transport:
+        transport_of(registry, transport)  # a wrong one is told before anything is loaded
+    return Plan(
+        options=options,
+        http=http,
+        is_stdio=is_stdio,
+        transport=transport,
+        has_transport=has_transport,
+        health=health,
+        identity=identity,
+        base_dir=base_dir,
+        mask_errors=mask_errors,
+        servers=servers,
+        calls=calls.but(drain_timeout=drain, max_concurrent=max_concurrent, lease=lease),
+    )
+
+
+class FrontDoor:
+    """The servers of a plan, for one registry whose sources are loaded.
+
+    Args:
+        registry: what is served.
+        plan: where.
+        stopped: set when nothing is to be served any more.
+    """
+
+    def __init__(self, registry: OperationRegistry, plan: Plan, stopped: asyncio.Event) -> None:
+        self._registry = registry
+        self._stopped = stopped
+        self._plan = plan
+        self._authenticate = configured_authenticator(registry, plan.options, plan.base_dir)
+        self._is_draining = False
+        self._drains: list[Callable[[float], Any]] = []
+        self.url: str | None = None
+        """Where HTTP is served, once it is."""
+        self.health_url: str | None = None
+        self.has_explorer = False
+        self.has_openapi = False
+        self.has_mcp = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[asyncio.Event]:
+        """Serve; leaving drains. The event is set when standard input, the only thing served, has ended."""
+        plan = self._plan
+        ended = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            if plan.http is not None:
+                await self._open_http(stack, plan.http)
+            if plan.health is not None:
+                bound = stack.enter_context(listen(plan.health, is_guarded=True, option="--health"))
+                await stack.enter_async_context(serving(self._health, bound))
+                self.health_url = f"{url_of(bound)}/health"
+            if plan.has_transport:
+                await self._open_transport(stack)
+            if plan.is_stdio:
+                only = plan.http is None and not plan.has_transport
+                await stack.enter_async_context(self._stdio(ended if only else asyncio.Event()))
+            try:
+                yield ended
+            finally:
+                self._is_draining = True
+                await asyncio.gather(*(drain(plan.options.drain_timeout) for drain in self._drains))
+
+    async def _open_http(self, stack: AsyncExitStack, address: Address) -> None:
+        plan = self._plan
+        options = plan.options
+        mounted = [
+            Mounted(server.name, server.mount, server.app(self._registry, self._config_of(server)))
+            for server in self._registry.plugins.servers.values()
+            if server.app is not None
+        ]
+        if not mounted:
+            raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
+        rules = HostRules(options.allowed_hosts, options.allowed_origins)
+        composition = Composition(mounted, rules, self._authenticate)
+        bound = stack.enter_context(listen(address, is_guarded=self._authenticate is not None, option="--http"))
+        await stack.enter_async_context(
+            serving(composition, bound, proxy_headers=options.proxy_headers, root_path=options.root_path)
+        )
+        await stack.enter_async_context(composition.running())
+        self._drains.append(composition.drain)
+        self.url = url_of(bound)
+        names = {each.name for each in mounted}
+        self.has_explorer = options.explorer and "openapi" in names
+        self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
+
+    def _config_of(self, server: Server) -> Any:
+        """The options of a server: the command line's, its own table's, and ``[serve]``'s where names agree."""
+        plan, options = self._plan, self._plan.options
+        known = {field.alias for field in attrs.fields(server.config_type)}
+        shared: dict[str, Any] = {
+            "authenticate": self._authenticate,
+            "explorer": options.explorer,
+            "title": options.title,
+            "max_body": options.max_body,
+            "allowed_hosts": options.allowed_hosts,
+            "allowed_origins": options.allowed_origins,
+            "mask_errors": plan.mask_errors,
+        }
+        if options.timeout is not None:
+            shared["timeout"] = options.timeout
+        values = {name: value for name, value in shared.items() if name in known}
+        return server_options(self._registry, server, {**values, **plan.servers.get(server.name, {})})
+
+    async def _open_transport(self, stack: AsyncExitStack) -> None:
+        plan = self._plan
+        transport, url = transport_of(self._registry, plan.transport)
+        handler = CallHandler(
+            self._registry,
+            transport,
+            identity=plan.identity,
+            mask_errors=plan.mask_errors,
+            settings=plan.calls,
+        )
+        await _connected(handler, self._stopped)
+        stack.push_async_exit(handler)
+        tell(f"serving {_operations(handler.serving)} on {without_password(url)}")
+
+    @asynccontextmanager
+    async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
+        """MCP on standard streams; ``ended`` is set at the end of stdin."""
+        server = self._registry.plugins.server("mcp")
+
+        async def serve() -> None:
+            try:
+                await server.serve(self._registry, self._config_of(server))
+            finally:
+                ended.set()
+
+        task = asyncio.get_running_loop().create_task(serve())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _health(self, scope: Any, receive: Any, send: Any) -> None:
+        """An ASGI application with ``/health`` alone."""
+        found = scope["type"] == "http" and scope["path"] == "/health"
+        status = 404 if not found else 503 if self._is_draining else 200
+        body = json.dumps({"status": "draining" if self._is_draining else "ok"} if found else {}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
+    """Open a handler, and wait for a server that is not there yet: it may start later than this process.
+
+    Raises `LinkDownError` if a signal comes first.
+    """
+    pause, told = _FIRST_PAUSE, False
+    while True:
+        try:
+            await handler.open()
+        except LinkDownError as error:
+            if not told:
+                tell(f"{error}; trying again until it is there")
+                told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret depends on it
+                    await stopped.wait()
+            if stopped.is_set():
+                raise
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        else:
+            return
+
+
+def run(serving: Coroutine[Any, Any, int]) -> int:
+    """Run `serve` to its end, and no longer: a handler that swallows its cancellation would keep the process.
+
+    Raises:
+        OperadError: as `serve` does.
+    """
+
+    async def whole() -> int:
+        try:
+            return await serving
+        except OperadError as error:
+            await _end_tasks(error)
+            raise
+        finally:
+            await _end_tasks(None)
+
+    return asyncio.run(whole())
+
+
+async def _end_tasks(error: OperadError | None) -> None:
+    """Cancel what still runs; where something does not end by that, end the process (with code 1)."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left or not (await asyncio.wait(left, timeout=_LAST_WAIT))[1]:
+        return
+    for line in (error, "what was called goes on though it is cancelled; ended without it"):
+        if line is not None:
+            tell(f"error: {line}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+async def serve(
+    registry: OperationRegistry, plan: Plan, load: Callable[[OperationRegistry], Awaitable[int]]
+) -> int:
+    """Load the sources, serve until a signal comes, and drain. Return the exit code.
+
+    Args:
+        registry: not entered yet.
+        plan: what is served.
+        load: loads what the command line names, reports the sources that failed, and returns the exit code.
+    """
+    with until_stopped() as stopped, _stdout_kept(plan):
+        async with registry:
+            code = await load(registry)
+            door = FrontDoor(registry, plan, stopped)
+            with _settled():
+                async with door.open() as ended:
+                    for line in _greeting(door, plan, len(registry)):
+                        tell(line)
+                    tell_manager("READY=1")
+                    await _first(stopped, ended)
+                    tell_manager("STOPPING=1")
+                    if not ended.is_set():
+                        tell("draining")
+            return code
+
+
+@contextlib.contextmanager
+def _settled() -> Iterator[None]:
+    """Let the garbage collector pass over what was loaded: looking through a large registry stops every call."""
+    if gc.get_freeze_count():  # by the program within which this command runs, whose it stays
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _stdout_kept(plan: Plan) -> Iterator[None]:
+    """What prints while sources load goes to stderr, if stdout is for MCP alone."""
+    with contextlib.redirect_stdout(sys.stderr) if plan.is_stdio else contextlib.nullcontext():
+        yield
+
+
+def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
+    """What is served where, for people."""
+    lines = []
+    if door.url is not None:
+        lines.append(f"serving {_operations(count)} on {door.url}; Ctrl-C ends it")
+        if door.has_explorer:
+            lines.append(f"  explorer       {door.url}/")
+        if door.has_openapi:
+            lines.append(f"  OpenAPI        {door.url}/openapi.json")
+        if door.has_mcp:
+            lines.append(f"  MCP            {door.url}/mcp")
+    if door.health_url is not None:
+        lines.append(f"  health         {door.health_url}")
+    if plan.is_stdio:
+        lines.append(f"serving {_operations(count)} over MCP on standard streams")
+    return lines
+
+
+def _operations(count: int) -> str:
+    return f"{count} operation{'' if count == 1 else 's'}"
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of some events."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

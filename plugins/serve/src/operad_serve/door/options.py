@@ -1,0 +1,141 @@
+"""What a configuration says of serving: the table ``[serve]``, and those of the servers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from operad import ConfigError, OperadError, OperationRegistry, PluginError
+from operad.auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
+from operad.plugin import Server, check_options
+from operad_serve.door.listening import Address, check_alone, parse_address
+
+
+@attrs.frozen(kw_only=True)
+class ServeOptions:
+    """The table ``[serve]``."""
+
+    http: str | None = None
+    """``HOST:PORT`` for all servers that have an application, or ``unix:PATH``."""
+    mcp: Literal["stdio"] | None = None
+    """``"stdio"``: MCP on standard streams; ``stdio = true`` in ``[serve.mcp]`` says the same."""
+    health: str | None = None
+    """``HOST:PORT`` or ``unix:PATH`` where ``/health`` is alone."""
+    explorer: bool = True
+    """Whether ``/`` shows the explorer."""
+    title: str | None = None
+    """The title of the document and of the explorer."""
+    timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
+    """Seconds for one call; ``None``: what each server takes by itself."""
+    max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.gt(0))
+    """The largest request body, in bytes."""
+    drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
+    """Seconds that running calls get after a signal."""
+    allowed_hosts: list[str] = attrs.field(factory=list)
+    """Values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any."""
+    allowed_origins: list[str] = attrs.field(factory=list)
+    """Values of ``Origin`` besides those of this machine; ``*``: any."""
+    proxy_headers: bool = False
+    """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine or at the socket are believed."""
+    root_path: str = ""
+    """The path that a proxy takes off."""
+    authenticate: str | None = None
+    """``module:name`` or ``file.py:name`` of an authenticator."""
+    jwt: JWTOptions | None = None
+    """JSON Web Tokens that count."""
+    tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
+    """Bearer tokens that count: ``[[serve.tokens]]``."""
+    tokens_file: str | None = None
+    """A TOML or JSON file with more of them."""
+
+    def authenticator(self, base_dir: Path) -> Authenticator | None:
+        """Who is asked who calls. Raises `ConfigError`."""
+        return authenticator_from(
+            authenticate=self.authenticate,
+            jwt=self.jwt,
+            tokens=self.tokens,
+            tokens_file=self.tokens_file,
+            base_dir=base_dir,
+        )
+
+
+def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
+    """The tables ``[serve.<server>]``, by server."""
+    values = {} if registry.configuration is None else registry.configuration.values("serve")
+    own = {field.name for field in attrs.fields(ServeOptions)} - registry.plugins.servers.keys()
+    return {name: value for name, value in values.items() if isinstance(value, Mapping) and name not in own}
+
+
+def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
+    """The address that ``[serve]`` has under a key. Raises `ConfigError` with the place."""
+    if text is None:
+        return None
+    try:
+        return parse_address(text, base_dir)
+    except ConfigError as error:
+        raise _placed(registry, error, "serve", key) from None
+
+
+def configured_authenticator(
+    registry: OperationRegistry, options: ServeOptions, base_dir: Path
+) -> Authenticator | None:
+    """Who is asked who calls. Raises `ConfigError` with the place."""
+    try:
+        return options.authenticator(base_dir)
+    except ConfigError as error:
+        word = str(error).partition(":")[0].partition(" ")[0]
+        key = {"token": ("tokens",), "the": ("tokens_file",), "authenticate": ("authenticate",)}.get(word, ())
+        raise _placed(registry, error, "serve", *key) from None
+
+
+def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
+    """The options of a server: what its table ``[serve.<server>]`` says, else ``shared``. Raises `ConfigError`."""
+    table = f"serve.{server.name}"
+    values = {**shared, **server_tables(registry).get(server.name, {})}
+    if server.name == "mcp":
+        values.pop("stdio", None)  # the command's own key, see `plan_of`
+    where = table if registry.configuration is None else registry.configuration.where(table)
+    return check_options(values, server.config_type, where=where)
+
+
+def offered_server(registry: OperationRegistry, name: str) -> Server:
+    """The server that a table ``[serve.<name>]`` is for. Raises `PluginError`: what to install, the place."""
+    try:
+        return registry.plugins.server(name)
+    except PluginError as error:
+        raise _placed(registry, error, "serve", name) from None
+
+
+def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
+    """Yield each table of ``[serve]`` that `operad serve` would reject, and its error. Nothing is started."""
+    servers = server_tables(registry)
+    try:
+        _check(registry, servers.keys())
+    except OperadError as error:
+        yield "serve", error
+    for name in servers:
+        try:
+            server_options(registry, offered_server(registry, name), {})
+        except OperadError as error:
+            yield f"serve.{name}", error
+
+
+def _check(registry: OperationRegistry, servers: Collection[str]) -> None:
+    """Read ``[serve]`` as `operad serve` does. Raises `OperadError`."""
+    folder = Path() if registry.configuration is None else registry.configuration.base_dir
+    options = registry.configured("serve", ServeOptions, but=servers)
+    http = configured_address(registry, "http", options.http, folder)
+    configured_address(registry, "health", options.health, folder)
+    if configured_authenticator(registry, options, folder) is None and isinstance(http, tuple):
+        try:
+            check_alone(*http, "[serve] http")
+        except ConfigError as error:
+            raise _placed(registry, error, "serve", "http") from None
+
+
+def _placed(registry: OperationRegistry, error: OperadError, *table: str) -> OperadError:
+    """Return the error with its place in the configuration, if there is one."""
+    return error if registry.configuration is None else registry.configuration.placed(error, *table)

@@ -1,0 +1,44 @@
+"""The transport over which `operad serve` serves other processes."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+from operad import ConfigError, OperationRegistry, PluginError
+from operad.plugin import Transport
+from operad_serve.door.telling import tell
+
+
+def without_password(url: str) -> str:
+    """Return the URL without the parts that may hold secrets: user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Return True if two URLs have the same scheme, host and port."""
+    first, second = urlsplit(one), urlsplit(other)
+    return (first.scheme, first.hostname, first.port) == (second.scheme, second.hostname, second.port)
+
+
+def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transport, str]:
+    """Return the transport of a URL, or of ``[transport]``, and its URL. Raises `ConfigError` if there is none."""
+    options = dict(registry.transport_options)
+    configured = options.pop("url", None)
+    if url is None and configured is None:
+        raise ConfigError(
+            'no transport: name one (--transport ws://127.0.0.1:8765), or write [transport] url = "…"'
+        )
+    if url is None:
+        url = str(configured)
+    elif configured is not None and options and not _is_same_place(url, configured):
+        # A token that is meant for one hub must not reach another one.
+        kept = ", ".join(sorted(options))
+        tell(f"warning: [transport] is for {without_password(configured)}; its {kept} is not used")
+        options = {}
+    if url != configured or registry.configuration is None:
+        return registry.plugins.transport(url, **options), url
+    try:
+        return registry.plugins.transport(url, **options), url
+    except (PluginError, ConfigError) as error:
+        raise type(error)(f"{error} @ {registry.configuration.where('transport')}") from None

@@ -1,0 +1,216 @@
+"""What `operad serve` rejects and prints before anything is served."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from operad import CallHandler, ConfigError, InProcessTransport, OperadError, OperationRegistry
+from operad.auth import HostRules
+from operad.plugin import Link, LinkDownError, OnEvent, OnLink
+from operad_cli.app import application
+from operad_serve.door import front_door
+from operad_serve.door.composition import Composition, Mounted
+from operad_serve.door.listening import listen, parse_address
+
+LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
+
+
+def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, config: str = LOCAL) -> Result:
+    (folder / "operad.toml").write_text(config)
+    (folder / "ops.py").write_text("raise SystemError('sources were loaded')")
+    monkeypatch.chdir(folder)
+    return CliRunner().invoke(application(), [*arguments], catch_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "complaint"),
+    [
+        ([], LOCAL, "nothing says where to serve: --http"),
+        ([], LOCAL + '[serve]\nhttp = "here"\n', "expected HOST:PORT"),
+        ([], LOCAL + '[serve]\nhtpp = "127.0.0.1:1"\n', 'did you mean "http"'),
+        ([], LOCAL + "[serve.graphql]\nx = 1\n", "graphql"),
+        ([], LOCAL + '[serve]\nmcp = "http"\n', "serve.mcp"),
+        (
+            [],
+            LOCAL + '[serve]\nhttp = "127.0.0.1:0"\n[[serve.tokens]]\ntoken = "${UNSET_X}"\nid = "a"\n',
+            "UNSET_X",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
+    arguments: list[str], config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config)
+    assert isinstance(result.exception, OperadError), result.exception
+    assert complaint in str(result.exception)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
+    """A program may run the command within itself."""
+    try:
+        if frozen:
+            gc.freeze()
+        with front_door._settled():
+            assert gc.get_freeze_count() > 0
+        assert (gc.get_freeze_count() > 0) is frozen
+    finally:
+        gc.unfreeze()
+
+
+class NotThereYet(InProcessTransport):
+    """A bus that refuses so many connections."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
+        if self.refusals:
+            self.refusals -= 1
+            raise LinkDownError("nobody is there")
+        return await super().open(on_event, on_link)
+
+
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(front_door, "_FIRST_PAUSE", 0.001)
+    bus = NotThereYet(3)
+    handler = CallHandler(OperationRegistry(), bus)
+    await front_door._connected(handler, asyncio.Event())
+    await handler.aclose()
+    assert bus.refusals == 0
+    assert capsys.readouterr().err.count("nobody is there; trying again until it is there") == 1
+
+
+async def test_a_signal_ends_the_wait_for_a_server_that_is_not_there() -> None:
+    stopped = asyncio.Event()
+    stopped.set()
+    with pytest.raises(LinkDownError, match="nobody is there"):
+        await front_door._connected(CallHandler(OperationRegistry(), NotThereYet(3)), stopped)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (7, 5.0, 3.0, 2.0)),
+        (["--max-concurrent", "9", "--lease", "60", "--drain", "0"], (9, 60.0, 0.0, 0.0)),
+    ],
+)
+def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
+    arguments: list[str], expected: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LOCAL + (
+        "[calls]\nmax_concurrent = 7\nlease = 5\ndrain_timeout = 3\n"
+        '[serve]\ndrain_timeout = 2\n[transport]\nurl = "ws://127.0.0.1:1"\n'
+    )
+    plans: list[front_door.Plan] = []
+
+    async def serve(registry: OperationRegistry, plan: front_door.Plan, load: object = None) -> int:
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(front_door, "serve", serve)
+    assert operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config).exit_code == 0
+    (plan,) = plans
+    calls = plan.calls
+    assert (calls.max_concurrent, calls.lease, calls.drain_timeout, plan.options.drain_timeout) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--http", "8000"], "expected HOST:PORT"),
+        (["--max-concurrent", "0"], "--max-concurrent"),
+        (["--lease", "0"], "--lease"),
+        (["--drain", "-1"], "--drain"),
+        (["--http", "127.0.0.1:99999"], "expected HOST:PORT"),
+        (["--header", "secretvalue"], "expected NAME=VALUE"),
+        (["--openapi", "http://x/", "--header", "X=${NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
+        (["--header", "X=1"], "--header goes with"),
+        (["--base-url", "http://x"], "--base-url goes with one --openapi"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
+    assert "secretvalue" not in result.output
+
+
+def test_an_address_for_others_needs_somebody_who_asks_who_calls() -> None:
+    with (
+        pytest.raises(ConfigError, match="nobody is asked who calls"),
+        listen(("0.0.0.0", 0), is_guarded=False, option="--http"),
+    ):
+        pass
+    with listen(("127.0.0.1", 0), is_guarded=False, option="--http") as bound:
+        bound.listen()
+        with (
+            pytest.raises(ConfigError, match="cannot listen on"),
+            listen(bound.getsockname()[:2], is_guarded=False, option="--http"),
+        ):
+            pass
+    if socket.has_ipv6:
+        assert parse_address("[::1]:80") == ("::1", 80)
+
+
+def test_two_servers_that_want_one_path_are_both_named() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match='"a" and "b" both want the path /mcp'):
+        Composition([Mounted("a", "/mcp", app), Mounted("b", "/mcp", app)], HostRules())
+
+
+async def test_a_server_that_does_not_start_is_named_with_its_reason() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no disk"})
+
+    with pytest.raises(ConfigError, match='the server "a" did not start: no disk'):
+        async with Composition([Mounted("a", "/", app)], HostRules()).running():
+            pass
+
+
+async def test_a_request_with_two_credentials_reaches_no_application() -> None:
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("this request has to be refused")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    both = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer one"), (b"authorization", b"Bearer two")]
+    scope = {"type": "http", "method": "GET", "path": "/", "server": ("127.0.0.1", 1), "headers": both}
+    await Composition([Mounted("a", "/", app)], HostRules())(scope, None, send)
+    assert sent[0]["status"] == 400
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert b"Authorization is there more than once" in sent[1]["body"]
+
+
+async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:
+    seen = []
+
+    async def full(scope: Any, receive: Any, send: Any) -> None:
+        for phase in ("startup", "shutdown"):
+            assert (await receive())["type"] == f"lifespan.{phase}"
+            seen.append(phase)
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    async def without(scope: Any, receive: Any, send: Any) -> None:
+        raise NotImplementedError
+
+    async with Composition([Mounted("a", "/a", full), Mounted("b", "/b", without)], HostRules()).running():
+        assert seen == ["startup"]
+    assert seen == ["startup", "shutdown"]

@@ -1,0 +1,211 @@
+"""Operations over HTTP: inputs, answers, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
+from operad_openapi import http_envelope
+from operad_serve import to_openapi
+from plugins.serve.tests import front_door
+
+PLUGINS = load_plugins(only=["openapi"])
+ENVELOPE = "application/vnd.operad.envelope+json"
+
+
+# --- inputs and answers ------------------------------------------------------------------------------
+
+
+async def test_a_post_answers_the_data_and_headers_tell_where_they_came_from(call: Any) -> None:
+    response = await call("POST", "/operations/shop.add", json={"a": 1})
+    assert (response.status, response.json()) == (200, 3)
+    assert response.headers["Operad-Source"] == "local"
+    assert json.loads(response.headers["Operad-Meta"])["operationId"] == "shop.add"
+    assert response.headers["Operad-Request-Id"]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_client_that_asks_for_the_envelope_gets_it(call: Any) -> None:
+    response = await call("POST", "/operations/shop.add", json={"a": 1}, headers={"Accept": ENVELOPE})
+    envelope = response.json()
+    assert envelope["data"] == 3
+    assert envelope["meta"]["source"] == "local"
+
+
+async def test_a_query_with_flat_input_is_called_by_get(call: Any) -> None:
+    assert (await call("GET", "/operations/shop.add?a=40")).json() == 42
+    path = '/operations/shop.find?names=a&names=1&ratio=1e0&text=null&on=true&where={"x":1}'
+    answer = (await call("GET", path.replace('"', "%22"))).json()
+    assert answer == {"names": ["a", "1"], "ratio": 1.0, "text": "null", "on": True, "where": {"x": 1}}
+    answer = (await call("GET", "/operations/shop.find?names=&ratio=null")).json()
+    assert (answer["names"], answer["ratio"]) == ([""], None)
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "+1", "0x1", " 1", "01", "NaN", "1e999", "true", "", "9" * 5000])
+async def test_a_query_string_is_decoded_and_never_cast(call: Any, text: str) -> None:
+    problem = await call.problem("GET", f"/operations/shop.add?a={text.replace(' ', '%20').replace('+', '%2B')}")
+    assert (problem["status"], problem["code"]) == (422, "VALIDATION_ERROR")
+
+
+async def test_a_mutation_is_not_called_by_get(call: Any) -> None:
+    response = await call("GET", "/operations/shop.order")
+    assert (response.status, response.headers["Allow"]) == (405, "POST")
+    response = await call("DELETE", "/operations/shop.add")
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
+    response = await call("OPTIONS", "/operations/shop.add")
+    assert (response.status, response.headers["Allow"]) == (204, "GET, HEAD, POST")
+
+
+async def test_an_id_stands_in_the_path_with_all_but_slashes_encoded(call: Any) -> None:
+    assert (await call("POST", "/operations/gh.pulls/create%3F%25%C3%A9")).status == 200
+    assert (await call("POST", "/operations/gh.pulls%2Fcreate%3F%25%C3%A9")).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/operations/", "/operations/shop.nope", "/operations/a//b", "/nowhere", "/operations"]
+)
+async def test_what_is_not_there_is_404(call: Any, path: str) -> None:
+    assert (await call.problem("POST", path))["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {"Content-Type": "application/json"}, 400),
+        (b'{"a": 1, "a": 2}', {"Content-Type": "application/json"}, 400),
+        (b"\xff", {"Content-Type": "application/json"}, 400),
+        (b"[" * 100_000, {"Content-Type": "application/json"}, 400),
+        (b'{"a": NaN}', {"Content-Type": "application/json"}, 400),
+        (b'{"a": 1}', {"Content-Type": "text/plain"}, 415),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Content-Encoding": "br"}, 415),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Content-Encoding": "identity"}, 200),
+        (b"[]", {"Content-Type": "application/json"}, 422),
+        (b"null", {"Content-Type": "application/json"}, 422),
+        (b'{"a": 99999999999999999999999}', {"Content-Type": "application/json; charset=utf-8"}, 200),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Operad-Timeout": "soon"}, 400),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Operad-Timeout": "-1"}, 400),
+        (b'{"a": 1}', {"Content-Type": "application/json", "Operad-Timeout": "1.5"}, 200),
+    ],
+)
+async def test_a_body_is_json_of_the_strict_profile(
+    call: Any, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    assert (await call("POST", "/operations/shop.add", data=body, headers=headers)).status == status
+
+
+async def test_a_body_beyond_the_bound_is_413_whether_its_size_is_declared_or_not(
+    registry: OperationRegistry,
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    async with front_door.client_of(to_openapi(registry, max_body=1_000)) as client:
+        for body in (b" " * 2_000, chunks()):
+            problem = await client.problem("POST", "/operations/shop.add", data=body)
+            assert (problem["status"], problem["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
+async def test_binary_data_are_sent_as_they_are_and_cannot_run_as_a_page(call: Any) -> None:
+    response = await call("GET", "/operations/shop.picture")
+    assert (response.body, response.content_type) == (b"\x89PNG", "image/png")
+    assert response.headers["Operad-Source"] == "http"
+    assert json.loads(response.headers["Operad-Meta"])["statusCode"] == 200
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    response = await call("GET", "/operations/shop.picture", headers={"Accept": ENVELOPE})
+    envelope = response.json()
+    assert (envelope["data"], envelope["meta"]["encoding"]) == ("iVBORw==", "base64")
+
+
+async def test_metadata_that_do_not_fit_into_a_header_are_left_to_the_envelope(
+    registry: OperationRegistry,
+) -> None:
+    async def large(input: Any, context: OperationContext) -> Any:
+        return http_envelope(1, url="http://x/" + "é" * 5_000, method="GET")
+
+    registry.register(OperationSpec(namespace="x", name="large"), large)
+    async with front_door.client_of(to_openapi(registry)) as client:
+        response = await client("POST", "/operations/x.large")
+        meta = json.loads(response.headers["Operad-Meta"])
+        assert (meta["method"], "url" in meta) == ("GET", False)
+
+
+async def test_a_body_that_does_not_come_is_408(registry: OperationRegistry) -> None:
+    async with front_door.served(to_openapi(registry, body_timeout=0.05)) as base:
+        host, port = base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST /operations/shop.add HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n{{".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+# --- errors ------------------------------------------------------------------------------------------
+
+
+async def test_a_declared_error_has_its_status_code_and_details(call: Any) -> None:
+    problem = await call.problem("POST", "/operations/shop.buy")
+    assert (problem["status"], problem["code"], problem["details"]) == (409, "SOLD_OUT", {"left": 0})
+
+
+@pytest.mark.parametrize(("upstream", "status"), [(404, 404), (429, 429), (302, 502), (500, 502), (503, 502)])
+async def test_an_upstreams_4xx_keeps_its_status_and_all_else_is_502(
+    call: Any, upstream: int, status: int
+) -> None:
+    problem = await call.problem("POST", "/operations/shop.upstream", json={"status": upstream})
+    assert (problem["status"], problem["details"]["statusCode"]) == (status, upstream)
+
+
+async def test_what_an_exception_says_stays_in_the_log(call: Any, caplog: pytest.LogCaptureFixture) -> None:
+    problem = await call.problem("POST", "/operations/shop.crash")
+    assert problem["status"] == 500
+    assert "hunter2" not in json.dumps(problem)
+    assert "hunter2" in caplog.text
+    assert problem["details"]["reference"] in caplog.text
+
+
+async def test_the_table_of_statuses() -> None:
+    from operad_serve.api.problems import problem_of
+
+    table = {
+        "OPERATION_NOT_FOUND": 404, "VALIDATION_ERROR": 422, "TIMEOUT": 504, "OVERLOADED": 429, "UNAVAILABLE": 503,
+        "NO_RESPONDERS": 503, "PAYLOAD_TOO_LARGE": 413, "EXECUTION_ERROR": 500, "OTHER": 500,
+    }  # fmt: skip
+    for code, status in table.items():
+        assert problem_of(CallError(code, "x"), (), has_identity=True).status == status
+    assert problem_of(CallError("ACCESS_DENIED", "x"), (), has_identity=True).status == 403
+    denied = problem_of(CallError("ACCESS_DENIED", "x"), (), has_identity=False)
+    assert (denied.status, dict(denied.headers)[b"www-authenticate"]) == (401, b"Bearer")
+
+
+async def test_an_answer_that_json_cannot_hold_is_an_error(registry: OperationRegistry) -> None:
+    async def nan(input: Any, context: OperationContext) -> Any:
+        return {"x": float("nan")}
+
+    registry.register(OperationSpec(namespace="x", name="nan"), nan)
+    async with front_door.client_of(to_openapi(registry)) as client:
+        problem = await client.problem("POST", "/operations/x.nan")
+        assert (problem["status"], problem["code"]) == (500, "SERIALIZATION_ERROR")
+
+
+async def test_an_envelope_that_stands_for_an_error_is_502_and_200_as_an_envelope() -> None:
+    async with OperationRegistry(load_plugins(only=["openapi", "mcp"])) as registry:
+        from operad_mcp import mcp_envelope
+
+        async def failing(input: Any, context: OperationContext) -> Any:
+            return mcp_envelope([{"type": "text", "text": "no"}], is_error=True)
+
+        registry.register(OperationSpec(namespace="x", name="failing"), failing)
+        async with front_door.client_of(to_openapi(registry)) as client:
+            problem = await client.problem("POST", "/operations/x.failing")
+            assert (problem["status"], problem["code"]) == (502, "EXECUTION_ERROR")
+            assert problem["details"]["data"] == [{"type": "text", "text": "no"}]
+            response = await client("POST", "/operations/x.failing", headers={"Accept": ENVELOPE})
+            assert (response.status, response.json()["meta"]["isError"]) == (
+                200,
+                True,
+            )

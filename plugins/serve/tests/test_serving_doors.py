@@ -1,0 +1,298 @@
+"""Who comes in, and what whom is shown: hosts, origins, credentials, the explorer's own requests, mounts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
+from operad.auth import Credentials, StaticTokens
+from operad.testing import hostile_schemas
+from operad_serve import to_openapi
+from operad_serve.api.places import place_of
+from plugins.serve.tests import front_door
+
+PLUGINS = load_plugins(only=["openapi", "serve"])
+ROOT = {"Authorization": "Bearer root-token-123456"}
+JOE = {"Authorization": "Bearer joe-token-123456"}
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[OperationRegistry]:
+    async with OperationRegistry(PLUGINS) as made:
+        for each in front_door.everything():
+            made.register(each)
+        made.register(front_door.SLASHED, front_door.who)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Host": "gate.example", "Origin": "https://gate.example"}, 200),
+    ],
+)
+async def test_on_a_loopback_address_other_names_and_other_pages_are_refused(
+    registry: OperationRegistry, headers: dict[str, str], status: int
+) -> None:
+    async with front_door.client_of(to_openapi(registry, allowed_hosts=["gate.example"])) as client:
+        for method, path in (
+            ("GET", "/health"),
+            ("GET", "/operations/shop.add?a=1"),
+            ("GET", "/"),
+            ("GET", "/openapi.json"),
+        ):
+            assert (await client(method, path, headers=headers)).status == status
+
+
+async def test_pages_of_an_allowed_origin_may_read_and_no_others(registry: OperationRegistry) -> None:
+    async with front_door.client_of(to_openapi(registry, allowed_origins=["https://app.example"])) as client:
+        allowed = {"Origin": "https://app.example"}
+        answer = await client("OPTIONS", "/operations/shop.order", headers=allowed)
+        assert answer.status == 204
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+        assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+        answer = await client("GET", "/operations/shop.add?a=1", headers=allowed)
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (200, "https://app.example")
+    async with front_door.client_of(to_openapi(registry)) as client:
+        answer = await client("GET", "/operations/shop.add?a=1")
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_without_the_scope_nothing_of_an_operation_is_seen_described_or_called(
+    registry: OperationRegistry,
+) -> None:
+    async with front_door.client_of(to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))) as client:
+        for headers, status, challenge in (({}, 401, "Bearer"), (JOE, 403, 'scope="admin"'), (ROOT, 200, "")):
+            answer = await client("POST", "/operations/admin.secret", headers=headers)
+            assert answer.status == status
+            assert challenge in answer.headers.get("WWW-Authenticate", "")
+            document = (await client("GET", "/openapi.json", headers=headers)).body
+            assert (b"admin.secret" in document) is (status == 200)
+            assert (b'"bearer"' in document) is True
+        assert (await client("POST", "/operations/gh.pulls/create%3F%25%C3%A9", headers=JOE)).json()["id"] == "joe"
+        wrong = {"Authorization": "Bearer nobody"}
+        for path in ("/operations/shop.add?a=1", "/openapi.json", "/explorer/state"):
+            answer = await client("GET", path, headers=wrong)
+            assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, 'Bearer error="invalid_token"')
+        assert (await client("GET", "/health", headers=wrong)).status == 200
+
+
+async def test_where_it_cannot_be_found_out_who_calls_the_answer_is_503(registry: OperationRegistry) -> None:
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        raise CallError("UNAVAILABLE", "the issuer's keys cannot be fetched from https://u:p@issuer/")
+
+    async with front_door.client_of(to_openapi(registry, authenticate=authenticate)) as client:
+        problem = await client.problem("POST", "/operations/shop.add", json={"a": 1}, headers=JOE)
+        assert problem["status"] == 503
+        assert "issuer" not in json.dumps(problem)
+
+
+async def test_secrets_are_in_no_log_answer_document_or_page(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "joe-token-123456"
+    async with front_door.client_of(to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))) as client:
+        texts = []
+        for method, path in (
+            ("POST", "/operations/shop.crash"), ("POST", "/operations/nope.nope"), ("POST", "/operations/admin.secret"),
+            ("GET", "/openapi.json"), ("GET", "/"), ("GET", "/explorer/state"), ("GET", "/explorer/trace/x"),
+        ):  # fmt: skip
+            answer = await client(method, path, headers=JOE)
+            texts += [answer.body.decode(), str(answer.headers)]
+    assert secret not in "".join(texts) + caplog.text
+
+
+async def test_the_explorer_is_static_and_asks_nobody_else(registry: OperationRegistry) -> None:
+    async with front_door.client_of(to_openapi(registry)) as client:
+        page = await client("GET", "/")
+        assert page.content_type == "text/html"
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+        for name in ("app.js", "calls.js", "forms.js", "page.js", "style.css", "icon.svg"):
+            answer = await client("GET", f"/explorer/{name}")
+            assert answer.status == 200
+            assert b"https://" not in answer.body
+        for path in ("/explorer/../pages.py", "/explorer/%2e%2e/pages.py", "/explorer/secret.txt"):
+            assert (await client("GET", path)).status == 404
+    async with front_door.client_of(to_openapi(registry, explorer=False)) as client:
+        assert [(await client("GET", path)).status for path in ("/", "/explorer/state")] == [404, 404]
+
+
+async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them(
+    registry: OperationRegistry, tmp_path: Path
+) -> None:
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": {}}
+    await registry.load("openapi", namespace="api", spec=document, base_url="http://127.0.0.1:9")
+    ours = {"Operad-Explorer": "1"}
+    async with front_door.client_of(to_openapi(registry)) as client:
+        state = (await client("GET", "/explorer/state")).json()
+        assert [source["name"] for source in state["sources"]] == ["api"]
+        assert (await client("POST", "/explorer/reload/api", headers=ours)).json()["sources"][0][
+            "status"
+        ] == "loaded"
+        assert (await client("POST", "/explorer/reload/api")).status == 400
+        assert (await client("POST", "/explorer/reload/nope", headers=ours)).status == 409
+    # Where nobody is asked who calls, whoever comes from elsewhere is nobody here.
+    async with front_door.client_of(to_openapi(registry, allowed_hosts=["gate.example"])) as client:
+        for elsewhere in ({"Host": "gate.example"}, {"X-Forwarded-For": "192.0.2.7"}):
+            assert "sources" not in (await client("GET", "/explorer/state", headers=elsewhere)).json()
+            assert (await client("POST", "/explorer/reload/api", headers={**ours, **elsewhere})).status == 403
+    tokens = {**front_door.TOKENS, "admin-token-123456": Identity("adm", ["operad:admin"])}
+    async with front_door.client_of(to_openapi(registry, authenticate=StaticTokens(tokens))) as client:
+        for headers, status in (({}, 401), (ROOT, 403), ({"Authorization": "Bearer admin-token-123456"}, 200)):
+            state = (await client("GET", "/explorer/state", headers=headers)).json()
+            assert ("sources" in state) is (status == 200)
+            assert (await client("POST", "/explorer/reload/api", headers={**ours, **headers})).status == status
+
+
+async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may_see(
+    registry: OperationRegistry,
+) -> None:
+    async def outer(input: Any, context: OperationContext) -> Any:
+        await context.progress(1, 2, "half\x00")
+        return (await context.env["admin.secret"]()).data
+
+    registry.register(OperationSpec(namespace="shop", name="outer"), outer)
+    async with front_door.client_of(to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))) as client:
+        answer = await client("POST", "/operations/shop.outer", headers={**JOE, "Operad-Trace": "1"})
+        id = answer.headers["Operad-Request-Id"]
+        assert (await client("GET", f"/explorer/trace/{id}", headers=ROOT)).status == 404
+        tree = (await client("GET", f"/explorer/trace/{id}", headers=JOE)).json()["call"]
+        assert (tree["operationId"], [child["operationId"] for child in tree["children"]]) == (
+            "shop.outer",
+            [None],
+        )
+        (report,) = tree["reports"]
+        assert report["atMs"] >= 0
+        assert {**report, "atMs": 0} == {
+            "atMs": 0, "kind": "progress", "level": "info", "message": "half\\x00", "progress": 1, "total": 2,
+            "unit": None,
+        }  # fmt: skip
+        answer = await client("POST", "/operations/shop.outer", headers=JOE)
+        assert (
+            await client("GET", f"/explorer/trace/{answer.headers['Operad-Request-Id']}", headers=JOE)
+        ).status == 404
+    assert not registry._execution.observed
+
+
+async def test_below_a_mount_everything_is_where_the_document_says(registry: OperationRegistry) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    host = Starlette(routes=[Mount("/gate", to_openapi(registry))])
+    async with front_door.client_of(host) as client:
+        document = (await client("GET", "/gate/openapi.json")).json()
+        assert document["servers"] == [{"url": "/gate"}]
+        assert (await client("GET", "/gate/operations/shop.add?a=1")).json() == 3
+        assert (await client("GET", "/gate/health")).status == 200
+        assert (await client("GET", "/gate/", allow_redirects=False)).status == 200
+
+
+async def test_a_host_that_takes_its_mount_off_without_a_word_is_understood(registry: OperationRegistry) -> None:
+    app: Any = to_openapi(registry)
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        """As Litestar 2 does it."""
+        path = scope["path"].removeprefix("/gate") or "/"
+        await app({**scope, "path": path if path.endswith("/") else f"{path}/"}, receive, send)
+
+    async with front_door.client_of(host) as client:
+        document = (await client("GET", "/gate/openapi.json")).json()
+        assert document["servers"] == [{"url": "/gate"}]
+        assert (await client("GET", "/gate/operations/shop.add?a=1")).json() == 3
+        assert (await client("GET", "/gate/%6Fperations/shop%2Eadd?a=1")).json() == 3
+        assert (await client("GET", "/gate/operations/shop.add/?a=1")).status == 404
+        assert (await client("GET", "/gate/")).status == 200
+        twice = (await client("GET", "/gate//openapi.json")).json()
+        assert twice.get("status") == 404 or twice["servers"] == [{"url": "/"}]
+
+
+@pytest.mark.parametrize(
+    ("scope", "place"),
+    [
+        ({"path": "/gate/x", "root_path": "/gate"}, ("/gate", "/x")),
+        ({"path": "/gate", "root_path": "/gate/"}, ("/gate", "/")),
+        ({"path": "/x", "root_path": "/gate", "raw_path": b"/x"}, ("/gate", "/x")),  # hypercorn's
+        ({"path": "/x/", "raw_path": b"/a/b/x"}, ("/a/b", "/x")),
+        ({"path": "/x/", "root_path": "/p", "raw_path": b"/p/a/x"}, ("/p/a", "/x")),
+        ({"path": "/x", "raw_path": b"//evil.example/x"}, ("", "/x")),
+        ({"path": "/\u00e9", "raw_path": b"/%C3%A9"}, ("", "/\u00e9")),
+        ({"path": "/\ufffd", "raw_path": b"/%FF"}, ("", "/\ufffd")),
+    ],
+)
+def test_a_place_is_a_root_and_a_path_whatever_the_host_makes_of_them(scope: Any, place: tuple[str, str]) -> None:
+    assert place_of(scope) == place
+
+
+async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: OperationRegistry) -> None:
+    import asyncio
+    import socket
+
+    import aiohttp
+
+    from operad import ConfigError
+
+    server = PLUGINS.server("openapi")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    task = asyncio.create_task(server.serve(registry, server.config_type(port=port)))
+    async with aiohttp.ClientSession() as session, asyncio.timeout(10):
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/health") as response:
+                    assert response.status == 200
+                    break
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ConfigError, match="nobody is asked who calls"):
+        await server.serve(registry, server.config_type(host="0.0.0.0"))
+
+
+HOSTILE = hostile_schemas()
+
+
+async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_is_said_once(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(input: Any, context: OperationContext) -> str:
+        return "x"
+
+    for name, schema in HOSTILE.items():
+        errors = [{"code": "GONE", "description": "\ud800", "schema": schema, "httpStatus": 410}]
+        words: dict[str, Any] = {"tags": ["\ud800"], "error_schemas": errors}
+        spec = OperationSpec(namespace="bad", name=name, input_schema=schema, output_schema=schema, **words)
+        registry.register(spec, answer)
+    shared = {"$ref": "#/$defs/A", "$defs": {"A": HOSTILE["surrogate"]}}
+    registry.register(OperationSpec(namespace="bad", name="shared", input_schema={"items": shared}), answer)
+    caplog.set_level("WARNING", "operad.serve")
+    async with front_door.client_of(to_openapi(registry)) as client:
+        for path in ("/openapi.json", "/openapi.json"):
+            answered = await client("GET", path)
+            assert answered.status == 200
+    paths = answered.json()["paths"]
+    told = {
+        name: paths[f"/operations/bad.{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for name in HOSTILE
+    }
+    assert "/operations/shop.add" in paths
+    assert told["digits"] == {"type": "object", "properties": {"a": {}}}
+    assert list(told["surrogate"]["properties"]) == ["\\udc80"]
+    assert told["unbuilt"] == {}
+    (said,) = [one.getMessage() for one in caplog.records if "without its schemas" in one.getMessage()]
+    assert said == "bad.unbuilt is described without its schemas: no such document"

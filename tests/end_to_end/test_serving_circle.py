@@ -1,0 +1,231 @@
+"""What is served, loaded again by `from_openapi`: the same ids, schemas, errors, streams and bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
+from operad.auth import StaticTokens
+from operad_openapi import http_envelope
+from operad_serve import to_openapi
+from plugins.serve.tests import front_door
+
+PLUGINS = load_plugins(only=["openapi"])
+
+
+@operation(namespace="shop", type="subscription")
+async def words(n: int = 2) -> AsyncIterator[str]:
+    for number in range(n):
+        yield f'"{number}"\n5'
+
+
+@operation(namespace="shop", error_schemas=[{"code": "UNAVAILABLE", "httpStatus": 503}])
+async def liar() -> None:
+    raise CallError("UNAVAILABLE", "nothing ran", {"sent": False})
+
+
+async def any_input(input: Any, context: OperationContext) -> Any:
+    return input
+
+
+async def order_events(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+    yield http_envelope({"order": 1}, event_type="packed", last_event_id="e-1")
+
+
+@pytest.fixture
+async def origin() -> AsyncIterator[OperationRegistry]:
+    async with OperationRegistry(PLUGINS) as registry:
+        for each in (*front_door.everything(), words, liar):
+            registry.register(each)
+        registry.register(front_door.SLASHED, front_door.who)
+        union = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"$ref": "#/$defs/N"}], "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}, "additionalProperties": False}}}  # fmt: skip
+        registry.register(
+            OperationSpec(
+                namespace="x", name="union", input_schema=union, output_schema=union, idempotent=True, tags=["t"]
+            ),
+            any_input,
+        )
+        registry.register(OperationSpec(namespace="x", name="events", type="subscription"), order_events)
+        yield registry
+
+
+@pytest.fixture
+async def copy(origin: OperationRegistry) -> AsyncIterator[OperationRegistry]:
+    """The same operations, through HTTP, as ``far.<id>``."""
+    async with front_door.served(to_openapi(origin)) as base, OperationRegistry(PLUGINS) as registry:
+        await registry.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+        yield registry
+
+
+async def test_ids_types_and_promises_are_the_same_after_the_prefix(
+    origin: OperationRegistry, copy: OperationRegistry
+) -> None:
+    def told(spec: OperationSpec, id: str) -> Any:
+        return id, spec.type, spec.title, spec.description, spec.deprecated, spec.idempotent
+
+    open_ones = [spec for spec in origin.specs() if spec.access_control.is_open]
+    assert [told(spec, spec.id) for spec in open_ones] == [
+        told(spec, spec.id.removeprefix("far.")) for spec in copy.specs()
+    ]
+
+
+PROBES: list[Any] = [
+    {}, None, [], [1], ["1"], 1, "x", {"a": 1}, {"a": "1"}, {"a": 1, "b": None}, {"a": 1, "c": 1}, {"next": {"next": {}}},
+    {"next": 1}, {"names": ["x"]}, {"names": [1]}, {"names": []}, {"n": 3}, {"n": "3"}, {"items": [{"q": 1}]},
+    {"status": 404}, {"names": ["x"], "where": {"k": 1}, "text": None, "ratio": None},
+]  # fmt: skip
+
+
+async def test_schemas_accept_and_refuse_the_same(origin: OperationRegistry, copy: OperationRegistry) -> None:
+    for spec in copy.specs():
+        original = origin.get_spec(spec.id.removeprefix("far."))
+        assert original is not None
+        for probe in PROBES:
+            assert spec.input_schema.is_valid(probe) == original.input_schema.is_valid(probe), (spec.id, probe)
+            assert spec.output_schema.is_valid(probe) == original.output_schema.is_valid(probe), (spec.id, probe)
+
+
+async def test_calls_answer_the_same_data(copy: OperationRegistry) -> None:
+    async def data(id: str, input: Any = None) -> Any:
+        return (await copy.execute(id, input)).data
+
+    assert await data("far.shop.add", {"a": 40}) == 42
+    assert (await data("far.shop.find", {"names": [], "text": None}))["names"] == []
+    assert await data("far.x.union", [1, 2]) == [1, 2]
+    assert await data("far.x.union", {"next": {"next": {}}}) == {"next": {"next": {}}}
+    assert await data("far.shop.picture") == b"\x89PNG"
+    assert await data(f"far.{front_door.SLASHED.id}") is None
+
+
+async def failure(registry: OperationRegistry, id: str, input: Any = None) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await registry.execute(id, input)
+    return caught.value
+
+
+async def test_a_client_that_resumes_resumes_the_stream_behind_the_stream(
+    origin: OperationRegistry, copy: OperationRegistry
+) -> None:
+    async def resumed(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield context.metadata.get("lastEventId")
+
+    origin.register(OperationSpec(namespace="x", name="events", type="subscription"), resumed, replace=True)
+    for event_id in ("e-7", None):
+        context = OperationContext(metadata={"lastEventId": event_id} if event_id else {})
+        assert [envelope.data async for envelope in copy.subscribe("far.x.events", {}, context)] == [event_id]
+
+
+async def until_failure(envelopes: AsyncIterator[Any]) -> tuple[list[Any], CallError]:
+    """The data of a stream, and the error that ends it."""
+    got = []
+    try:
+        async for envelope in envelopes:
+            got.append(envelope.data)  # noqa: PERF401  # what came before the error counts
+    except CallError as error:
+        return got, error
+    raise AssertionError(f"the stream ended without an error after {got}")
+
+
+async def test_a_declared_error_is_the_same_one_with_its_details_and_others_are_failures_of_an_upstream(
+    copy: OperationRegistry,
+) -> None:
+    error = await failure(copy, "far.shop.buy")
+    assert (error.code, error.message, error.details) == ("SOLD_OUT", "sold out", {"left": 0})
+    spec = copy.get_spec("far.shop.buy")
+    assert spec is not None
+    (declared,) = spec.error_schemas
+    assert (declared.code, declared.http_status, declared.schema.is_valid([])) == ("SOLD_OUT", 409, False)
+    error = await failure(copy, "far.shop.upstream", {"status": 404})
+    assert error.code == "EXECUTION_ERROR"
+    assert error.details is not None
+    assert error.details["problem"]["details"]["statusCode"] == 404
+
+
+async def test_a_code_that_says_that_nothing_ran_is_never_believed(copy: OperationRegistry) -> None:
+    assert (await failure(copy, "far.shop.liar")).code == "EXECUTION_ERROR"
+
+
+async def test_streams_have_the_same_items_and_end_as_the_original_does(copy: OperationRegistry) -> None:
+    async def items(id: str, input: Any = None) -> list[Any]:
+        return [envelope.data async for envelope in copy.subscribe(id, input)]
+
+    assert await items("far.shop.count", {"n": 3}) == [0, 1, 2]
+    assert await items("far.shop.count", {"n": 0}) == []
+    assert await items("far.shop.words") == ['"0"\n5', '"1"\n5']
+    (envelope,) = [envelope async for envelope in copy.subscribe("far.x.events")]
+    assert (envelope.meta.event_type, envelope.meta.last_event_id) == ("packed", "e-1")
+    got, error = await until_failure(copy.subscribe("far.shop.breaks", {"n": 2}))
+    assert (got, "it broke" in error.message) == ([0, 1], True)
+
+
+async def test_a_stream_that_breaks_off_is_no_end() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        mark = {"id": "s.t", "type": "subscription"}
+        content = {"content": {"text/event-stream": {"schema": True}}, "description": "s"}
+        document = {
+            "openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "x-operad": {"version": 1},
+            "paths": {"/operations/s.t": {"post": {"x-operad": mark, "responses": {"200": content}}}},
+        }  # fmt: skip
+        is_document = scope["path"] == "/openapi.json"
+        kind = b"application/json" if is_document else b"text/event-stream"
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send(
+            {
+                "type": "http.response.body",
+                "body": json.dumps(document).encode() if is_document else b"data: 1\n\n",
+            }
+        )
+
+    async with front_door.served(app) as base, OperationRegistry(PLUGINS) as registry:
+        await registry.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+        got, error = await until_failure(registry.subscribe("far.s.t"))
+        assert (got, "broke off before its end" in error.message) == ([1], True)
+
+
+async def test_who_may_not_call_is_told_so_across_the_circle(origin: OperationRegistry) -> None:
+    app = to_openapi(origin, authenticate=StaticTokens(front_door.TOKENS))
+    async with front_door.served(app) as base, OperationRegistry(PLUGINS) as registry:
+        for name, token in (("root", "root-token-123456"), ("joe", "joe-token-123456")):
+            await registry.load(
+                "openapi",
+                namespace=name,
+                spec=f"{base}/openapi.json",
+                base_url=base,
+                headers={"Authorization": f"Bearer {token}"},
+            )
+        assert (await registry.execute("root.admin.secret")).data == "42"
+        assert "joe.admin.secret" not in registry
+        me = f"{front_door.SLASHED.id}"
+        assert (await registry.execute(f"joe.{me}")).data == {"id": "joe", "scopes": []}
+
+
+@pytest.mark.parametrize("name", ["petstore3", "opencode"])
+async def test_other_peoples_documents_go_round_the_circle(name: str) -> None:
+    folder = os.environ.get("OPERAD_DOCUMENTS")
+    if not folder:
+        pytest.skip("OPERAD_DOCUMENTS names no folder with other people's documents")
+    async with OperationRegistry(PLUGINS) as origin:
+        await origin.load(
+            "openapi", namespace="up", spec=f"{folder}/specs/{name}.json", base_url="http://127.0.0.1:9"
+        )
+        async with front_door.served(to_openapi(origin)) as base, OperationRegistry(PLUGINS) as copy:
+            await copy.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+            assert [spec.id.removeprefix("far.") for spec in copy.specs()] == [spec.id for spec in origin.specs()]
+            for spec in copy.specs():
+                original = origin.get_spec(spec.id.removeprefix("far."))
+                assert original is not None
+                assert spec.type is original.type
+                for probe in PROBES:
+                    assert spec.input_schema.is_valid(probe) == original.input_schema.is_valid(probe), (
+                        spec.id,
+                        probe,
+                    )
+                    assert spec.output_schema.is_valid(probe) == original.output_schema.is_valid(probe), (
+                        spec.id,
+                        probe,
+                    )
