@@ -737,11 +737,12 @@ async def test_a_source_is_followed_until_it_is_closed(caplog):
     catalogue.add(Entry(spec("mine"), echo, None, None, PIPELINE))
     kept = catalogue.entries["t.a"]
     same = next(one for one in loaded.session.operations if one.id == "t.a")
-    version = catalogue.version
+    changed = []
+    catalogue.watch(changed.append)
     loaded.session.changed([same, operation_of("c"), operation_of("mine")])
     assert sorted(catalogue.entries) == ["t.a", "t.c", "t.mine"]
     assert catalogue.entries["t.a"] is kept
-    assert catalogue.version == version + 2
+    assert sorted(changed) == ["t.b", "t.c"]
     assert 'source "s" offers t.mine, which belongs to the application' in caplog.text
     loaded.session.changed([operation_of("a", title="new"), operation_of("c")])
     assert catalogue.entries["t.a"].spec.title == "new"

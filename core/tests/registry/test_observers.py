@@ -210,7 +210,7 @@ async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPat
 
     registry = OperationRegistry()
     registry.register(spec("one"), one)
-    monkeypatch.setattr(Execution, "record", refuse)
+    monkeypatch.setattr(Execution, "watch", refuse)
     assert (await registry.execute("o.one")).data == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,14 +30,11 @@ class Catalogue:
 
     def __init__(self, added: Observers = (), removed: Observers = (), make_index: MakeIndex = WordIndex) -> None:
         self.entries: dict[str, Entry] = {}
-        self.version = 0
-        """Another one after each change."""
         self.handlers: dict[str, tuple[Handler, bool | None]] = {}
         """Handlers registered apart, whose spec is not here yet."""
         self._added = added
         self._removed = removed
-        self._listeners: list[weakref.WeakMethod[Callable[[], None]]] = []
-        self._watchers: set[_Watcher] = set()
+        self._watchers: list[Callable[[str], object]] = []
         self._sorted: tuple[OperationSpec, ...] | None = None
         self.make_index = make_index
         self._index: SearchIndex | None = None
@@ -62,7 +58,7 @@ class Catalogue:
             if waiting is not None and entry.handler is None:
                 entry.handler, entry.blocking = waiting
         self.entries[operation_id] = entry
-        self._changed(None if old is None else old.spec, entry.spec)
+        self._changed(operation_id, None if old is None else old.spec, entry.spec)
 
     def check_free(self, entry: Entry, advice: str = "rename one of them, or pass replace=True") -> None:
         """Raise `RegistrationError` if the id, or its handler, is taken."""
@@ -97,23 +93,21 @@ class Catalogue:
             self.handlers[operation_id] = handler, blocking
         else:
             self.entries[operation_id] = Entry(old.spec, handler, blocking, old.owner, old.pipeline)
-            self.version += 1
-            self._tell()
+            self._tell(operation_id)
 
     def remove(self, operation_id: str) -> None:
         """Remove an operation. Raises `RegistrationError` if there is none of that id."""
         entry = self.entries.pop(operation_id, None)
         if entry is None:
             raise RegistrationError(f'there is no operation "{operation_id}" to remove')
-        self._changed(entry.spec, None)
+        self._changed(operation_id, entry.spec, None)
 
-    def _changed(self, old: OperationSpec | None, new: OperationSpec | None) -> None:
+    def _changed(self, operation_id: str, old: OperationSpec | None, new: OperationSpec | None) -> None:
         self._sorted = None
-        if self._index is not None and (changed := new or old) is not None:
-            self._unindexed[changed.id] = new
-        self.version += 1
-        if self._listeners:
-            self._tell()
+        if self._index is not None:
+            self._unindexed[operation_id] = new
+        if self._watchers:
+            self._tell(operation_id)
         if not (self._added or self._removed) or _same(old, new):
             return
         if old is not None:
@@ -121,34 +115,24 @@ class Catalogue:
         if new is not None:
             _notify(self._added, new)
 
-    # --- listening -------------------------------------------------------------------------------
+    # --- watching --------------------------------------------------------------------------------
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call a bound method after each change, as long as its object lives; it must not raise."""
-        alive = [held for held in self._listeners if held() is not None]
-        self._listeners = [*alive, weakref.WeakMethod(listener)]
+    def watch(self, callback: Callable[[str], object]) -> Callable[[], None]:
+        """Call ``callback`` with the id after each change; it must not raise. The returned function ends that."""
 
-    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change; what is answered ends that."""
-        watcher = _Watcher(callback)
-        self._watchers.add(watcher)
-        self.listen(watcher.changed)
+        def told(operation_id: str) -> None:
+            callback(operation_id)
 
         def stop() -> None:
-            self._watchers.discard(watcher)
-            self.unlisten(watcher.changed)
+            if told in self._watchers:
+                self._watchers.remove(told)
 
+        self._watchers.append(told)
         return stop
 
-    def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call it no longer; idempotent."""
-        self._listeners = [held for held in self._listeners if held() not in (None, listener)]
-
-    def _tell(self) -> None:
-        for held in self._listeners:
-            listener = held()
-            if listener is not None:
-                listener()
+    def _tell(self, operation_id: str) -> None:
+        for watcher in tuple(self._watchers):
+            watcher(operation_id)
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -184,16 +168,6 @@ class Catalogue:
                     index.add(spec)
         changes.clear()
         return index
-
-
-class _Watcher:
-    """A callback of `Catalogue.watch`: listeners are held weakly, and as methods."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-
-    def changed(self) -> None:
-        self._callback()
 
 
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:

@@ -16,7 +16,7 @@ from operad.context import LONGEST_KEY, Callables, OperationContext, make_contex
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
-from operad.observers import CallRecord, Observers
+from operad.observers import CallRecord, Observers, Watch
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
@@ -30,6 +30,8 @@ from operad.words import nearest
 logger = logging.getLogger("operad")
 
 _running_loop = asyncio._get_running_loop  # every call asks: a name of the module is found quicker
+
+Envelopes = AsyncGenerator[ResponseEnvelope[Any], None]
 
 _MEANT, _MEANT_OF = 3, 2_000
 """How much longer or shorter an id may be that was meant, and how many are looked at: callers choose ids."""
@@ -74,7 +76,7 @@ class Execution:
         self._next_id = itertools.count(1).__next__
 
     def observe(self, added: Observers) -> Callable[[], None]:
-        """Add observers; what is returned takes them away again."""
+        """Add observers; the returned function removes them."""
         self._observe(self.observers.with_others(added))
         return lambda: self._observe(self.observers.without(added))
 
@@ -95,6 +97,10 @@ class Execution:
         if forked:  # the parent's threads are not here
             self._workers.close()
         self._loop, self._process = loop, os.getpid()
+
+    def id_of(self, operation: Operation[..., Any]) -> str:
+        """Return the id by which an operation is called."""
+        return operation.id
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
         """The context of one call, bound to the registry."""
@@ -169,7 +175,7 @@ class Execution:
 
     async def stream(
         self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+    ) -> Envelopes:
         """The envelopes of an operation; ``timeout`` in seconds bounds the wait for each."""
         entry = self._entries.get(operation_id)
         items: AsyncIterator[Any] | None = None
@@ -207,14 +213,14 @@ class Execution:
     async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
         """The bytes of an operation's answer, admitted and intercepted as any call of it."""
         entry: Entry | None = None
-        stream: AsyncGenerator[ResponseEnvelope[Any], None] | None = None
+        stream: Envelopes | None = None
         deadline = call.deadline
         try:
             try:
                 entry = await self._prepared(operation_id, deadline)
                 stream = self._chunks(entry, input, call)
-                if self.observed and self.observers.looks:
-                    stream = self.watched(stream, operation_id, call)
+                if (watch := self.watch(operation_id, call, is_stream=True)) is not None:
+                    stream = watched(stream, watch)
                 while True:
                     try:
                         piece = await (anext(stream) if deadline is None else until(deadline, anext, stream))
@@ -229,9 +235,7 @@ class Execution:
             if stream is not None:
                 await close(stream)
 
-    def _chunks(
-        self, entry: Entry, input: Any, call: OperationContext
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+    def _chunks(self, entry: Entry, input: Any, call: OperationContext) -> Envelopes:
         chunks = entry.chunks
         refused = "its source gives no bytes" if chunks is None else None
         chain = None
@@ -246,7 +250,7 @@ class Execution:
         input = _admitted(entry, input, call)
         assert chunks is not None
         stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
-        return cast("AsyncGenerator[ResponseEnvelope[Any], None]", stream)
+        return cast("Envelopes", stream)
 
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
         """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
@@ -274,7 +278,7 @@ class Execution:
                     raise
                 raise failure from error
 
-        async def stream(inner: InterceptedCall) -> AsyncGenerator[ResponseEnvelope[Any], None]:
+        async def stream(inner: InterceptedCall) -> Envelopes:
             items = entry.items(inner.input, inner.context, self._workers)
             try:
                 while True:
@@ -336,10 +340,8 @@ class Execution:
                 logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
                 continue
             if operation_id not in self._entries:
-                entry = Entry(
-                    operation.spec, operation.handler, operation.blocking, plugin, self._pipeline, operation
-                )
-                self._catalogue.add(entry)
+                spec, handler, blocking = operation.spec, operation.handler, operation.blocking
+                self._catalogue.add(Entry(spec, handler, blocking, plugin, self._pipeline, operation))
             return self._entries[operation_id]
         if failure is not None:  # whether the operation exists is not known
             raise map_error(failure)
@@ -352,13 +354,15 @@ class Execution:
         hint = f'; did you mean "{meant}"?' if meant else ""
         return operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
 
-    def record(
-        self, operation_id: str, call: OperationContext, called_as: str | None = None, *, is_stream: bool = False
-    ) -> CallRecord:
-        """What observers learn of a call before it runs; ``called_as`` is the id in a view."""
+    def watch(
+        self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False
+    ) -> Watch | None:
+        """Return the observers' watch of a call; ``None`` if none is active. ``called_as`` is the id in a view."""
+        if not (self.observed and self.observers.looks):
+            return None
         entry = self._entries.get(operation_id)
         assert call.request_id is not None
-        return CallRecord(
+        record = CallRecord(
             call.request_id,
             call.parent_request_id,
             operation_id,
@@ -369,28 +373,23 @@ class Execution:
             call.metadata,
             called_as=called_as,
         )
+        return self.observers.watch(record, call)
 
-    async def watched(
-        self,
-        stream: AsyncGenerator[ResponseEnvelope[Any], None],
-        operation_id: str,
-        call: OperationContext,
-        called_as: str | None = None,
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """The stream, told to the observers."""
-        record = self.record(operation_id, call, called_as, is_stream=True)
-        with self.observers.watch(record, call) as watch:
-            inside = watch.inside
-            try:
-                while True:
-                    try:
-                        envelope = await inside(anext(stream))
-                    except StopAsyncIteration:
-                        return
-                    watch.items += 1
-                    yield envelope
-            finally:
-                await inside(stream.aclose())
+
+async def watched(stream: Envelopes, watch: Watch) -> Envelopes:
+    """Yield the envelopes of a stream, inside its watch."""
+    with watch:
+        inside = watch.inside
+        try:
+            while True:
+                try:
+                    envelope = await inside(anext(stream))
+                except StopAsyncIteration:
+                    return
+                watch.items += 1
+                yield envelope
+        finally:
+            await inside(stream.aclose())
 
 
 def _left_out(entry: Entry) -> Any:

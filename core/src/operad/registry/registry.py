@@ -7,30 +7,25 @@ the deadline, run the result pipeline, answer an envelope; or raise a `CallError
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import attrs
 
 from operad.access import AccessControl
-from operad.context import OperationContext
-from operad.envelopes import ResponseEnvelope
 from operad.errors import ConfigError, RegistrationError
-from operad.functions.typed_calls import TypedCalls, with_key
 from operad.observers import MaybeObserver, Observers
-from operad.operations import Handler, Operation, OperationSpec, Pages
+from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
+from operad.registry.base import RegistryBase
 from operad.registry.catalogue import Catalogue
-from operad.registry.deadline import earlier
 from operad.registry.entry import Entry, no_operation, unbound
 from operad.registry.execution import Execution
-from operad.registry.handles import Browsable
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.search import index_maker
 from operad.registry.workers import Workers
-from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OperationRegistry(TypedCalls, Browsable):
+class OperationRegistry(RegistryBase):
     """Operations of all kinds under one roof.
 
     An async context manager: leaving it closes what its sources opened. It belongs to one event loop, and asks for
@@ -72,7 +67,6 @@ class OperationRegistry(TypedCalls, Browsable):
         hooks = plugins.implementations
         added, removed = hooks("operad_operation_added"), hooks("operad_operation_removed")
         self._catalogue = Catalogue(added, removed, index_maker(hooks("operad_search")))
-        self._entries = self._catalogue.entries
         self._sources: LoadedSources | None = None
         self._workers = Workers(max_threads)
         self._execution = Execution(
@@ -243,109 +237,13 @@ class OperationRegistry(TypedCalls, Browsable):
         """Remove an operation. Raises `RegistrationError` if there is none of that id."""
         self._catalogue.remove(operation_id)
 
-    # --- looking up ------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, operation_id: object) -> bool:
-        return operation_id in self._entries
-
-    def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation, or ``None``."""
-        entry = self._entries.get(operation_id)
-        return None if entry is None else entry.spec
-
     async def describe(self, operation_id: str) -> OperationSpec | None:
         """As `get_spec`, complete: a source may leave schemas out until an operation is used (``remote`` does)."""
         if self._sources is not None:
             await self._sources.describe(operation_id)
         return self.get_spec(operation_id)
 
-    def get_handler(self, operation_id: str) -> Handler | None:
-        """The handler of an operation, or ``None``."""
-        return self._catalogue.handler(operation_id)
-
-    def specs(self) -> Sequence[OperationSpec]:
-        """All specs, sorted by id; a read-only snapshot."""
-        return self._catalogue.specs()
-
-    def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed."""
-        return self._catalogue.search(query, limit)
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change; the returned function ends that."""
-        return self._catalogue.watch(callback)
-
-    # --- calling ---------------------------------------------------------------------------------
-
-    async def execute(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> ResponseEnvelope[Any]:
-        """Call an operation; of a subscription, take the first item and close it.
-
-        Args:
-            operation_id: ``namespace.name``, or an `Operation` of that id.
-            input: what the operation takes, usually a dict; ``None`` means ``{}``.
-            context: who calls, until when; ``OperationContext(trusted=True)`` for the application itself. A
-                handler's own context makes the call a nested one, checked as the handler's call was.
-            timeout: seconds; the context's deadline may end the call sooner.
-            idempotency_key: the same for this call and its repetitions; see `FirstResults`.
-
-        Raises:
-            CallError: and nothing else, but a cancellation of the calling task.
-        """
-        execution = self._execution
-        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
-        if operation_id.__class__ is not str and isinstance(operation_id, Operation):
-            operation_id = operation_id.id
-        if timeout is not None:
-            call.deadline = earlier(call.deadline, timeout)
-        if execution.observed and execution.observers.looks:
-            with execution.observers.watch(execution.record(operation_id, call), call) as watch:
-                envelope = await execution.run(operation_id, input, call)
-                watch.items = 1
-                return envelope
-        return await execution.run(operation_id, input, call)
-
-    def subscribe(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Subscription:
-        """Subscribe to an operation; a query or mutation yields its one envelope.
-
-        Arguments as for `execute`, but ``timeout`` bounds the wait for each item, not the whole.
-        """
-        execution = self._execution
-        call = execution.new_call(context)
-        if isinstance(operation_id, Operation):
-            operation_id = operation_id.id
-        stream = execution.stream(operation_id, input, call, timeout)
-        if execution.observed and execution.observers.looks:
-            stream = execution.watched(stream, operation_id, call)
-        return Subscription(stream)
-
-    def pages(self, operation_id: str) -> Pages | None:
-        """How to go on in a listing, if its source knows; for `paginate`."""
-        entry = self._entries.get(operation_id)
-        return None if entry is None else entry.pages
-
-    def download(
-        self, operation_id: str, input: Any = None, context: OperationContext | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """The bytes of an operation's answer as they come: for what is too large to hold. Raises `CallError`."""
-        return self._execution.download(operation_id, input, self._execution.new_call(context))
+    # --- interceptors and views -------------------------------------------------------------------
 
     def use(
         self,

@@ -1,13 +1,13 @@
-"""Views: a registry as somebody should see it, some of its operations, under other names, with more required."""
+"""Views: a registry whose entries delegate to another one: some operations, new names, more required."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
@@ -16,15 +16,13 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import RegistrationError
 from operad.failures import operation_not_found
-from operad.functions.typed_calls import TypedCalls, with_key
-from operad.operations import Handler, Operation, OperationSpec, Pages
+from operad.observers import Watch
+from operad.operations import Operation, OperationSpec
+from operad.registry.base import RegistryBase
 from operad.registry.catalogue import Catalogue
-from operad.registry.deadline import earlier
-from operad.registry.execution import Execution
-from operad.registry.handles import Browsable
+from operad.registry.entry import Entry
+from operad.registry.execution import Envelopes, Execution
 from operad.registry.interceptors import patterns_of
-from operad.registry.search import SearchIndex
-from operad.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
@@ -32,17 +30,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad")
 
 Rename = Mapping[str, str] | Callable[[str], str]
-"""``{"old.id": "new.id"}``, or what answers the new id of an old one."""
+"""``{"old.id": "new.id"}``, or a function that returns the new id of an old one."""
 
-
-class Viewed(Protocol):
-    """What a view needs of the registry besides its operations."""
-
-    async def describe(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation, complete."""
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call after each change."""
+_PASSED_ON = frozenset({
+    "configuration", "configured", "failures", "observe", "plugins", "source_login", "sources",
+    "transport_options",
+})  # fmt: skip
+"""Attributes of a view that are those of its registry."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,55 +92,148 @@ def combined_access(first: AccessControl, second: AccessControl, where: str) -> 
     )
 
 
-@attrs.frozen
-class _Shown:
-    """An operation in a view: the one that is called, what the view shows of it, and what views require for it."""
+class _ViewCatalogue(Catalogue):
+    """The entries of another catalogue that a view shows, under the view's ids; it follows every change."""
 
-    base: str
-    spec: OperationSpec
-    added: tuple[AccessControl, ...]
+    def __init__(self, base: Catalogue, selection: Selection) -> None:
+        super().__init__(make_index=base.make_index)
+        self._base, self._selection = base, selection
+        self.base_ids: dict[str, str] = {}
+        """The ids in the other catalogue, by the view's."""
+        self.ids: dict[str, str] = {}
+        """The reverse."""
+        self.required: dict[str, AccessControl | None] = {}
+        """What the view requires of callers in addition, by the view's ids."""
+        self._left_out: set[str] = set()
+        for spec in base.specs():
+            self._show(base.entries[spec.id], strict=True)
+        follow = weakref.WeakMethod(self._follow)  # a view that is no longer used need not follow
+
+        def changed(operation_id: str) -> None:
+            if (method := follow()) is not None:
+                method(operation_id)
+            else:
+                stop()
+
+        stop = base.watch(changed)
+
+    def _follow(self, base_id: str) -> None:
+        entry = self._base.entries.get(base_id)
+        if entry is not None:
+            self._show(entry)
+        else:
+            self._left_out.discard(base_id)
+            self._hide(base_id)
+
+    def _show(self, entry: Entry, *, strict: bool = False) -> None:
+        base_id = entry.spec.id
+        if not self._selection.chooses(base_id):
+            return
+        try:
+            spec = self._selection.shown(entry.spec)
+            if (taken := self.base_ids.get(spec.id, base_id)) != base_id:
+                raise RegistrationError(f'"{base_id}" and "{taken}" are both "{spec.id}" in a view')
+        except RegistrationError as error:
+            if strict:
+                raise
+            self._hide(base_id)
+            if base_id not in self._left_out:
+                logger.warning("left out of a view: %s", error)
+                self._left_out.add(base_id)
+            return
+        self._left_out.discard(base_id)
+        if self.ids.get(base_id, spec.id) != spec.id:
+            self._hide(base_id)
+        self.base_ids[spec.id], self.ids[base_id] = base_id, spec.id
+        self.required[spec.id] = self._selection.access.control(entry.spec)
+        shown = Entry(spec, entry.handler, entry.blocking, entry.owner, entry.pipeline, entry.operation)
+        self.add(shown, replace=True)
+
+    def _hide(self, base_id: str) -> None:
+        operation_id = self.ids.pop(base_id, None)
+        if operation_id is None:
+            return
+        del self.base_ids[operation_id], self.required[operation_id]
+        self.remove(operation_id)
+        for other in sorted(self._left_out):  # its id is free for another operation
+            self._follow(other)
 
 
-class RegistryView(TypedCalls, Browsable):
-    """A part of a registry, under names of its own, wherever a registry can be; it follows the registry's changes.
+class _ViewExecution(Execution):
+    """Checks what the view requires, then passes a call on to the registry under the id that it has there."""
 
-    It is read-only, and made at once. See `OperationRegistry.view`.
+    def __init__(self, base: Execution, catalogue: _ViewCatalogue) -> None:
+        self._base, self._shown = base, catalogue
+        self.observed = True  # `watch` asks the registry
+
+    def id_of(self, operation: Operation[..., Any]) -> str:
+        base_id = self._base.id_of(operation)
+        return self._shown.ids.get(base_id, base_id)
+
+    def new_call(self, context: OperationContext | None) -> OperationContext:
+        return self._base.new_call(context)
+
+    def watch(
+        self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False
+    ) -> Watch | None:
+        base_id = self._shown.base_ids.get(operation_id, operation_id)
+        return self._base.watch(base_id, call, called_as=called_as or operation_id, is_stream=is_stream)
+
+    async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
+        return await self._base.run(self._admitted(operation_id, input, call), input, call)
+
+    async def stream(
+        self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
+    ) -> Envelopes:
+        base_id = self._admitted(operation_id, input, call)
+        async with aclosing(self._base.stream(base_id, input, call, timeout)) as envelopes:
+            async for envelope in envelopes:
+                yield envelope
+
+    async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
+        base_id = self._admitted(operation_id, input, call)
+        async with aclosing(self._base.download(base_id, input, call)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _admitted(self, operation_id: str, input: Any, call: OperationContext) -> str:
+        base_id = self._shown.base_ids.get(operation_id)
+        if base_id is None:
+            raise operation_not_found(operation_id)
+        control = self._shown.required[operation_id]
+        if control is not None and not call.trusted:
+            check_access(control, call.identity, input)
+        return base_id
+
+
+class RegistryView(RegistryBase):
+    """A part of a registry, under its own names; usable wherever a registry is, and read-only.
+
+    See `OperationRegistry.view`.
     """
 
     def __init__(
-        self,
-        registry: Viewed,
-        catalogue: Catalogue,
-        execution: Execution,
-        selection: Selection,
-        base: RegistryView | None = None,
+        self, registry: RegistryBase, catalogue: Catalogue, execution: Execution, selection: Selection
     ) -> None:
-        self._registry, self._catalogue, self._execution = registry, catalogue, execution
-        self._selection, self._base = selection, base
-        self._version: int
-        self._shown: dict[str, _Shown] = {}
-        self._direct: dict[Any, str] = {}
-        """What is only called by another name: no view requires anything of its callers."""
-        self._specs: tuple[OperationSpec, ...] = ()
-        self._index: SearchIndex | None = None
-        self._left_out: set[str] = set()
-        self._follow(strict=True)
-        catalogue.listen(self._changed)
+        self._registry: Any = registry
+        self._catalogue: _ViewCatalogue = _ViewCatalogue(catalogue, selection)
+        self._execution = _ViewExecution(execution, self._catalogue)
 
     def view(self, **options: Any) -> RegistryView:
-        """A view of this view; as `OperationRegistry.view`."""
-        return RegistryView(self._registry, self._catalogue, self._execution, selection_of(**options), self)
+        """Return a view of this view; as `OperationRegistry.view`."""
+        return RegistryView(self, self._catalogue, self._execution, selection_of(**options))
 
-    # What a view passes on. Everything else it does itself, or not at all: nothing new leads around it. (By name,
-    # without `__getattr__`, which makes every attribute of a class slower.)
-    configuration = property(attrgetter("_registry.configuration"))
-    configured = property(attrgetter("_registry.configured"))
-    failures = property(attrgetter("_registry.failures"))
-    observe = property(attrgetter("_registry.observe"))
-    plugins = property(attrgetter("_registry.plugins"))
-    source_login = property(attrgetter("_registry.source_login"))
-    sources = property(attrgetter("_registry.sources"))
-    transport_options = property(attrgetter("_registry.transport_options"))
+    def __getattr__(self, name: str) -> Any:
+        if name in _PASSED_ON:
+            return getattr(self._registry, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    async def describe(self, operation_id: str) -> OperationSpec | None:
+        """As `get_spec`, complete."""
+        base_id = self._catalogue.base_ids.get(operation_id)
+        if base_id is not None:
+            await self._registry.describe(base_id)
+        return self.get_spec(operation_id)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise RegistrationError("a view is read-only; change the registry that it shows")
@@ -157,189 +244,10 @@ class RegistryView(TypedCalls, Browsable):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing: what the registry has opened, it closes."""
+        """Do nothing: the registry closes what it opened."""
 
     async def aclose(self) -> None:
-        """Nothing: what the registry has opened, it closes."""
-
-    # --- following -------------------------------------------------------------------------------
-
-    def _changed(self) -> None:
-        """What is called by another name alone is called without a look at the version: so nothing is."""
-        self._direct = {}
-
-    def _table(self) -> dict[str, _Shown]:
-        if self._version != self._catalogue.version:
-            self._follow(strict=False)
-        return self._shown
-
-    def _follow(self, *, strict: bool) -> None:
-        """Read the registry anew; who had a name keeps it, and what clashes with it is left out."""
-        version = self._catalogue.version
-        below = self._below()
-        fresh: dict[str, _Shown] = {}
-        had = {shown.base: id for id, shown in self._shown.items()}
-        for base in sorted(below, key=lambda base: (base not in had, base)):
-            spec, added = below[base]
-            try:
-                shown = self._selection.shown(spec)
-                if shown.id in fresh:
-                    raise RegistrationError(
-                        f'"{base}" and "{fresh[shown.id].base}" are both "{shown.id}" in a view'
-                    )
-            except RegistrationError as error:
-                if strict:
-                    raise
-                if base not in self._left_out:
-                    logger.warning("left out of a view: %s", error)
-                    self._left_out.add(base)
-                continue
-            self._left_out.discard(base)
-            control = self._selection.access.control(spec)
-            fresh[shown.id] = _Shown(base, shown, added if control is None else (*added, control))
-        self._shown, self._version, self._index = fresh, version, None
-        self._direct = {id: shown.base for id, shown in fresh.items() if not shown.added}
-        self._specs = tuple(fresh[id].spec for id in sorted(fresh))
-
-    def _below(self) -> dict[str, tuple[OperationSpec, tuple[AccessControl, ...]]]:
-        """What is chosen of the registry, or of the view below, by the id of the registry."""
-        if self._base is None:
-            return {spec.id: (spec, ()) for spec in self._catalogue.specs() if self._selection.chooses(spec.id)}
-        table = self._base._table()
-        return {
-            shown.base: (shown.spec, shown.added) for id, shown in table.items() if self._selection.chooses(id)
-        }
-
-    # --- looking up ------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._table())
-
-    def __contains__(self, operation_id: object) -> bool:
-        return operation_id in self._table()
-
-    def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation as the view shows it, or ``None``."""
-        shown = self._table().get(operation_id)
-        return None if shown is None else shown.spec
-
-    async def describe(self, operation_id: str) -> OperationSpec | None:
-        """As `get_spec`, complete."""
-        shown = self._table().get(operation_id)
-        if shown is not None:
-            await self._registry.describe(shown.base)
-        return self.get_spec(operation_id)
-
-    def get_handler(self, operation_id: str) -> Handler | None:
-        """The handler of an operation, or ``None``."""
-        shown = self._table().get(operation_id)
-        return None if shown is None else self._catalogue.handler(shown.base)
-
-    def specs(self) -> Sequence[OperationSpec]:
-        """All specs, sorted by id; a read-only snapshot."""
-        self._table()
-        return self._specs
-
-    def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """The operations that fit ``query`` best, best first."""
-        table = self._table()
-        if self._index is None:
-            self._index = self._catalogue.make_index(self._specs)
-        return [table[operation_id].spec for operation_id in self._index.search(query, limit)]
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` after each change of the registry; what is answered ends that."""
-        return self._registry.on_change(callback)
-
-    # --- calling ---------------------------------------------------------------------------------
-
-    async def execute(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> ResponseEnvelope[Any]:
-        """As `OperationRegistry.execute`; an `Operation` stands for its id in the registry."""
-        execution = self._execution
-        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
-        if timeout is not None:
-            call.deadline = earlier(call.deadline, timeout)
-        base = self._direct.get(operation_id)
-        is_watched = execution.observed and execution.observers.looks
-        if base is not None and not is_watched:
-            return await execution.run(base, input, call)
-        shown, called_as = self._find(operation_id)
-        if is_watched:
-            base = called_as if shown is None else shown.base
-            with execution.observers.watch(execution.record(base, call, called_as), call) as watch:
-                envelope = await execution.run(_admitted(shown, called_as, input, call), input, call)
-                watch.items = 1
-                return envelope
-        return await execution.run(_admitted(shown, called_as, input, call), input, call)
-
-    def subscribe(
-        self,
-        operation_id: str | Operation[..., Any],
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Subscription:
-        """As `OperationRegistry.subscribe`."""
-        execution = self._execution
-        call = execution.new_call(context)
-        shown, called_as = self._find(operation_id)
-        stream = self._stream(shown, called_as, input, call, timeout)
-        if execution.observed and execution.observers.looks:
-            stream = execution.watched(stream, called_as if shown is None else shown.base, call, called_as)
-        return Subscription(stream)
-
-    def pages(self, operation_id: str) -> Pages | None:
-        """How to go on in a listing, if its source knows."""
-        shown, _ = self._find(operation_id)
-        entry = None if shown is None else self._catalogue.entries.get(shown.base)
-        return None if entry is None else entry.pages
-
-    async def download(
-        self, operation_id: str, input: Any = None, context: OperationContext | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """As `OperationRegistry.download`."""
-        call = self._execution.new_call(context)
-        shown, called_as = self._find(operation_id)
-        async with aclosing(
-            self._execution.download(_admitted(shown, called_as, input, call), input, call)
-        ) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def _stream(
-        self, shown: _Shown | None, called_as: str, input: Any, call: OperationContext, timeout: float | None
-    ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        async with aclosing(
-            self._execution.stream(_admitted(shown, called_as, input, call), input, call, timeout)
-        ) as items:
-            async for envelope in items:
-                yield envelope
-
-    def _find(self, operation_id: str | Operation[..., Any]) -> tuple[_Shown | None, str]:
-        table = self._shown if self._version == self._catalogue.version else self._table()
-        if isinstance(operation_id, Operation):
-            base = operation_id.id
-            operation_id = next((id for id, shown in table.items() if shown.base == base), base)
-        return table.get(operation_id), operation_id
-
-
-def _admitted(shown: _Shown | None, called_as: str, input: Any, call: OperationContext) -> str:
-    """The registry's id of an operation, after what views require was checked. Raises `CallError`."""
-    if shown is None:
-        raise operation_not_found(called_as)
-    if shown.added and not call.trusted:
-        for control in shown.added:
-            check_access(control, call.identity, input)
-    return shown.base
+        """Do nothing: the registry closes what it opened."""
 
 
 def selection_of(

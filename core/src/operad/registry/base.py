@@ -1,0 +1,121 @@
+"""Looking up and calling operations: the half of a registry that its views have, too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.functions.typed_calls import TypedCalls, with_key
+from operad.operations import Handler, Operation, OperationSpec, Pages
+from operad.registry.catalogue import Catalogue
+from operad.registry.deadline import earlier
+from operad.registry.execution import Execution, watched
+from operad.registry.handles import Browsable
+from operad.subscriptions import Subscription
+
+
+class RegistryBase(TypedCalls, Browsable):
+    """Operations in a catalogue, and the path of their calls."""
+
+    _catalogue: Catalogue
+    _execution: Execution
+
+    # --- looking up ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._catalogue.entries)
+
+    def __contains__(self, operation_id: object) -> bool:
+        return operation_id in self._catalogue.entries
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """Return the spec of an operation, or ``None``."""
+        entry = self._catalogue.entries.get(operation_id)
+        return None if entry is None else entry.spec
+
+    def get_handler(self, operation_id: str) -> Handler | None:
+        """Return the handler of an operation, or ``None``."""
+        return self._catalogue.handler(operation_id)
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """Return all specs, sorted by id; a read-only snapshot."""
+        return self._catalogue.specs()
+
+    def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
+        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed."""
+        return self._catalogue.search(query, limit)
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback``, which must not raise, after each change; the returned function ends that."""
+        return self._catalogue.watch(lambda _: callback())
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> ResponseEnvelope[Any]:
+        """Call an operation; for a subscription, return the first item and close it.
+
+        Args:
+            operation_id: ``namespace.name``, or an `Operation` of that id.
+            input: what the operation takes, usually a dict; ``None`` means ``{}``.
+            context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. If
+                it is a handler's context, the call is nested in the handler's call and checked in the same way.
+            timeout: seconds; the context's deadline may end the call sooner.
+            idempotency_key: the same key for this call and its repetitions; see `FirstResults`.
+
+        Raises:
+            CallError: and no other exception, except the cancellation of the calling task.
+        """
+        execution = self._execution
+        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
+        if operation_id.__class__ is not str and isinstance(operation_id, Operation):
+            operation_id = execution.id_of(operation_id)
+        if timeout is not None:
+            call.deadline = earlier(call.deadline, timeout)
+        watch = execution.watch(operation_id, call) if execution.observed else None
+        if watch is None:
+            return await execution.run(operation_id, input, call)
+        with watch:
+            envelope = await execution.run(operation_id, input, call)
+            watch.items = 1
+            return envelope
+
+    def subscribe(
+        self,
+        operation_id: str | Operation[..., Any],
+        input: Any = None,
+        context: OperationContext | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Subscribe to an operation; a query or mutation yields one envelope.
+
+        Arguments as for `execute`, but ``timeout`` limits the wait for each item, not for all of them.
+        """
+        execution = self._execution
+        call = execution.new_call(context)
+        if isinstance(operation_id, Operation):
+            operation_id = execution.id_of(operation_id)
+        watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
+        stream = execution.stream(operation_id, input, call, timeout)
+        return Subscription(stream if watch is None else watched(stream, watch))
+
+    def pages(self, operation_id: str) -> Pages | None:
+        """Return how to get the next page of a listing, if its source knows; for `paginate`."""
+        entry = self._catalogue.entries.get(operation_id)
+        return None if entry is None else entry.pages
+
+    def download(
+        self, operation_id: str, input: Any = None, context: OperationContext | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a result as they arrive, for results too large for memory. Raises `CallError`."""
+        return self._execution.download(operation_id, input, self._execution.new_call(context))
