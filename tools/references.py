@@ -320,6 +320,7 @@ FACES += [
     "operad_redis",
     "operad_opentelemetry",
     "operad_search",
+    "operad_rules",
 ]
 """What may be imported; a name that several give is described with the first."""
 

@@ -25,7 +25,6 @@ FIGURES = {
     "schemas.values": {"MAX_BITS": 14_000, "MAX_PARTS": 1_000_000},
     "registry.deadline": {"_DROPPED": 1000, "_RESOLUTION": 1e-06},
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
-    "registry.first_results": {"_RUNNING": 300.0, "_GRACE": 10.0, "_POLL": 0.01, "_SLOWEST_POLL": 0.5},
     "registry.handles": {"_LISTED": 100},
     "calls.answers": {"_AGAIN": 1.0, "_MAX_PEERS": 10_000, "_PATIENCE": 2.0, "_MAX_LARGE": 1000},
     "calls.flow": {"LEAST": 1024, "MOST": 65_536, "_MAX_LARGE": 1000, "_PATIENCE": 2.0},

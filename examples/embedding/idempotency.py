@@ -1,8 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["operad"]
+# dependencies = ["operad", "operad-rules"]
 # ///
-"""Requests that mean one: a payment that is sent again after a lost answer is not made twice.
+"""Idempotency keys: a payment that is sent again after a lost answer is not made twice.
 
 Several processes share `operad_redis.RedisResults(url)` or `operad_nats.NATSResults(url)`. Guide:
 docs/idempotency.md.

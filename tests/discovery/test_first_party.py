@@ -21,6 +21,7 @@ CONTRIBUTES = {
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},
+    "rules": {"hooks": ["operad_interceptors", "operad_tables"]},
     "search": {"hooks": ["operad_search"]},
     "serve": {"hooks": ["operad_commands"], "servers": ["openapi"]},
     "websocket": {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]},

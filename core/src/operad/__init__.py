@@ -30,10 +30,10 @@ _HOMES = {
     "operad.plugins.discovery": "load_plugins",
     "operad.plugins.manager": "Plugins",
     "operad.plugins.record": "PluginRecord",
-    "operad.registry.first_results": "FirstResults MemoryResults",
     "operad.registry.registry": "OperationRegistry",
     "operad.schemas.records": "SchemaError",
     "operad.schemas.schema": "Schema from_schema",
+    "operad_rules": "FirstResults MemoryResults",
     "operad.subscriptions": "Subscription subscribe",
 }
 

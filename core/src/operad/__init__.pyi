@@ -36,14 +36,14 @@ from operad.operations import OperationType as OperationType
 from operad.plugins.discovery import load_plugins as load_plugins
 from operad.plugins.manager import Plugins as Plugins
 from operad.plugins.record import PluginRecord as PluginRecord
-from operad.registry.first_results import FirstResults as FirstResults
-from operad.registry.first_results import MemoryResults as MemoryResults
 from operad.registry.registry import OperationRegistry as OperationRegistry
 from operad.schemas.records import SchemaError as SchemaError
 from operad.schemas.schema import Schema as Schema
 from operad.schemas.schema import from_schema as from_schema
 from operad.subscriptions import Subscription as Subscription
 from operad.subscriptions import subscribe as subscribe
+from operad_rules import FirstResults as FirstResults
+from operad_rules import MemoryResults as MemoryResults
 
 __all__ = [
     "AccessControl",

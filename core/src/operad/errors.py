@@ -102,6 +102,13 @@ class CallError(OperadError):
         self.message = encodable(message)
         self.details = None if details is None else json_safe(details)
 
+    @property
+    def says_nothing_ran(self) -> bool:
+        """Whether the code means that the operation was not run."""
+        if self.code == ErrorCode.UNAVAILABLE:
+            return isinstance(self.details, dict) and self.details.get("sent") is False
+        return self.code in (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED)
+
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code
 

@@ -28,17 +28,6 @@ def operation_not_found(operation_id: str, message: str | None = None) -> CallEr
     return error
 
 
-_NEVER_BEGUN = frozenset({ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED})
-
-
-def says_nothing_ran(error: CallError) -> bool:
-    """Whether the code of an error says of its call that nothing ran."""
-    if error.code in _NEVER_BEGUN:
-        return True
-    details = error.details
-    return error.code == ErrorCode.UNAVAILABLE and isinstance(details, dict) and details.get("sent") is False
-
-
 def out_of_handler(
     error: CallError, operation_id: str, error_schemas: Iterable[ErrorDefinition] = ()
 ) -> CallError:
@@ -48,7 +37,7 @@ def out_of_handler(
     charged a card and then called what nobody serves did run. Such an error becomes ``EXECUTION_ERROR`` with
     ``details.cause``, unless the operation declares the code, or its handler only forwarded the call.
     """
-    if not says_nothing_ran(error) or any(item.code == error.code for item in error_schemas):
+    if not error.says_nothing_ran or any(item.code == error.code for item in error_schemas):
         return error
     if error.forwarded:
         error.forwarded = False  # of this call it is true, of one in which this one is nested it is not

@@ -48,10 +48,11 @@ def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspe
 
 
 @hookspec
-def operad_interceptors() -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
-    """What stands around calls (`OperationRegistry.use`); asked for when a registry is made.
+def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
+    """Return interceptors of calls (`OperationRegistry.use`). Called when a registry is made.
 
-    A plugin whose hook fails makes no registry: what it would have refused must not run.
+    ``registry.configured(…)`` returns the plugin's own table. If the hook fails, no registry is made: a call that
+    the plugin would have rejected must not run.
     """
 
 

@@ -35,9 +35,9 @@ from operad.protocol import decode as decode
 from operad.protocol import encode as encode
 from operad.protocol import from_json as from_json
 from operad.protocol import to_json as to_json
-from operad.registry.first_results import ResultStore as ResultStore
 from operad.registry.interceptors import InterceptedCall as InterceptedCall
 from operad.registry.interceptors import Interceptor as Interceptor
+from operad.registry.interceptors import ResultStore as ResultStore
 from operad.registry.loading import SourceFailure as SourceFailure
 from operad.retries import RateLimits as RateLimits
 from operad.retries import RetryPolicy as RetryPolicy

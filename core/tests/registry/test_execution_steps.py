@@ -355,12 +355,20 @@ def test_an_interceptor_is_a_function_of_its_kind():
 
 
 def test_what_a_plugin_contributes_is_checked():
-    one = Interceptor()
-    assert contributed([lambda: [one], lambda: None]) == [one]
+    one, asked_with = Interceptor(), []
+
+    def hook(registry):
+        asked_with.append(registry)
+        return [one]
+
+    assert contributed([hook, lambda registry: None], "the registry") == [one]
+    assert asked_with == ["the registry"]
     with pytest.raises(PluginError, match="has to return Interceptors, got int"):
-        contributed([lambda: [5]])
-    with pytest.raises(PluginError, match="raised .*no.*; mend the plugin, or disable it"):
-        contributed([lambda: (_ for _ in ()).throw(ValueError("no"))])
+        contributed([lambda registry: [5]], None)
+    with pytest.raises(PluginError, match="raised .*no.*; fix the plugin or disable it"):
+        contributed([lambda registry: (_ for _ in ()).throw(ValueError("no"))], None)
+    with pytest.raises(ConfigError, match="no such key"):
+        contributed([lambda registry: (_ for _ in ()).throw(ConfigError("no such key"))], None)
 
 
 def test_a_call_is_replaced_and_not_changed():

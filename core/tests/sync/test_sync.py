@@ -18,7 +18,7 @@ import attrs
 import pytest
 
 import operad
-from operad import CallError, CallHandler, FirstResults, InProcessTransport, SourceError, operation
+from operad import CallError, CallHandler, InProcessTransport, SourceError, operation
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.sync import OperationRegistry, PendingRequestMap
 from operad.sync.portal import Portal, portal
@@ -215,16 +215,12 @@ def test_looking_up_views_and_interceptors(registry: OperationRegistry) -> None:
     assert "t.add" not in registry
 
 
-def test_a_repetition_answers_the_first_result(registry: OperationRegistry) -> None:
-    count: list[int] = []
+def test_an_idempotency_key_reaches_the_handler(registry: OperationRegistry) -> None:
+    async def run(input: Any, context: Any) -> Any:
+        return context.idempotency_key
 
-    async def run(input: Any, context: Any) -> int:
-        count.append(1)
-        return len(count)
-
-    registry.use(FirstResults())
     registry.register(operad.OperationSpec(namespace="t", name="run"), run)
-    assert [registry.execute("t.run", idempotency_key="k").data for _ in range(2)] == [1, 1]
+    assert registry.execute("t.run", idempotency_key="k").data == "k"
 
 
 @attrs.frozen

@@ -9,7 +9,6 @@ from typing import Any
 from operad import protocol
 from operad.access import Identity
 from operad.errors import CallError, ErrorCode
-from operad.failures import says_nothing_ran
 from operad.transports import Event
 
 TRACE = ("traceparent", "tracestate", "baggage")
@@ -206,6 +205,6 @@ def overloaded(message: str, limit: str, value: int) -> CallError:
 def told(payload: dict[str, Any]) -> CallError:
     """The error of a ``call.error`` that came for a request."""
     error = protocol.call_error(payload)
-    if says_nothing_ran(error):  # a handler does not let such a code of a nested call out (`out_of_handler`)
+    if error.says_nothing_ran:  # a handler does not let such a code of a nested call out (`out_of_handler`)
         error.ran = False
     return error

@@ -18,8 +18,10 @@ from operad.words import did_you_mean
 
 T = TypeVar("T")
 
-TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub")
+TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub", "idempotency")
 """The tables of a configuration, besides ``include`` and ``profiles``."""
+PLUGIN_TABLES = frozenset({"idempotency"})
+"""Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

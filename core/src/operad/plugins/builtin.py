@@ -17,6 +17,7 @@ DISTRIBUTIONS = {
         "redis": "operad-redis",
         "rediss": "operad-redis",
     },
+    "tables": {"idempotency": "operad-rules"},
     "servers": {"openapi": "operad-serve", "mcp": "operad-mcp"},
 }
 """Which distribution to install for what: only for the hint in an error."""

@@ -10,13 +10,13 @@ import inspect
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode, PluginError
+from operad.errors import CallError, ConfigError, ErrorCode, PluginError
 from operad.operations import OperationSpec, is_kind
 from operad.schemas.likeness import Shown
 from operad.subscriptions import close
@@ -125,6 +125,19 @@ StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[En
 """``async def tap(call, proceed)`` with ``async for envelope in proceed(call): yield envelope``."""
 
 
+class ResultStore(Protocol):
+    """Where the first results of idempotency keys are kept: bytes by name, for a time. Shared by all servers."""
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        """Put ``value`` under a free name and return ``None``; return the value of a taken name. Atomic."""
+
+    async def put(self, name: str, value: bytes, seconds: float) -> None:
+        """Replace the value of a name."""
+
+    async def drop(self, name: str) -> None:
+        """Free a name."""
+
+
 def _coroutine(owner: Any, _: Any, value: Any) -> None:
     if value is not None and not is_kind(value, inspect.iscoroutinefunction):
         raise TypeError(f"an interceptor of calls is an async def, got {value!r}")
@@ -161,19 +174,22 @@ class Interceptor(Shown):
         return any(fnmatchcase(operation_id, pattern) for pattern in self.match)
 
 
-def contributed(hooks: Iterable[Callable[[], Any]]) -> list[Interceptor]:
-    """What the implementations of ``operad_interceptors`` return.
+def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Interceptor]:
+    """Return the interceptors of all implementations of ``operad_interceptors``.
 
     Raises:
-        PluginError: one fails. What it would have refused must not run, so no registry is made without it.
+        PluginError: one of them fails. A call that it would have rejected must not run, so no registry is made.
+        ConfigError: a plugin cannot use its table of the configuration.
     """
     found: list[Interceptor] = []
     for hook in hooks:
         name = getattr(hook, "__qualname__", "a plugin")
         try:
-            items = list(hook() or ())
+            items = list(hook(registry=registry) or ())
+        except ConfigError:
+            raise
         except Exception as error:
-            raise PluginError(f"{name} raised {in_words(error)}; mend the plugin, or disable it") from error
+            raise PluginError(f"{name} raised {in_words(error)}; fix the plugin or disable it") from error
         for item in items:
             if not isinstance(item, Interceptor):
                 raise PluginError(f"{name} has to return Interceptors, got {type(item).__name__}")

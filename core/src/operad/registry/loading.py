@@ -13,6 +13,7 @@ import attrs
 
 from operad.errors import ConfigError, OperadError, PluginError, SourceError
 from operad.operations import NAMESPACE, Operation, OperationSpec
+from operad.plugins.builtin import DISTRIBUTIONS
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
@@ -40,6 +41,19 @@ def chosen_plugins(configuration: Configuration, lazy: bool) -> Plugins:
         if not any(f'"{name}"' in str(error) for name in (*(chosen.only or ()), *chosen.disable)):
             raise  # an environment variable has it
         raise PluginError(f"{error} @ {configuration.where('plugins')}") from None
+
+
+def check_tables(configuration: Configuration, plugins: Plugins) -> None:
+    """Raise `ConfigError` for a table that only a plugin reads, if no loaded plugin reads it."""
+    from operad.config.file import PLUGIN_TABLES
+
+    for name in PLUGIN_TABLES & configuration.tables.keys():
+        contributed = [table for hook in plugins.implementations("operad_tables") for table in hook()]
+        if all(table.name != name for table in contributed):
+            hint = f"pip install {DISTRIBUTIONS['tables'][name]}"
+            raise ConfigError(
+                f"no loaded plugin reads [{name}]; install one or enable it: {hint} @ {configuration.where(name)}"
+            )
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -51,6 +51,7 @@ class OperationRegistry(RegistryBase):
             ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
         limits: the bounds of all schemas; default: those that each came with.
+        configuration: the configuration file that `from_config` read.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class OperationRegistry(RegistryBase):
         on_mismatch: OnMismatch = "warn",
         max_threads: int = 32,
         limits: Limits | None = None,
+        configuration: Configuration | None = None,
     ) -> None:
+        self._configuration = configuration
         self.plugins = plugins = Plugins() if plugins is None else plugins
         self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits)
         hooks = plugins.implementations
@@ -71,9 +74,8 @@ class OperationRegistry(RegistryBase):
         self._workers = Workers(max_threads)
         self._execution = Execution(
             self, self._catalogue, self._pipeline, self._workers, plugins.observers(),
-            hooks("operad_resolve_operation"), contributed(hooks("operad_interceptors")),
+            hooks("operad_resolve_operation"), contributed(hooks("operad_interceptors"), self),
         )  # fmt: skip
-        self._configuration: Configuration | None = None
         self._to_load: tuple[Collection[str], bool] | None = None
         plugins.register_operations(self)
 
@@ -102,14 +104,14 @@ class OperationRegistry(RegistryBase):
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
-        from operad.registry.loading import chosen_plugins
+        from operad.registry.loading import check_tables, chosen_plugins
 
         configuration = load_configuration(path, profile)
         if plugins is None:
             plugins = chosen_plugins(configuration, lazy)
         options = configuration.table("registry", RegistryOptions)
-        registry = cls(plugins, **attrs.asdict(options, recurse=False))
-        registry._configuration = configuration
+        check_tables(configuration, plugins)
+        registry = cls(plugins, **attrs.asdict(options, recurse=False), configuration=configuration)
         registry._to_load = (configuration.sources if sources is None else sources, strict)
         return registry
 

@@ -1,4 +1,4 @@
-"""Requests that mean one run once: a repetition with the same idempotency key answers the first result."""
+"""Idempotency keys: a repeated request returns the first result instead of running again."""
 
 from __future__ import annotations
 
@@ -7,42 +7,25 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
-from operad.envelopes import EnvelopeKinds, ResponseEnvelope
-from operad.errors import CallError, ErrorCode
-from operad.failures import says_nothing_ran
-from operad.operations import OperationType
-from operad.registry.interceptors import InterceptedCall
-from operad.words import in_words
+from operad import CallError, ErrorCode, OperationType, Plugins, ResponseEnvelope
+from operad.plugin import InterceptedCall, ResultStore, from_json, to_json
 
-logger = logging.getLogger("operad")
+logger = logging.getLogger("operad.rules")
 
 _RUNNING = 300.0
-"""Seconds for which a call without deadline counts as running, if its process is gone."""
+"""Seconds that a call without a deadline counts as running if its process is gone."""
 _GRACE = 10.0
 _POLL, _SLOWEST_POLL = 0.01, 0.5
 
 
-class ResultStore(Protocol):
-    """Where first results are kept: bytes by name, for a while. One for all processes that serve one thing."""
-
-    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there. Atomic."""
-
-    async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace what is under a name."""
-
-    async def drop(self, name: str) -> None:
-        """Free a name."""
-
-
 class MemoryResults:
-    """A `ResultStore` of one process.
+    """A `ResultStore` in the memory of this process.
 
     Args:
-        capacity: how many results are kept; beyond it the oldest go.
-        clock: seconds, for tests.
+        capacity: how many results are kept; the oldest are dropped first.
+        clock: returns seconds; for tests.
     """
 
     def __init__(self, capacity: int = 10_000, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +36,7 @@ class MemoryResults:
         return len(self._kept)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
+        """Put ``value`` under a free name and return ``None``; return the value of a taken name."""
         ends, kept = self._kept.get(name, (0.0, b""))
         if kept and ends > self._clock():
             return kept
@@ -61,7 +44,7 @@ class MemoryResults:
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace what is under a name."""
+        """Replace the value of a name."""
         self._kept.pop(name, None)
         if len(self._kept) >= self._capacity:
             now = self._clock()
@@ -76,15 +59,16 @@ class MemoryResults:
 
 
 class FirstResults:
-    """An interceptor: a mutation that is repeated with the same idempotency key answers its first result.
+    """An interceptor that returns the first result of a mutation for every call with the same idempotency key.
 
-    ``registry.use(FirstResults())``. A key belongs to its caller's identity and to one operation. A repetition
-    with another input is ``VALIDATION_ERROR``; one that comes while the first call runs waits for it. Errors are
-    results, but for those that say that nothing ran; a call that was cancelled (at its deadline) may run again.
+    Use it with ``registry.use(FirstResults())``, or write the table ``[idempotency]``. A key is valid for one
+    identity and one operation. A call with the same key and another input raises ``VALIDATION_ERROR``. A call that
+    arrives while the first one runs waits for it. An error is a result too, unless it says that nothing ran. A
+    call that was cancelled, for example at its deadline, may run again.
 
     Args:
-        store: where results are kept; default: in this process.
-        seconds: for how long.
+        store: where results are kept; default: in the memory of this process.
+        seconds: how long a result is kept.
     """
 
     def __init__(self, store: ResultStore | None = None, *, seconds: float = 86_400.0) -> None:
@@ -94,11 +78,9 @@ class FirstResults:
     async def __call__(
         self, call: InterceptedCall, proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]]
     ) -> ResponseEnvelope[Any]:
-        """Answer what is kept, or go on and keep it."""
+        """Return the kept result, or run the call and keep its result."""
         if call.context.idempotency_key is None or call.spec.type is not OperationType.MUTATION:
             return await proceed(call)
-        from operad.protocol import to_json  # msgspec: for who uses keys
-
         digest = hashlib.sha256(to_json(call.input)).hexdigest()
         name = _name(call)
         kept = await self._claimed(name, digest, call)
@@ -107,7 +89,7 @@ class FirstResults:
         try:
             envelope = await proceed(call)
         except CallError as error:
-            if says_nothing_ran(error):
+            if error.says_nothing_ran:
                 await self._keep(self._store.drop(name))
             else:
                 kept = {"digest": digest, "error": error.to_wire(), "undeclared": error.undeclared}
@@ -120,15 +102,11 @@ class FirstResults:
         return envelope
 
     async def _put(self, name: str, kept: dict[str, Any]) -> None:
-        from operad.protocol import to_json
-
         record = to_json({**kept, "envelope": kept["envelope"].to_wire()})
         await self._store.put(name, record, self._seconds)
 
     async def _claimed(self, name: str, digest: str, call: InterceptedCall) -> dict[str, Any] | None:
-        """What is kept of an earlier call; ``None`` where this one is the first. Raises `CallError`."""
-        from operad.protocol import from_json, to_json
-
+        """Return what is kept of an earlier call; ``None`` if this call is the first. Raises `CallError`."""
         deadline = call.context.deadline
         running = _RUNNING if deadline is None else max(0.0, deadline / 1000 - time.time()) + _GRACE
         mark, wait, ends = to_json({"digest": digest}), _POLL, time.monotonic() + running
@@ -136,8 +114,8 @@ class FirstResults:
             try:
                 found = await self._store.claim(name, mark, running)
             except Exception as error:
-                # Without the store nobody knows whether it ran: refused, and nothing has run.
-                message = f"the store of first results cannot be asked: {in_words(error)}"
+                # Without the store we cannot know whether it ran before, so it must not run.
+                message = f"the store of first results cannot be asked: {_in_words(error)}"
                 raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
             if found is None:
                 return None
@@ -154,16 +132,14 @@ class FirstResults:
             wait = min(wait * 2, _SLOWEST_POLL)
 
     async def _keep(self, change: Awaitable[None]) -> None:
-        """Change the store; that it fails does not undo the call."""
+        """Change the store. A failure is logged: the call has run."""
         try:
             await change
         except Exception as error:  # noqa: BLE001  # each store raises its own
-            logger.error("a first result was not kept: %s", in_words(error))
+            logger.error("a first result was not kept: %s", _in_words(error))
 
 
 def _name(call: InterceptedCall) -> str:
-    from operad.protocol import to_json
-
     identity = call.context.identity
     who = None if identity is None else identity.id
     return hashlib.sha256(to_json([who, call.spec.id, call.context.idempotency_key])).hexdigest()
@@ -175,6 +151,9 @@ def _replayed(kept: dict[str, Any], call: InterceptedCall) -> ResponseEnvelope[A
         failure = CallError(error["code"], error["message"], error.get("details"))
         failure.undeclared = kept["undeclared"]  # what is masked at an edge stays masked
         raise failure
-    plugins = getattr(call.context.registry, "plugins", None)
-    kinds: EnvelopeKinds = EnvelopeKinds() if plugins is None else plugins.envelope_kinds
-    return kinds.from_wire(kept["envelope"])
+    plugins: Plugins = getattr(call.context.registry, "plugins", None) or Plugins()
+    return plugins.envelope_kinds.from_wire(kept["envelope"])
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

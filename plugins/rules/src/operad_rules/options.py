@@ -1,0 +1,50 @@
+"""The table ``[idempotency]``."""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Any
+
+import attrs
+
+from operad import ConfigError
+from operad.plugin import Interceptor, ResultStore
+from operad_rules.first_results import FirstResults, MemoryResults
+
+_ORDER = -100
+"""Outside other interceptors: a repeated request is answered before they count or change it."""
+
+
+@attrs.frozen(kw_only=True)
+class IdempotencyOptions:
+    """The table ``[idempotency]``; see `FirstResults`. An empty table turns idempotency keys on."""
+
+    match: list[str] = attrs.field(factory=lambda: ["*"])
+    """Shell patterns of the ids of the operations to which keys apply."""
+    seconds: float = attrs.field(default=86_400.0, validator=attrs.validators.gt(0))
+    """How long a result is kept."""
+    capacity: int = attrs.field(default=10_000, validator=attrs.validators.gt(0))
+    """How many results are kept in this process; the oldest are dropped first."""
+    store: str | None = None
+    """``module:name`` of a store that several processes share, or of a function that returns one."""
+
+
+def interceptor(options: IdempotencyOptions) -> Interceptor:
+    """Return the interceptor that the table describes. Raises `ConfigError` if its store cannot be used."""
+    results = FirstResults(_store(options), seconds=options.seconds)
+    return Interceptor(results, match=tuple(options.match), order=_ORDER)
+
+
+def _store(options: IdempotencyOptions) -> ResultStore:
+    if options.store is None:
+        return MemoryResults(options.capacity)
+    try:
+        found: Any = pkgutil.resolve_name(options.store)
+        store: ResultStore = found if hasattr(found, "claim") and not isinstance(found, type) else found()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f'idempotency.store: "{options.store}" cannot be loaded: {reason}') from error
+    missing = [name for name in ("claim", "put", "drop") if not callable(getattr(store, name, None))]
+    if missing:
+        raise ConfigError(f'idempotency.store: "{options.store}" has no method {", ".join(missing)}')
+    return store
