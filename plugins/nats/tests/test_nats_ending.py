@@ -9,7 +9,6 @@ import pytest
 from nats.aio.transport import TcpTransport
 
 from operad_nats import NATSResults, NATSTransport
-from operad_nats._connection import Connection
 from operad_nats.testing import NATSServer
 
 pytestmark = pytest.mark.nats
@@ -41,7 +40,7 @@ async def test_an_opening_that_is_given_up_ends_though_nats_py_loses_the_cancell
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     losing = Losing()
-    monkeypatch.setattr(Connection, "connect", losing.connect)
+    monkeypatch.setattr(TcpTransport, "connect", losing.connect)
     transport = NATSTransport(servers=NOBODY, connect_timeout=60.0)
     opening = asyncio.ensure_future(transport.open(lambda *_: None, lambda *_: None))
     while not losing.attempts:
@@ -70,7 +69,7 @@ async def test_a_link_that_is_closed_while_it_comes_back_does_so_no_more(
     transport = NATSTransport(servers=nats_server.url, connect_timeout=20.0, reconnect_wait=0.05)
     link = await transport.open(lambda *_: None, lambda *_: None)
     losing = Losing()
-    monkeypatch.setattr(Connection, "connect", losing.connect)
+    monkeypatch.setattr(TcpTransport, "connect", losing.connect)
     nats_server.kill()
     async with asyncio.timeout(20):
         while not losing.attempts:

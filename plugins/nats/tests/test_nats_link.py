@@ -16,7 +16,6 @@ import pytest
 from operad.plugin import Delivery, Event, Link, LinkDownError, TransportError, encode
 from operad.transports import Transport
 from operad_nats import NATSTransport
-from operad_nats._connection import Reader
 from operad_nats.testing import NATSServer
 
 pytestmark = pytest.mark.nats
@@ -94,15 +93,6 @@ async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) 
     assert alice.link.inbox.startswith("inbox:alice.")
     await bob.link.send(alice.link.inbox, news(1))
     await alice.until(lambda: len(alice.events) == 1)
-
-
-async def test_a_message_for_a_subscription_given_up_meanwhile_is_delivered() -> None:
-    received: list[bytes] = []
-    reader = Reader(lambda subject, reply, data, headers: received.append(bytes(data)))
-    sent = b"MSG subject 7 35\r\nsent before the server learnt of it\r\n"  # 7: of no subscription that is left
-    reader.get_buffer(-1)[: len(sent)] = sent
-    reader.buffer_updated(len(sent))
-    assert received == [b"sent before the server learnt of it"]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +17,7 @@ from operad.plugin import ConfigError, Delivery, Event, LinkDownError
 from operad_nats import NATSTransport
 from operad_nats.plugin import create
 from operad_nats.testing import NATSServer, find_server
+from plugins.nats.tests.fake_server import FakeServer
 
 pytestmark = pytest.mark.nats
 
@@ -84,6 +88,43 @@ async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
         await round_trip(create(url, tls_ca=cert, tls_cert="none.pem"))
     with pytest.raises(ConfigError, match="either tls, or tls_ca"):
         create(url, tls=cert, tls_ca=cert)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"user": "u", "password": "secret"}, {"token": "secret"}, {"nkey_seed": "seed"}, {"at": "u:secret@"},
+              {"at": "secret@"}, {"user": "u"}],
+)  # fmt: skip
+async def test_a_server_without_tls_gets_nothing_if_the_url_requires_tls(
+    given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict(given)
+    if "nkey_seed" in given:
+        given["nkey_seed"] = str(tmp_path / "seed")
+        (tmp_path / "seed").write_bytes(b"seed")
+        pair = SimpleNamespace(public_key=b"U", sign=lambda nonce: b"signed", wipe=lambda: None)
+        monkeypatch.setitem(sys.modules, "nkeys", SimpleNamespace(from_seed=lambda seed: pair))
+    async with FakeServer(auth_required=True, nonce="n") as server:
+        url = server.url.replace("nats://", "tls+nats://" + given.pop("at", ""))
+        with pytest.raises(LinkDownError, match="demands TLS, which the server does not offer"):
+            await round_trip(NATSTransport(servers=url, **given))
+    assert server.read == [b""]
+
+
+async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_connects_again(
+    tls_server: NATSServer, certificate: Path
+) -> None:
+    tls = str(certificate / "cert.pem")
+    url = tls_server.url.replace("nats:", "tls+nats:")
+    transport = NATSTransport(servers=url, tls=tls, user="u", password="secret", reconnect_wait=0.02)
+    states: list[str] = []
+    link = await transport.open(lambda *_: None, lambda state, epoch: states.append(state))
+    tls_server.kill()
+    async with FakeServer(tls_server.port) as server, asyncio.timeout(20):
+        while len(server.read) < 3:
+            await asyncio.sleep(0.01)
+        await link.close()
+    assert states == ["up", "down"]
+    assert set(server.read) == {b""}
 
 
 def test_an_option_of_another_type_is_a_configuration_error() -> None:

@@ -1,150 +1,287 @@
-"""nats-py's client with a short way in and out, made strict where it leaves things open."""
+"""The connection of a link: nats-py's client, a new one each time the link connects."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
+import ssl
+from collections import deque
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from nats import errors
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from operad.plugin import protocol
-from operad_nats._connection import Connection, Receive
 from operad_nats._ending import ended
+from operad_nats.config import NATSConfig
 
-WRITE_AHEAD = 256 * 1024
-"""Bytes that are written between two looks at whether the socket still takes them."""
+Receive = Callable[[bytes, bytes | None, bytes, bytes | None], None]
+"""Called with the subject, reply, data and headers of each message, in the order of the connection."""
+
+WRITE_AHEAD = 1024 * 1024
+"""Bytes that may wait to be written before senders have to wait, too."""
+
+MOST_POSTED = 10_000
+"""How many messages without a waiting sender are kept for a socket that takes nothing; the oldest are dropped."""
 
 NO_RESPONDERS = b"NATS/1.0 503"
 """The status of a request that nobody listens to."""
 
-_GOES_ON = "permissions violation"
-"""The error after which a server keeps the connection."""
+WRITE_ERRORS = (errors.Error, OSError)
+"""What writing to a connection raises."""
+
+_WATCH = 1.0
+"""Seconds between two looks at whether nats-py still considers itself connected."""
+_LONGEST_CLOSE = 1.0
+"""Seconds in which what waits to be written may still go out when a connection is closed."""
+_LONGEST_TRIP = 60
+"""Seconds for a round trip, unless pings may take longer: nats-py's pings end a dead connection earlier."""
 
 
-class ServerError(errors.Error):
-    """An error for which the server ended the connection."""
+class _Client(Client):
+    """nats-py's client for one connection; its messages all go to one receiver, in the order of the connection."""
+
+    def __init__(self, receive: Receive) -> None:
+        super().__init__()
+        self.receive: Receive | None = receive
+        """None once the connection is given up."""
+        self.is_secured = False
+        """Whether nats-py began TLS: it reads `ssl_context` for that only, and fails if TLS does."""
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """The trust of the configuration; see `Client.ssl_context`."""
+        self.is_secured = True
+        return super().ssl_context
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
+        # The one private name of nats-py here. Its own method decodes subject and headers, and an error there ends
+        # its reader without a word: any peer could silence a worker with a subject that is not UTF-8. It also puts
+        # messages into a queue per subscription, which loses their order and costs a task for each operation.
+        if self.receive is not None:
+            self.receive(subject, reply, data, headers)
 
 
-class StrictClient(Client):
-    """A client whose messages all go to one receiver, at once and in the order of the connection.
+class Connection:
+    """One connection at a time; `open` makes the next one, and nats-py's client never reconnects by itself.
 
-    nats-py gives every callback a task and a queue of its own, which loses the order between subscriptions and
-    costs memory for each of ten thousand operations, and copies each message six times (`Connection` does not).
-    Its ``publish`` wakes a task for what one call of the loop can write. Connecting, TLS, credentials, pings, and
-    subscribing again after a loss are nats-py's.
+    A client that reconnects writes what the broken connection did not take, when its callers were told long ago
+    that it failed; and most errors that a server sends end it for good.
 
-    It never falls back to plain text: nats-py upgrades to TLS if the server asks for it, whatever the URL says,
-    and sends credentials either way. And it forgets what it could not send: nats-py keeps what was not written
-    when a connection broke, and writes it to the next one, when its callers have long been told of the failure.
+    Args:
+        receive: called with each message.
+        on_error: called with errors that the server reports while the connection goes on.
+        on_lost: called once with the reason when an open connection is lost.
     """
 
-    def __init__(self, receive: Receive, *, require_tls: bool) -> None:
-        super().__init__()
+    def __init__(
+        self, receive: Receive, on_error: Callable[[Exception], None], on_lost: Callable[[Exception | None], None]
+    ) -> None:
         self._receive = receive
-        self._require_tls = require_tls
-        self._unwritten: list[bytes | memoryview] = []
-        self._ahead = 0
-        self._loop = asyncio.get_running_loop()
-        # With a future that never completes, a subscription has no task.
-        self._never: asyncio.Future[Msg] = self._loop.create_future()
+        self._on_error = on_error
+        self._on_lost = on_lost
+        self._client = _Client(receive)
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watching: asyncio.Task[None] | None = None
+        self._posted: deque[tuple[str, str, bytes]] = deque(maxlen=MOST_POSTED)
+        self._posting: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._trip: asyncio.Task[None] | None = None
+        self._trips: set[asyncio.Task[None]] = set()
+        self._longest_trip = _LONGEST_TRIP
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent."""
+        return self._watching is not None and self._client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest payload that the server takes, in bytes."""
+        return self._client.max_payload
+
+    def discovered(self) -> list[str]:
+        """Return the URLs of other servers of the cluster, as the server told them."""
+        return [uri.geturl() for uri in self._client.discovered_servers]
+
+    async def open(self, server: str, config: NATSConfig, trusted: ssl.SSLContext | None) -> None:
+        """Connect to a server. Raises `nats.errors.Error`, `OSError`, `TimeoutError`."""
+        client = self._client = _Client(self._receive)
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost = lost
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+        async def on_error(error: Exception) -> None:
+            client.is_secured = False  # the attempt is over
+            if self._watching is not None:
+                self._on_error(error)
+            elif not failed.done():
+                failed.set_result(error)
+
+        async def on_disconnected() -> None:
+            self._lose(lost, client.last_error)
+            if not client.is_closed:
+                # nats-py connects again when this returns; `close` cancels it.
+                await asyncio.get_running_loop().create_future()
+
+        connecting = asyncio.ensure_future(
+            client.connect(
+                [server.replace("tls+nats:", "tls:", 1)],
+                name=config.name,
+                error_cb=on_error,
+                disconnected_cb=on_disconnected,
+                connect_timeout=config.connect_timeout,  # type: ignore[arg-type]  # passed to wait_for, where a fraction is fine
+                ping_interval=config.ping_interval,  # type: ignore[arg-type]  # passed to sleep
+                pending_size=0,  # keep nothing while there is no connection
+                flusher_queue_size=0,  # unbounded; `write` waits instead: nats-py loses a cancellation there
+                user_credentials=config.credentials,
+                nkeys_seed=config.nkey_seed,
+                tls=trusted,
+                tls_handshake_first=config.tls_first,
+                **_credentials(client, server, config),
+            )
+        )
+        waiting: set[asyncio.Future[Any]] = {connecting, failed}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():  # nats-py would try again, for ever
+                raise failed.result()
+            connecting.result()
+        except BaseException:
+            await ended({connecting})
+            await self.close()
+            raise
+        self._longest_trip = max(_LONGEST_TRIP, int(4 * config.ping_interval))
+        self._watching = asyncio.ensure_future(self._watch(client, lost))
+
+    async def _watch(self, client: _Client, lost: asyncio.Future[None]) -> None:
+        # nats-py calls back after it has closed the socket, which waits for a peer that takes nothing any more.
+        while client.is_connected:  # noqa: ASYNC110  # nats-py has no event for it
+            await asyncio.sleep(_WATCH)
+        self._lose(lost, client.last_error)
+
+    def _lose(self, lost: asyncio.Future[None], error: Exception | None) -> None:
+        if lost.done() or lost is not self._lost or self._watching is None:
+            return
+        lost.set_result(None)
+        self._client.receive = None
+        self._posted.clear()
+        self._on_lost(error)
 
     async def listen(self, subject: str, queue: str = "") -> Subscription:
         """Subscribe. Raises `nats.errors.Error`."""
-        return await self.subscribe(subject, queue=queue, future=self._never)
+        return await self._client.subscribe(subject, queue=queue)
 
-    def post(self, subject: str, reply: str, data: bytes | protocol.Parts, headers: bytes = b"") -> None:
-        """Publish, together with all else that is published in this turn of the event loop."""
-        if not self._unwritten:
-            self._loop.call_soon(self._write_out)
-        if headers:
-            sizes = f"{len(headers)} {len(headers) + len(data)}"
-            self._unwritten.append(f"HPUB {subject} {reply} {sizes}\r\n".encode())
-            self._unwritten.append(headers)
-        else:
-            self._unwritten.append(f"PUB {subject} {reply} {len(data)}\r\n".encode())
-        if isinstance(data, protocol.Parts):
-            self._unwritten += data.pieces
-        else:
-            self._unwritten.append(data)
-        self._unwritten.append(b"\r\n")
-        self._ahead += len(data)
+    async def write(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None = None) -> None:
+        """Publish; wait while too much is waiting to be written. Raises one of `WRITE_ERRORS`."""
+        client = self._client
+        if client.pending_data_size > WRITE_AHEAD:
+            async with self._turn:  # the first one looks, the others wait in line
+                await _written(client, WRITE_AHEAD)
+        await client.publish(subject, data, reply, headers)
 
-    async def write(self, subject: str, reply: str, data: bytes | protocol.Parts, headers: bytes = b"") -> None:
-        """Publish as `post` does, and wait while the socket does not take it."""
-        self.post(subject, reply, data, headers)
-        if self._ahead > WRITE_AHEAD:
-            self._ahead = 0
-            self._write_out()
-            if self._transport is not None:
-                await self._transport.drain()  # type: ignore[no-untyped-call]  # nats-py left it without types
+    def post(self, subject: str, reply: str, data: bytes) -> None:
+        """Publish soon; what a lost connection did not take is dropped."""
+        self._posted.append((subject, reply, data))
+        if self._posting is None or self._posting.done():
+            self._posting = asyncio.ensure_future(self._post())
 
-    def _write_out(self) -> None:
-        batch, self._unwritten = self._unwritten, []
-        if batch and self.is_connected and self._transport is not None:
-            self._transport.writelines(batch)  # type: ignore[arg-type]  # a `Connection`, which takes views as well
+    async def _post(self) -> None:
+        try:
+            while self._posted:
+                await self.write(*self._posted.popleft())
+        except WRITE_ERRORS:
+            self._posted.clear()
 
     async def barrier(self) -> None:
-        """Return when the server has processed all that was sent before.
+        """Return when the server has processed all that was sent before; callers at one time share a round trip.
 
-        ``flush()`` alone does not do that: it writes its ping past the buffer, ahead of what waits there.
+        Raises one of `WRITE_ERRORS`.
         """
-        self._write_out()
-        for turn in itertools.count():
-            if not self.pending_data_size or not self.is_connected:
-                break
-            await asyncio.sleep(0 if turn < 10 else 0.001)
-        await self.flush()
+        if self._trip is None:
+            self._trip = asyncio.ensure_future(self._round_trip())
+            self._trips.add(self._trip)
+            self._trip.add_done_callback(self._ended_trip)
+        trip, lost = self._trip, self._lost
+        # Not cancelled with the caller: a pong for a ping that was given up ends nats-py's reader.
+        await asyncio.wait({trip, lost}, return_when=asyncio.FIRST_COMPLETED)
+        if lost.done() or trip.cancelled():
+            raise errors.ConnectionClosedError
+        trip.result()
 
-    async def _process_pong(self) -> None:
-        # The answer to a ping that was given up: what nats-py raises then is the end of its reader, for good.
-        if self._pongs and self._pongs[0].done():
-            self._pongs[0] = asyncio.get_running_loop().create_future()
-        await super()._process_pong()
+    async def _round_trip(self) -> None:
+        await asyncio.sleep(0)  # callers in this turn of the event loop are part of it
+        self._trip = None
+        client = self._client
+        if self._posting is not None:
+            await asyncio.wait({self._posting})
+        await _written(client, 0)  # nats-py writes a ping ahead of what is waiting
+        await client.flush(self._longest_trip)
 
-    def forget_unsent(self) -> None:
-        """Drop what was not written yet; subscriptions are replayed by nats-py in any case."""
-        self._unwritten.clear()
-        self._pending.clear()
-        self._pending_data_size = 0
+    def _ended_trip(self, trip: asyncio.Task[None]) -> None:
+        self._trips.discard(trip)
+        if self._trip is trip:
+            self._trip = None
+        if not trip.cancelled():
+            trip.exception()  # all callers may have been cancelled
 
     async def close(self) -> None:
-        """Write what is left, and close."""
-        self._write_out()
+        """Write what is left, and close; idempotent."""
+        if self._posting is not None and self.is_open:
+            await asyncio.wait({self._posting}, timeout=_LONGEST_CLOSE)
+        own = [self._watching, self._posting, *self._trips]
+        self._watching = self._posting = None
+        self._client.receive = None
+        if not self._lost.done():
+            self._lost.set_result(None)
+        closing = asyncio.ensure_future(self._client.close())
         try:
-            with contextlib.suppress(AttributeError):  # older versions: of a connection that was never there
-                await super().close()
+            await asyncio.wait({closing}, timeout=_LONGEST_CLOSE)
         finally:
-            # nats-py ends the tasks of the old connection; one that a reconnection has just made would go on, and
-            # where nats-py is cancelled itself, all of them.
-            if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
-            tasks = (self._reading_task, self._flusher_task, self._ping_interval_task, self._reconnection_task)
-            await ended(task for task in tasks if task is not None and task is not asyncio.current_task())
+            # What nats-py raises here is the end of a connection that was lost, or never made.
+            current = asyncio.current_task()
+            await ended(task for task in (closing, *own) if task is not None and task is not current)
 
-    async def _process_err(self, err_msg: str) -> None:
-        # nats-py takes nearly every error for the end of the client: credentials that have expired, a payload that
-        # is too large since the server was configured anew, a connection too many. It is the end of a connection.
-        words = err_msg.strip("'").lower()
-        if self.is_connecting or _GOES_ON in words:
-            await super()._process_err(err_msg)
+
+async def _written(client: Client, most: int) -> None:
+    """Return when at most so many bytes wait to be written. Raises `nats.errors.ConnectionClosedError`."""
+    for turn in itertools.count():
+        if client.pending_data_size <= most:
             return
-        error = ServerError(f"the server ended the connection: {words}")
-        await self._error_cb(error)
-        await self._process_op_err(error)
+        if not client.is_connected:
+            raise errors.ConnectionClosedError
+        await asyncio.sleep(0 if turn < 10 else 0.001)  # nats-py writes in one of the next turns, or is blocked
 
-    async def _select_next_server(self) -> None:
-        if self._transport is None:
-            self._transport = Connection(self._receive)
+
+def _credentials(client: _Client, server: str, config: NATSConfig) -> dict[str, Any]:
+    """Return credentials as options of nats-py's ``connect``.
+
+    If the URL requires TLS they are functions, which nats-py calls right before it sends them. nats-py starts TLS
+    if the server asks for it, whatever the URL says, and sends credentials either way.
+    """
+    user, password, token = config.user, config.password, config.token
+    if user is None and token is None:
+        own, first = urlsplit(server), urlsplit(config.servers[0])
+        named = own if own.username is not None else first  # a server that the cluster named has none in its URL
+        if named.password is None:
+            token = named.username
         else:
-            self._transport.close()  # type: ignore[no-untyped-call]  # nats-py leaves that of a refused attempt open
-        await super()._select_next_server()
+            user, password = named.username, named.password
+    if not config.requires_tls:
+        return {"user": user, "password": password, "token": token}
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if self._require_tls and initial_connection and not info.get("tls_required"):
-            raise errors.Error("nats: the URL demands TLS, which the server does not offer")
-        await super()._process_info(info, initial_connection)
+    def given(value: str | None) -> Callable[[], str]:
+        def give() -> str:
+            if not client.is_secured:
+                raise errors.Error("nats: the URL demands TLS, which the server does not offer")
+            return value or ""
+
+        return give
+
+    # nats-py calls the function of the user if there are user and password, else that of the token: one of them
+    # before each CONNECT, also where there is nothing to send.
+    return {"user": given(user) if user is not None else None, "password": password, "token": given(token)}

@@ -15,11 +15,12 @@ async def ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
     Once is not enough: `asyncio.wait_for`, in which nats-py waits, loses a cancellation that comes in the turn of
     the event loop in which it has its result (Python 3.11), and nats-py would try to connect for ever.
     """
+    tasks = set(tasks)
     left = {task for task in tasks if not task.done()}
     while left:
         for task in left:
             task.cancel()
-        done, left = await asyncio.wait(left, timeout=_PATIENCE)
-        for task in done:
-            if not task.cancelled():
-                task.exception()
+        _, left = await asyncio.wait(left, timeout=_PATIENCE)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()

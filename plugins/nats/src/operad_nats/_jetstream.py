@@ -17,10 +17,8 @@ import time
 from functools import partial
 from typing import Any
 
-from nats import errors
-
 from operad.plugin import LinkDownError, TransportError
-from operad_nats._client import NO_RESPONDERS, StrictClient
+from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
 from operad_nats._subjects import subject_of
 from operad_nats.config import NATSConfig
 
@@ -30,8 +28,8 @@ KNOWN_FOR = 2.0
 """Seconds that a link remembers whether requests for an operation are stored."""
 _MAX_KNOWN = 10_000
 _NANOSECONDS = 1_000_000_000
-WRITE_ERRORS = (errors.Error, OSError)
-"""What writing to a connection raises."""
+HEADER_BYTES = 64
+"""More than the headers of a request take."""
 # JetStream's own numbers of errors.
 _NO_STREAM, _NO_CONSUMER, _OTHER_STREAM = 10059, 10014, 10058
 
@@ -47,9 +45,9 @@ class JetStreamError(TransportError):
 class JetStream:
     """The part of a server that stores requests, as one link asks it."""
 
-    def __init__(self, config: NATSConfig, client: StrictClient, own: str) -> None:
+    def __init__(self, config: NATSConfig, connection: Connection, own: str) -> None:
         self._config = config
-        self._client = client
+        self._connection = connection
         self._own = own
         """The subjects of the link's inbox begin with it."""
         self.stream = config.prefix.replace(".", "=")
@@ -125,7 +123,7 @@ class JetStream:
         seconds = self._config.connect_timeout
         try:
             data = b"" if body is None else json.dumps(body).encode()
-            await self._client.write(f"$JS.API.{name}", f"{self._own}j.{key}", data)
+            await self._connection.write(f"$JS.API.{name}", f"{self._own}j.{key}", data)
             async with asyncio.timeout(seconds):
                 answer = await future
         except TimeoutError:
@@ -182,13 +180,13 @@ class JetStream:
             if len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
 
-    def header(self, payload: dict[str, Any]) -> bytes:
-        """The headers of a request: it is of no use to anybody after its deadline."""
+    def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
+        """Return the headers of a request: the server deletes it after its deadline."""
         limit = limit_of(payload)
         if not self._expires or limit is None:
-            return b""
+            return None
         seconds = min(math.ceil(limit / 1000 - time.time()) + 1, math.ceil(self._config.max_age))
-        return b"NATS/1.0\r\nNats-TTL: %ds\r\n\r\n" % max(1, seconds)
+        return {"Nats-TTL": f"{max(1, seconds)}s"}
 
     def forget(self, operation_id: str) -> None:
         """Ask again whether requests for an operation are stored."""
@@ -200,7 +198,7 @@ class JetStream:
 
     # --- answers -------------------------------------------------------------------------------------
 
-    def answer(self, name: str, data: bytes | memoryview, headers: bytes | None) -> None:
+    def answer(self, name: str, data: bytes, headers: bytes | None) -> None:
         """Take the server's answer to a question. Raises `ValueError` for what is no JSON."""
         future = self._asked.get(name)
         if future is None or future.done():
@@ -209,7 +207,7 @@ class JetStream:
             hint = "start nats-server with -js, or leave out durable=True"
             future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
         else:
-            answer = json.loads(bytes(data))
+            answer = json.loads(data)
             future.set_result(answer if isinstance(answer, dict) else {})
 
     def fail(self) -> None:

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 from operad.plugin import Delivery, ErrorCode, Event, TransportError, decode, encode, protocol
-from operad_nats._client import NO_RESPONDERS, StrictClient
-from operad_nats._jetstream import WRITE_ERRORS, JetStream, limit_of
+from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
+from operad_nats._jetstream import JetStream, limit_of
 from operad_nats._subjects import asked_in, subject_of
 from operad_nats.config import NATSConfig
 
@@ -47,7 +47,7 @@ class _Held:
         """In the subject for the server's refusal of the answer: no peer but the caller may claim one."""
         self.limit = limit
         """When nobody waits for the answer any more, in epoch ms."""
-        self.answer: tuple[str, bytes | protocol.Parts] | None = None
+        self.answer: tuple[str, bytes] | None = None
         """Subject and data."""
         self.ended = False
         self.unheard = False
@@ -61,20 +61,20 @@ class Queues:
     def __init__(
         self,
         config: NATSConfig,
-        client: StrictClient,
+        connection: Connection,
         own: str,
         is_up: Callable[[], bool],
         tell: Callable[[Event, Delivery], bool],
     ) -> None:
         self._config = config
-        self._client = client
+        self._connection = connection
         self._own = own
         """The subjects of the link's inbox begin with it."""
         self._own_bytes = own.encode()
         self._is_up = is_up
         self._tell = tell
         """Gives an event to whoever opened the link; answers whether it was taken."""
-        self._jetstream = JetStream(config, client, own)
+        self._jetstream = JetStream(config, connection, own)
         self._served: dict[str, str] = {}
         """Groups by operation."""
         self._held: dict[tuple[str, str], _Held] = {}
@@ -82,12 +82,28 @@ class Queues:
         self._ended: list[_Held] = []
         self._confirming: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._is_set_up = False
+        self._is_set_up = self._was_set_up = False
 
     # --- calling -------------------------------------------------------------------------------------
 
-    async def set_up(self) -> None:
-        """Make the stream if it is not there, and consumers for what this link serves. Raises `TransportError`."""
+    async def up(self) -> None:
+        """Make the stream and consumers, on a new connection; later ones do without them until they are there.
+
+        Raises:
+            TransportError: the first connection is to a server without JetStream.
+        """
+        if not self._was_set_up:
+            await self._set_up()
+            self._was_set_up = True
+            return
+        self._jetstream.forget_all()  # it may be a server that has lost its memory
+        self._is_set_up = False
+        for held in self._held.values():
+            held.renewed = -math.inf  # whatever it had waited for, the server waits from now on
+        if self._beating is None:
+            self._beating = asyncio.ensure_future(self._beat())
+
+    async def _set_up(self) -> None:
         await self._jetstream.set_up(self._served)
         self._is_set_up = True
 
@@ -95,9 +111,9 @@ class Queues:
         """Whether requests for an operation are stored. Raises `TransportError`."""
         return await self._jetstream.has(operation_id)
 
-    def header(self, payload: dict[str, Any]) -> bytes:
-        """The headers of a request that is stored."""
-        return self._jetstream.header(payload)
+    def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
+        """Return the headers of a request that is stored."""
+        return self._jetstream.headers(payload)
 
     def deliver_subject(self, operation_id: str) -> str:
         """Where the server pushes requests for an operation."""
@@ -108,9 +124,7 @@ class Queues:
 
     # --- what comes in -------------------------------------------------------------------------------
 
-    def receive(
-        self, subject: bytes, reply: bytes | None, data: bytes | memoryview, headers: bytes | None
-    ) -> bool:
+    def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
         """Take a message, if it is JetStream's. Raises `ValueError` for what is no event."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
@@ -130,13 +144,13 @@ class Queues:
             self._jetstream.answer(name, data, headers)
         return True
 
-    def _published(self, subject: str, data: bytes | memoryview, headers: bytes | None) -> bool:
+    def _published(self, subject: str, data: bytes, headers: bytes | None) -> bool:
         """What the server says of a request: stored, refused, or taken by nobody (which the link reports)."""
         operation_id, request_id = asked_in(subject)
         if headers is not None and headers.startswith(NO_RESPONDERS):
             self._jetstream.forget(operation_id)
             return False
-        answer = json.loads(bytes(data))
+        answer = json.loads(data)
         if not isinstance(answer, dict):
             return True
         error = answer.get("error")
@@ -148,7 +162,7 @@ class Queues:
         self._tell(protocol.error_event(request_id, ErrorCode.UNAVAILABLE, message, details), Delivery())
         return True
 
-    def _push(self, ack: str, subject: str, data: bytes | memoryview) -> bool:
+    def _push(self, ack: str, subject: str, data: bytes) -> bool:
         """A request. Its reply says ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4
@@ -200,15 +214,17 @@ class Queues:
 
     async def serve(self, operation_id: str, group: str) -> None:
         """Have requests for an operation stored, and pushed to its group."""
+        await self._jetstream.consume(operation_id, group)
+
+    def note(self, operation_id: str, group: str) -> None:
+        """Remember an operation that this link serves, for the next connection."""
         self._served[operation_id] = group
-        if self._is_up():
-            await self._jetstream.consume(operation_id, group)
 
     def forget(self, operation_id: str) -> None:
         """Serve an operation no longer here. Its requests go on being stored: somebody may come back."""
         self._served.pop(operation_id, None)
 
-    def keep(self, to: str, event: Event, subject: str, data: bytes | protocol.Parts) -> str | None:
+    def keep(self, to: str, event: Event, subject: str, data: bytes) -> str | None:
         """Keep an event, if it answers a request that is held here.
 
         Answers the subject for the server's refusal.
@@ -242,7 +258,7 @@ class Queues:
             while self._ended:
                 batch, self._ended = self._ended, []
                 try:
-                    await self._client.barrier()
+                    await self._connection.barrier()
                 except WRITE_ERRORS as error:
                     logger.debug("answers are sent again: %r", error)
                     for held in batch:
@@ -262,7 +278,7 @@ class Queues:
 
     def _acknowledge(self, ack: str, word: bytes = b"+ACK") -> None:
         if self._is_up():
-            self._client.post(ack, "", word)
+            self._connection.post(ack, "", word)
 
     async def _beat(self) -> None:
         """Say what is still worked on, send again what nobody heard, and set up again after a loss."""
@@ -276,7 +292,7 @@ class Queues:
 
     async def _set_up_again(self) -> None:
         try:
-            await self.set_up()
+            await self._set_up()
         except TransportError as error:
             logger.warning("requests are not stored until it succeeds: %s", error)
 
@@ -288,22 +304,13 @@ class Queues:
                     self._finish(held)
                     continue
                 held.unheard = False
-                self._client.post(held.answer[0], f"{self._own}v.{held.name}", held.answer[1])
+                self._connection.post(held.answer[0], f"{self._own}v.{held.name}", held.answer[1])
                 self._confirm_soon(held)
             if now - held.renewed > self._config.ack_wait / 4:
                 held.renewed = now
                 self._acknowledge(held.ack, b"+WPI")
 
     # --- the connection ------------------------------------------------------------------------------
-
-    def up(self) -> None:
-        """The connection is back, to a server that may have forgotten."""
-        self._jetstream.forget_all()
-        self._is_set_up = False
-        for held in self._held.values():
-            held.renewed = -math.inf  # whatever it had waited for, the server waits from now on
-        if self._beating is None:
-            self._beating = asyncio.ensure_future(self._beat())
 
     def down(self) -> None:
         """The connection is lost."""

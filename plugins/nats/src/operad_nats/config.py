@@ -56,7 +56,7 @@ class NATSConfig:
         name: of the connections, as the server's monitoring shows it.
         max_payload: the largest event in bytes; what the server allows counts, too.
         connect_timeout: seconds for one attempt to connect.
-        reconnect_wait: seconds between attempts to reconnect, up to half of it more at random.
+        reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
         ping_interval: seconds between pings; the third that stays unanswered ends the connection.
         durable: store requests for mutations that their handlers declare idempotent in JetStream, until they have
             been answered: they outlive the worker that had them, and the server. Needs ``nats-server -js``. Of

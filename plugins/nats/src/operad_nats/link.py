@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import secrets
 import ssl
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from asyncio import timeout as time_limit
+from functools import lru_cache, partial
 from urllib.parse import quote
 
 from nats import errors
@@ -24,15 +22,13 @@ from operad.plugin import (
     OnLink,
     PayloadTooLargeError,
     Registration,
-    Reports,
     TransportError,
-    decode,
     encode,
     protocol,
-    unreadable,
 )
-from operad_nats._client import NO_RESPONDERS, ServerError, StrictClient
-from operad_nats._ending import ended
+from operad_nats._base import DISCOVER, BrokerLink, reason
+from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
+from operad_nats._jetstream import HEADER_BYTES
 from operad_nats._permissions import Permissions
 from operad_nats._queues import Queues
 from operad_nats._subjects import asked_in, subject_of, token
@@ -42,36 +38,33 @@ logger = logging.getLogger("operad.nats")
 
 _MAX_REQUEST_ID = 400
 """Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
+_MOST_DISCOVERED = 100
+"""How many servers that a cluster named are tried."""
 _DELIVERY = Delivery()
-DISCOVER = "operad.discover"
-"""The one operation that a request to everybody may run."""
 
 
-class NATSLink:
+class NATSLink(BrokerLink):
     """A connection, its inbox and what it serves. Made by `NATSTransport.open`."""
 
+    lost_errors = (*WRITE_ERRORS, ValueError)
+
     def __init__(self, config: NATSConfig, on_event: OnEvent, on_link: OnLink) -> None:
+        super().__init__(on_event, on_link, reconnect_wait=config.reconnect_wait, log=logger)
         self._config = config
-        self._on_event = on_event
-        self._on_link = on_link
         own = secrets.token_hex(16)
         self._inbox = f"inbox:{config.inbox}.{own}" if config.inbox else f"inbox:{own}"
         # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
         self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
-        self._client = StrictClient(self._receive, require_tls=config.requires_tls)
+        self._trusted: ssl.SSLContext | None = None
+        self._servers = list(config.servers)
+        self._connection = Connection(self._receive, self._on_error, self._on_lost)
         self._permissions = Permissions()
-        self._reports = Reports(logger)
         self._queues: Queues | None = None
         if config.durable:
             own_subjects = self._subject(self._inbox)[: -len("r")]
-            self._queues = Queues(config, self._client, own_subjects, self._can_send, self._tell)
-        self._registrations: set[_Registration] = set()
-        self._epoch = 0
-        self._is_up = False
-        self._closed = False
-        self._flush: asyncio.Task[None] | None = None
-        self._trips: set[asyncio.Task[None]] = set()
+            self._queues = Queues(config, self._connection, own_subjects, self._can_send, self.tell)
+        self._registrations: dict[_Registration, None] = {}
 
     @property
     def inbox(self) -> str:
@@ -81,158 +74,103 @@ class NATSLink:
     # --- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect and listen at the inbox. Raises `LinkDownError`, or `ConfigError` for a file of certificates."""
-        trusted = self._config.ssl_context()  # before there is anything to close
-        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        attempts = len(self._config.servers)
+        """Connect and listen at the inbox.
 
-        async def on_error(error: Exception) -> None:
-            nonlocal attempts
-            attempts -= 1
-            if self._epoch == 0 and attempts <= 0 and not failed.done():
-                failed.set_result(error)
-            elif self._epoch and not self._closed:
-                self._on_error(error)
+        Raises:
+            LinkDownError: no server can be reached, or it refuses the credentials.
+            TransportError: requests are to be stored, and the server has no JetStream.
+            ConfigError: a file of certificates cannot be used.
+        """
+        self._trusted = self._config.ssl_context()  # before there is anything to close
+        await super().connect()
 
-        connecting = asyncio.ensure_future(self._connect(on_error, trusted))
-        waiting: set[asyncio.Future[Any]] = {connecting, failed}
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():
-                raise LinkDownError(f"no connection to {self._hosts()}: {_reason(failed.result())}")
-            await connecting
-            if self._queues is not None:
-                await self._queues.set_up()
-        except (errors.Error, OSError, ValueError) as error:
-            await self.close()
-            raise LinkDownError(f"no connection to {self._hosts()}: {_reason(error)}") from error
-        except BaseException:
-            await ended({connecting})
-            await self.close()
-            raise
-        self._up()
-
-    def _on_error(self, error: Exception) -> None:
-        """An error that the server reports; what it means for the connection `on_link` tells."""
-        ended = self._permissions.violation(_reason(error))
-        if ended is None:
-            if isinstance(error, ServerError):
-                self._reports.warn("server", _reason(error))
-            else:
-                logger.debug("%s", _reason(error))
-            return
-        self._reports.warn("server", _reason(error))
-        for event in ended:
-            self._tell(event, _DELIVERY)
-
-    async def _connect(self, on_error: Callable[[Exception], Any], trusted: ssl.SSLContext | None) -> None:
-        options = self._config
-        await self._client.connect(
-            [server.replace("tls+nats:", "tls:", 1) for server in options.servers],
-            name=options.name,
-            error_cb=on_error,
-            disconnected_cb=self._disconnected,
-            reconnected_cb=self._reconnected,
-            closed_cb=self._disconnected,
-            connect_timeout=options.connect_timeout,  # type: ignore[arg-type]  # passed to wait_for, where a fraction is fine
-            reconnect_time_wait=options.reconnect_wait * random.uniform(1.0, 1.5),  # type: ignore[arg-type]  # noqa: S311  # passed to sleep; no secret, it only spreads the herd
-            max_reconnect_attempts=-1,
-            ping_interval=options.ping_interval,  # type: ignore[arg-type]  # passed to sleep
-            user=options.user,
-            password=options.password,
-            token=options.token,
-            user_credentials=options.credentials,
-            nkeys_seed=options.nkey_seed,
-            tls=trusted,
-            tls_handshake_first=options.tls_first,
-        )
-        subject = self._subject(self._inbox)[: -len("r")] + ">"
-        await self._client.listen(subject)
-        await self._client.barrier()
-
-    def _hosts(self) -> str:
+    def host(self) -> str:
+        """See `BrokerLink.host`."""
         return ", ".join(server.rpartition("@")[2].rpartition("/")[2] for server in self._config.servers)
 
-    def _can_send(self) -> bool:
-        return self._is_up and self._client.is_connected
-
-    def _up(self) -> None:
-        self._epoch += 1
-        self._is_up = True
-        self._on_link("up", self._epoch)
-
-    async def _reconnected(self) -> None:
+    async def establish(self) -> None:
+        """See `BrokerLink.establish`."""
+        await self._open()
+        await self._connection.listen(self._subject(self._inbox)[: -len("r")] + ">")
+        known: set[_Registration] = set()
+        while added := self._registrations.keys() - known:  # more may come while these are being registered
+            for registration in added:
+                await self._listen(registration)
+            known |= added
+            await self._connection.barrier()
+        if not known:
+            await self._connection.barrier()
         if self._queues is not None:
-            self._queues.up()
-        self._up()
+            await self._queues.up()
 
-    async def _disconnected(self) -> None:
-        self._client.forget_unsent()
+    async def _open(self) -> None:
+        """Connect to one of the servers, in random order; raise the error of the last one."""
+        failure: Exception = LinkDownError("no server")
+        for server in random.sample(self._servers, len(self._servers)):
+            try:
+                await self._connection.open(server, self._config, self._trusted)
+            except self.lost_errors as error:
+                failure = error
+            else:
+                self._servers = [*self._config.servers, *self._connection.discovered()[:_MOST_DISCOVERED]]
+                return
+        raise failure
+
+    async def disconnect(self) -> None:
+        """See `BrokerLink.disconnect`."""
+        await self._connection.close()
+
+    def _can_send(self) -> bool:
+        return self.is_up and self._connection.is_open
+
+    def _on_error(self, error: Exception) -> None:
+        """Tell the callers whose requests an error of the server is about."""
+        ended = self._permissions.violation(reason(error))
+        if ended is None:
+            logger.debug("%s", reason(error))
+            return
+        self.reports.warn("server", reason(error))
+        for event in ended:
+            self.tell(event, _DELIVERY)
+
+    def _on_lost(self, error: Exception | None) -> None:
+        if isinstance(error, errors.Error):
+            self.reports.warn("server", f"the server ended the connection: {reason(error)}")
         self._permissions.forget()
-        if self._is_up:
-            self._is_up = False
-            if self._queues is not None:
-                self._queues.down()
-            self._on_link("down", self._epoch)
+        if self._queues is not None:
+            self._queues.down()
+        self.lost(error)
 
     # --- events in ---------------------------------------------------------------------------------
 
-    def _receive(
-        self, subject: bytes, reply: bytes | None, data: bytes | memoryview, headers: bytes | None
-    ) -> None:
+    def _receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> None:
+        came_on = subject.decode(errors="replace")  # below an inbox a peer may choose any bytes
         try:
             if self._queues is not None and self._queues.receive(subject, reply, data, headers):
                 return
             if headers is not None and headers.startswith(NO_RESPONDERS):
-                event = self._refusal(subject.decode())
-            else:
-                event = decode(data)
-                if event["type"].startswith("link."):
-                    raise ValueError(f"only a link makes a {event['type']}")
+                self.tell(self._refusal(subject.decode()), _DELIVERY)
+                return
         except (ValueError, RecursionError) as error:
-            self._on_unusable(subject, data, error)
+            self.refuse(data, _DELIVERY, error, came_on)
             return
-        if event["type"] == protocol.REQUESTED and not self._is_address(subject, event):
-            why = "it came to an address that is not its operation's"
-            self._on_unusable(subject, data, why, ErrorCode.ACCESS_DENIED)
-            return
-        self._tell(event, _DELIVERY)
+        self.take(data, _DELIVERY, partial(self._is_address, came_on), came_on)
 
-    def _is_address(self, subject: bytes, event: Event) -> bool:
-        """Whether a request came to the address of its operation: permissions are given by subject."""
+    def _is_address(self, subject: str, event: Event) -> bool:
+        """Whether a request came to the address of its operation."""
         operation_id = event["payload"].get("operationId")
         if type(operation_id) is not str:
             return True  # nothing that runs
         if not operation_id:
             return False  # which has no address
-        came_to = subject.decode(errors="replace")  # below an inbox a peer may choose any bytes
-        return came_to == self._subject(f"op:{operation_id}") or (
-            operation_id == DISCOVER and came_to == self._subject(f"all:{DISCOVER}")
+        return subject == self._subject(f"op:{operation_id}") or (
+            operation_id == DISCOVER and subject == self._subject(f"all:{DISCOVER}")
         )
 
-    def _on_unusable(
-        self, subject: bytes, data: bytes | memoryview, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
-    ) -> None:
-        """A message of no use: who waits for what it is about is told, if that can be read."""
-        found = unreadable(bytes(data), why, code)
-        self._reports.refuse("bus", f"dropped what came on {subject.decode(errors='replace')!r}: {why}")
-        if found is None or not found.is_request:
-            if found is not None:
-                self._tell(found.event, _DELIVERY)
-        elif found.reply_to is not None and self._can_send():
-            try:
-                self._client.post(self._subject(found.reply_to), "", encode(found.event))
-            except TransportError as error:  # no address
-                logger.debug("nobody can be told: %s", error)
-
-    def _tell(self, event: Event, delivery: Delivery) -> bool:
-        """Give an event to whoever opened the link; answers whether it was taken."""
-        try:
-            self._on_event(event, delivery)
-        except Exception:  # it would end nats-py's reader, and with it the connection, without a word
-            logger.exception("handling an event failed")
-            return False
-        return True
+    def reply(self, to: str, event: Event) -> None:
+        """See `BrokerLink.reply`."""
+        if self._can_send():
+            self._connection.post(self._subject(to), "", encode(event))
 
     def _refusal(self, subject: str) -> Event:
         """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
@@ -259,34 +197,35 @@ class NATSLink:
             TransportError: ``to`` is no address.
         """
         subject = self._subject(to)
-        data = protocol.encode_in_parts(event)
-        limit = min(self._config.max_payload, self._client.max_payload)
+        data = encode(event)
+        limit = min(self._config.max_payload, self._connection.max_payload)
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
-        queues, reply, headers = self._queues, "", b""
+        queues, reply, headers = self._queues, "", None
         if queues is not None and (kept := queues.keep(to, event, subject, data)) is not None:
             if not self._can_send():
                 return  # it is sent when the connection is back
             reply = kept
-        await self._check_up()
+        await self.check_up()
         if event["type"] == "call.requested" and to.startswith("op:"):
             reply = self._refusal_subject(to[3:], event)
             self._permissions.note(subject, event["payload"])
             # Streams are not stored: what a consumer has seen of one cannot be seen again.
             if queues is not None and reply and "credit" not in event["payload"] and await queues.has(to[3:]):
-                subject, headers = self._subject(f"queue:{to[3:]}"), queues.header(event["payload"])
-                if len(data) + len(headers) > limit:
-                    raise PayloadTooLargeError(f"the event has {len(data)} bytes, its headers {len(headers)} more")
-                await self._check_up()
+                subject, headers = self._subject(f"queue:{to[3:]}"), queues.headers(event["payload"])
+                if headers is not None and len(data) + HEADER_BYTES > limit:
+                    raise PayloadTooLargeError(f"the event has {len(data)} bytes, its headers {HEADER_BYTES} more")
+                await self.check_up()
         try:
-            await self._client.write(subject, reply, data, headers)
-        except (errors.Error, OSError) as error:
-            raise LinkDownError(f"not sent: {_reason(error)}") from error
+            await self._connection.write(subject, reply, data, headers)
+        except WRITE_ERRORS as error:
+            raise LinkDownError(f"not sent: {reason(error)}") from error
 
-    async def _check_up(self) -> None:
-        if not self._can_send():
-            await asyncio.sleep(0)  # whoever calls again in a loop must not keep the link from coming back
-            raise LinkDownError("the connection to the NATS server is down")
+    async def check_up(self) -> None:
+        """See `BrokerLink.check_up`."""
+        if self.is_up and not self._connection.is_open:
+            raise LinkDownError(f"the connection to {self.host()} is down")
+        await super().check_up()
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
         """Where the server answers a request that nobody takes: it answers without the request."""
@@ -312,125 +251,89 @@ class NATSLink:
                 raise TransportError(f'"{topic}" is not registered: it needs durable=True, and a group')
             queued = topic[len("queue:") :]
             subject = self._queues.deliver_subject(queued)
+        if self.is_closed:
+            raise LinkDownError("the link is closed")
+        registration = _Registration(self, subject, queue, queued)
+        self._registrations[registration] = None
+        if self._queues is not None and queued is not None:
+            self._queues.note(queued, queue)
+        if not self.is_up:
+            return registration  # registered with all others when the connection is back
         try:
-            subscription = await self._client.listen(subject, queue)
-        except (errors.Error, OSError) as error:
-            raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
-        registration = _Registration(self, subscription, queued)
-        self._registrations.add(registration)
-        try:
+            await self._listen(registration)
             if self._queues is not None and queued is not None:
                 await self._queues.serve(queued, queue)
             else:
-                await self._flushed()
+                await self._connection.barrier()
             if self._permissions.is_refused(subject):
                 raise TransportError(f"the NATS server does not permit this user to subscribe to {subject}")
         except TransportError as error:
             await self.unregister(registration)
             raise TransportError(f'"{topic}" is not registered: {error}') from error
-        except (errors.Error, OSError) as error:
-            await self.unregister(registration)
-            raise LinkDownError(f'"{topic}" is not registered: {_reason(error)}') from error
+        except WRITE_ERRORS as error:
+            if self._can_send() or self.is_closed:
+                await self.unregister(registration)
+                raise LinkDownError(f'"{topic}" is not registered: {reason(error)}') from error
         return registration
 
-    async def _flushed(self) -> None:
-        """Return when the server has seen what was sent before; callers at one time share one round trip."""
-        if not self._is_up:
-            return  # nats-py sends the subscriptions when the connection is back
-        if self._flush is None:
-            self._flush = asyncio.ensure_future(self._round_trip())
-            self._trips.add(self._flush)
-            self._flush.add_done_callback(self._trips.discard)
-            self._flush.add_done_callback(_retrieve)  # all who wait for it may be cancelled
-        flush = self._flush
-        try:
-            await asyncio.shield(flush)
-        except asyncio.CancelledError:
-            if flush.cancelled():  # by `close`; who waits for it was not
-                raise errors.ConnectionClosedError from None
-            raise
-
-    async def _round_trip(self) -> None:
-        await asyncio.sleep(0)  # whoever comes in this turn of the loop is part of it
-        self._flush = None
-        await self._client.barrier()
+    async def _listen(self, registration: _Registration) -> None:
+        registration.subscription = await self._connection.listen(registration.subject, registration.queue)
 
     async def unregister(self, registration: _Registration) -> None:
         """Serve an address no longer; in force on the server when it returns."""
         if registration in self._registrations:
             await self._unsubscribe(registration)
-            try:
-                await self._flushed()
-            except (errors.Error, OSError) as error:
-                logger.debug("unregistering: %r", error)
+            if self._can_send():
+                try:
+                    await self._connection.barrier()
+                except WRITE_ERRORS as error:
+                    logger.debug("unregistering: %r", error)
 
     async def _unsubscribe(self, registration: _Registration) -> None:
-        self._registrations.discard(registration)
+        self._registrations.pop(registration, None)
         if self._queues is not None and registration.queued is not None:
             self._queues.forget(registration.queued)
-        try:
-            await registration.subscription.unsubscribe()
-        except errors.Error as error:
-            logger.debug("unsubscribing: %r", error)  # closed meanwhile: nothing is served any more
+        if registration.subscription is not None:
+            try:
+                await registration.subscription.unsubscribe()
+            except errors.Error as error:
+                logger.debug("unsubscribing: %r", error)  # closed meanwhile: nothing is served any more
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more; what the server had sent already has been delivered when it returns."""
         for registration in list(self._registrations):
             await self._unsubscribe(registration)
-        if self._is_up:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._client.barrier()
-                    if self._queues is not None:
-                        await self._queues.settle(timeout)
-            except (errors.Error, OSError, TimeoutError) as error:
-                raise TransportError(f"draining did not end within {timeout} s") from error
-
-    async def close(self) -> None:
-        """Write what is buffered, then close the connection; idempotent."""
-        if self._closed:
+        if not self._can_send():
             return
-        self._closed = True
         try:
-            try:
+            async with time_limit(timeout):
+                await self._connection.barrier()
                 if self._queues is not None:
-                    await self._queues.close()
-            finally:
-                await self._client.close()
-        except (errors.Error, OSError) as error:
-            logger.debug("closing: %r", error)
-        except asyncio.CancelledError:
-            # nats-py cancels what it waits for itself when it is closed while it reconnects.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-        finally:
-            self._is_up = False
-            self._registrations.clear()
-            for trip in self._trips:
-                trip.cancel()
-            if self._trips:
-                await asyncio.wait(self._trips)
+                    await self._queues.settle(timeout)
+        except (*WRITE_ERRORS, TimeoutError) as error:
+            raise TransportError(f"draining did not end within {timeout} s") from error
+
+    async def sign_off(self) -> None:
+        """See `BrokerLink.sign_off`."""
+        if self._queues is not None:
+            # First, or the server would push to this link again what it gives back.
+            for registration in [one for one in self._registrations if one.queued is not None]:
+                await self._unsubscribe(registration)
+            await self._queues.close()
 
 
 class _Registration:
     """An address that a link serves."""
 
-    def __init__(self, link: NATSLink, subscription: Subscription, queued: str | None) -> None:
+    def __init__(self, link: NATSLink, subject: str, queue: str, queued: str | None) -> None:
         self._link = link
-        self.subscription = subscription
+        self.subject = subject
+        self.queue = queue
         self.queued = queued
         """The operation whose stored requests come here."""
+        self.subscription: Subscription | None = None
+        """Of the connection that is open now."""
 
     async def unregister(self) -> None:
         """Serve it no longer; idempotent."""
         await self._link.unregister(self)
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -1,0 +1,219 @@
+"""The base of links over a broker: connecting again after a loss, and judging what peers sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+from operad.plugin import (
+    Delivery,
+    ErrorCode,
+    Event,
+    LinkDownError,
+    OnEvent,
+    OnLink,
+    Reports,
+    TransportError,
+    decode,
+    protocol,
+    unreadable,
+)
+
+DISCOVER = "operad.discover"
+"""The one operation that a request to everyone may run."""
+_LONGEST_WAIT = 2.0
+
+
+class BrokerLink(ABC):
+    """A link over a broker. It connects again after each loss, and its owner receives only what it may act on.
+
+    A transport implements the abstract methods, and calls `up` never itself: `connect` and the loop that connects
+    again do. It calls `lost` when a connection breaks, and `take` for each message.
+
+    Args:
+        on_event: receives events, as `Transport.open` got it.
+        on_link: receives "up" and "down", likewise.
+        reconnect_wait: seconds before the first attempt to connect again, half of it less at random; doubled for
+            each further one, up to 2.
+        log: receives what is dropped.
+    """
+
+    lost_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    """What the broker's client raises when there is no connection, or when it is lost."""
+
+    def __init__(self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, log: logging.Logger) -> None:
+        self._on_event = on_event
+        self._on_link = on_link
+        self._reconnect_wait = reconnect_wait
+        self.logger = log
+        self.reports = Reports(log)
+        self.is_up = False
+        self.is_closed = False
+        self._epoch = 0
+        self._broken: BaseException | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
+
+    # --- for a transport to implement ----------------------------------------------------------------
+
+    @abstractmethod
+    def host(self) -> str:
+        """Return the broker's address for messages, without credentials."""
+
+    @abstractmethod
+    async def establish(self) -> None:
+        """Connect, listen at the inbox, and register again all that is registered. Raises one of `lost_errors`."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Close what `establish` opened, in whatever state it is."""
+
+    @abstractmethod
+    async def sign_off(self) -> None:
+        """Finish what a link owes to others before it closes; the connection may be lost already."""
+
+    @abstractmethod
+    def reply(self, to: str, event: Event) -> None:
+        """Send an event soon, if there is a connection. Raises `TransportError` if ``to`` is not an address."""
+
+    # --- the connection --------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect for the first time. Raises `LinkDownError`."""
+        try:
+            await self._start()
+        except self.lost_errors as error:
+            await self.disconnect()
+            raise LinkDownError(f"no connection to {self.host()}: {reason(error)}") from error
+        except BaseException:
+            await self.disconnect()
+            raise
+
+    async def _start(self) -> None:
+        self._broken = None
+        await self.establish()
+        if self._broken is not None:
+            raise ConnectionError("lost again") from self._broken
+        self._epoch += 1
+        self.is_up = True
+        self._on_link("up", self._epoch)
+
+    def lost(self, error: BaseException | None) -> None:
+        """Report that a connection broke, and connect again from nothing."""
+        if self.is_closed:
+            return
+        if not self.is_up:
+            self._broken = error or ConnectionError("the connection was lost")
+            return
+        self.logger.debug("the connection to %s is lost: %r", self.host(), error)
+        self.is_up = False
+        self._on_link("down", self._epoch)
+        self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        wait = self._reconnect_wait
+        while not self.is_closed:
+            try:
+                await self.disconnect()
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # it only spreads the herd
+                wait = max(wait, min(2 * wait, _LONGEST_WAIT))
+                await self._start()
+            except self.lost_errors as error:
+                self.logger.debug("no connection to %s: %r", self.host(), error)
+            except Exception:  # no error may be the end of the link
+                self.logger.exception("the connection to %s", self.host())
+            else:
+                return
+
+    async def check_up(self) -> None:
+        """Raise `LinkDownError` if there is no connection."""
+        if not self.is_up:
+            await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from coming back
+            raise LinkDownError(f"the connection to {self.host()} is down")
+
+    async def close(self) -> None:
+        """Write what is buffered, then disconnect; idempotent. A cancelled caller does not stop it."""
+        if self._closing is None:
+            self.is_closed = True
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.wait({self._reconnecting})
+        try:
+            await self.sign_off()
+        except self.lost_errors as error:
+            self.logger.debug("closing: %r", error)
+        self.is_up = False
+        await self.disconnect()
+
+    # --- events in ---------------------------------------------------------------------------------------
+
+    def take(self, data: bytes, delivery: Delivery, came_to: Callable[[Event], bool], where: str) -> None:
+        """Give a message to the link's owner, if it is an event that a peer may send.
+
+        Args:
+            data: the message.
+            delivery: goes to the owner with it.
+            came_to: returns True if a request came to the address of its operation: permissions are given by
+                address.
+            where: what it came on, for the log.
+        """
+        try:
+            event = decode(data)
+            if event["type"].startswith("link."):
+                raise ValueError(f"only a link makes a {event['type']}")
+        except (ValueError, RecursionError) as error:
+            self.refuse(data, delivery, error, where)
+            return
+        if event["type"] != protocol.REQUESTED:
+            if delivery.done is not None:  # no handler works on it
+                delivery.done()
+        elif not came_to(event):
+            why = "it came to an address that is not its operation's"
+            self.refuse(data, delivery, why, where, ErrorCode.ACCESS_DENIED)
+            return
+        self.tell(event, delivery)
+
+    def refuse(
+        self,
+        data: bytes,
+        delivery: Delivery,
+        why: object,
+        where: str,
+        code: str = ErrorCode.SERIALIZATION_ERROR,
+    ) -> None:
+        """Drop a message; the caller that waits for what it is about is told, if that can be read."""
+        self.reports.refuse("bus", f"dropped what came on {where!r}: {why}")
+        if delivery.done is not None:
+            delivery.done()
+        found = unreadable(data, why, code)
+        if found is None:
+            return
+        if not found.is_request:
+            self.tell(found.event, Delivery())
+        elif found.reply_to is not None:
+            try:
+                self.reply(found.reply_to, found.event)
+            except (TransportError, ConnectionError) as error:  # not an address; lost meanwhile
+                self.logger.debug("the sender of a message that was dropped cannot be told: %s", error)
+
+    def tell(self, event: Event, delivery: Delivery) -> bool:
+        """Give an event to the link's owner; return True if it took it."""
+        try:
+            self._on_event(event, delivery)
+        except Exception:  # a defect of the receiver must not end the connection
+            self.logger.exception("handling an event failed")
+            return False
+        return True
+
+
+def reason(error: BaseException) -> str:
+    """Return an error's message, or its type's name if it has none."""
+    return str(error) or type(error).__name__
