@@ -17,10 +17,8 @@ import httpx2
 import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
-from operad_mcp.wire import pool
-from operad_mcp.wire.http11 import Connection
-from operad_mcp.wire.pool import Pool
 from operad_mcp.wire.stdio import ServerProcess
+from operad_mcp.wire.transport import Transport
 
 Json = dict[str, Any]
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -86,10 +84,12 @@ async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 @asynccontextmanager
-async def client(tls: ssl.SSLContext | None = None, **timeouts: float) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client with a pool of its own."""
-    pool = Pool(tls or ssl.create_default_context())
-    async with httpx2.AsyncClient(transport=pool, timeout=httpx2.Timeout(5, **timeouts)) as made:
+async def client(
+    tls: ssl.SSLContext | None = None, *, proxy: str | None = None, idle: float = 60, **timeouts: float
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client with connections of its own."""
+    transport = Transport(tls or ssl.create_default_context(), proxy, idle=idle)
+    async with httpx2.AsyncClient(transport=transport, timeout=httpx2.Timeout(5, **timeouts)) as made:
         yield made
 
 
@@ -97,12 +97,6 @@ async def until(met: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not met():
             await asyncio.sleep(0.005)
-
-
-@pytest.fixture
-def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unused connections are closed at once."""
-    monkeypatch.setattr(pool, "_IDLE", 0.02)
 
 
 async def test_as_many_connections_are_kept_as_there_were_requests_at_once() -> None:
@@ -118,9 +112,9 @@ async def test_as_many_connections_are_kept_as_there_were_requests_at_once() -> 
         assert len(server.connections) == 64
 
 
-async def test_connections_that_nobody_uses_are_closed_and_the_one_in_use_is_kept(short_idle: None) -> None:
+async def test_connections_that_nobody_uses_are_closed_and_the_one_in_use_is_kept() -> None:
     server = Server()
-    async with serving(server) as url, client() as asking:
+    async with serving(server) as url, client(idle=0.02) as asking:
         await asyncio.gather(*(asking.post(url, content=b"x") for _ in range(5)))
         await until(lambda: server.ended == len(server.connections))
         assert (await asking.post(url, content=b"x")).text == "ok"
@@ -135,43 +129,43 @@ async def test_a_connection_is_left_before_the_server_that_says_when_ends_it() -
             assert len(server.connections) == connections
 
 
-async def test_no_more_connections_are_kept_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_KEPT", 2)
-    server = Server()
-    async with serving(server) as url, client() as asking:
-        server.hold = asyncio.Event()
-        at_once = [asyncio.create_task(asking.post(url, content=b"x")) for _ in range(5)]
-        await until(lambda: len(server.requests) == 5)
-        server.hold.set()
-        await asyncio.gather(*at_once)
-        await until(lambda: server.ended == 3)
+FORGED = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
 
 
-AFTER_A_BODY = {
-    "noise": OK + b"garbage\r\n\r\n",
-    "another answer": OK + b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged",
-    "a line": OK + b"\r\n",
-}
-
-
-@pytest.mark.parametrize("answer", AFTER_A_BODY.values(), ids=list(AFTER_A_BODY))
-async def test_bytes_after_a_body_end_their_connection_and_the_next_request_goes_by_another(answer: bytes) -> None:
-    server = Server(lambda _: answer)
-    async with serving(server) as url, client() as asking:
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_an_answer_after_a_body_ends_its_connection_and_the_next_request_goes_by_another(
+    by_proxy: bool,
+) -> None:
+    server = Server(lambda _: OK + FORGED)
+    async with serving(server) as url, client(proxy=url if by_proxy else None) as asking:
         for _ in range(3):
             assert (await asking.post(url, content=b"x")).text == "ok"
         assert [number for number, _ in server.requests] == [0, 1, 2]
         await until(lambda: server.ended >= 2)
 
 
-async def test_bytes_that_nobody_asked_for_end_an_unused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_IDLE", 60)
-    server = Server()
-    async with serving(server) as url, client() as asking:
-        await asking.post(url, content=b"x")
-        server.connections[0].write(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged")
-        await until(lambda: server.ended == 1)
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_an_answer_that_is_followed_by_noise_is_refused_and_the_next_request_goes_by_another_connection(
+    by_proxy: bool,
+) -> None:
+    server = Server(lambda body: OK + b"garbage\r\n\r\n" if body == b"noise" else OK)
+    async with serving(server) as url, client(proxy=url if by_proxy else None) as asking:
+        with pytest.raises(httpx2.RemoteProtocolError, match="is not HTTP"):
+            await asking.post(url, content=b"noise")
         assert (await asking.post(url, content=b"x")).text == "ok"
+        assert [number for number, _ in server.requests] == [0, 1]
+
+
+@pytest.mark.parametrize("pause", [0, 0.05], ids=["at once", "later"])
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_bytes_that_nobody_asked_for_end_an_unused_connection(by_proxy: bool, pause: float) -> None:
+    server = Server()
+    async with serving(server) as url, client(proxy=url if by_proxy else None) as asking:
+        await asking.post(url, content=b"x")
+        server.connections[0].write(FORGED)
+        await asyncio.sleep(pause)
+        assert (await asking.post(url, content=b"x")).text == "ok"
+        await until(lambda: server.ended == 1)
         assert len(server.connections) == 2
 
 
@@ -248,21 +242,6 @@ async def test_a_request_that_is_cancelled_ends_its_connection_and_no_other() ->
         await until(lambda: server.ended == 1)
 
 
-async def test_a_connection_that_comes_about_after_who_wanted_it_stops_waiting_is_used_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool, "_IDLE", 60)
-    server = Server()
-    async with serving(server) as url, client() as asking:
-        first = asyncio.create_task(asking.post(url, content=b"x"))
-        await asyncio.sleep(0)  # it is being made
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        await until(lambda: len(server.connections) == 1)
-        assert (await asking.post(url, content=b"x")).text == "ok"
-        assert len(server.connections) == 1
-
-
 async def test_what_a_server_does_in_its_body_is_read_as_it_comes() -> None:
     chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n" + b"0\r\n\r\n"
     until_end = b"HTTP/1.0 200 OK\r\n\r\nto the end"
@@ -314,14 +293,9 @@ class Foreign:
 
 
 async def test_transports_of_another_event_loop_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (Connection, ServerProcess):
-        made: Any = kind.connection_made
-        monkeypatch.setattr(
-            kind, "connection_made", lambda self, transport, made=made: made(self, Foreign(transport))
-        )
-    async with serving(MCP()) as url, OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="p", url=url, mode="legacy")
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    made: Any = ServerProcess.connection_made
+    monkeypatch.setattr(ServerProcess, "connection_made", lambda self, transport: made(self, Foreign(transport)))
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], mode="legacy")
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
@@ -394,11 +368,13 @@ class MCP(Server):
         return answer + self.after if method == "tools/call" else answer
 
 
-async def test_a_forged_second_answer_is_taken_for_no_other_call() -> None:
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_a_forged_second_answer_is_taken_for_no_other_call(by_proxy: bool) -> None:
     forged = http({"jsonrpc": "2.0", "id": 9, "result": {"content": [], "structuredContent": {"forged": True}}})
     server = MCP(forged)
     async with serving(server) as url, OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="p", url=url, mode="legacy")
+        proxy = url.removesuffix("/mcp") if by_proxy else None
+        await registry.load("mcp", namespace="p", url=url, mode="legacy", proxy=proxy)
         for number in range(5):
             assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
-from urllib.request import getproxies
 
 import httpx2
 from mcp.shared.message import SessionMessage
@@ -18,7 +17,7 @@ from mcp_types import JSONRPCError, JSONRPCResponse
 from operad.plugin import client_tls
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import HTTPRefusal
-from operad_mcp.wire.pool import Pool
+from operad_mcp.wire.transport import Transport
 
 _BODY_KEPT = 2_000
 _HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
@@ -50,16 +49,11 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
     tls = client_tls(config.tls_ca, config.tls_cert, config.tls_key)
     if tls is None:
         tls = _default_tls(*map(os.environ.get, _TLS_FROM))
-    # Where no proxy is. More specific patterns, as the environment's, come before this one.
-    direct = {} if config.proxy is not None or "all" in getproxies() else {"all://": Pool(tls)}
     return httpx2.AsyncClient(
         headers=headers,
-        proxy=config.proxy,
-        mounts=direct,
-        verify=tls,
+        transport=Transport(tls, config.proxy),
         auth=auth,
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         follow_redirects=False,
     )
 
