@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from operad import load_plugins, protocol
+from operad import load_plugins
+from operad_calls import protocol
 from operad_openapi import http_envelope
 
 SIZE = 1_000_000

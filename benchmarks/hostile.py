@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from operad.schemas import from_schema
+from operad_schema import from_schema
 
 SIZE = 10_000
 CASES: dict[str, tuple[Any, Any]] = {}

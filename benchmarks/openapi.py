@@ -85,7 +85,7 @@ def first_call(path):
     Without the very first, which imports what all of them need, without the passes of Python's collector over the
     whole document, which fall on any operation, and without freeing another document that a cache still holds.
     """
-    from operad.schemas import compiling
+    from operad_schema import compiling
 
     times = []
     operations = load(path)

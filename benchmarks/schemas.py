@@ -18,7 +18,7 @@ from typing import Any
 import fastjsonschema
 import jsonschema
 
-from operad.schemas import from_schema
+from operad_schema import from_schema
 
 TYPES = ["integer", "string", "boolean", "number", "string"]
 SAMPLES: list[Any] = [7, "text", True, 1.5, "more"]

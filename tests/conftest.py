@@ -59,6 +59,7 @@ class Environment:
 
     folder: Path
     uv: Uv
+    wheels: Path
 
     @property
     def python(self) -> str:
@@ -66,8 +67,9 @@ class Environment:
         return str(self.folder / "bin" / "python")
 
     def install(self, *requirements: str | Path) -> None:
-        """Install wheels and packages."""
-        self.uv("pip", "install", "--quiet", "--python", self.python, *map(str, requirements))
+        """Install wheels and packages; our own come from the wheels of this repository."""
+        ours = ("--find-links", str(self.wheels))
+        self.uv("pip", "install", "--quiet", "--python", self.python, *ours, *map(str, requirements))
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run its Python."""
@@ -107,13 +109,15 @@ def wheels(uv: Uv, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def make_environment(uv: Uv, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[Any]], Environment]:
+def make_environment(
+    uv: Uv, tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]
+) -> Callable[[Sequence[Any]], Environment]:
     """Make a fresh environment with the given wheels and packages."""
 
     def make(requirements: Sequence[Any]) -> Environment:
         folder = tmp_path_factory.mktemp("environment")
         uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
-        environment = Environment(folder, uv)
+        environment = Environment(folder, uv, wheels["operad"].parent)
         environment.install(*requirements)
         return environment
 

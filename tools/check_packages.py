@@ -41,7 +41,7 @@ def main() -> int:
         subprocess.run(
             [sys.executable, "-m", "uv", "build", "--all-packages", "--quiet", "-o", folder], cwd=ROOT, check=True
         )
-        members = [ROOT / "core", *sorted((ROOT / "plugins").iterdir())]
+        members = [ROOT / "core", ROOT / "schema", *sorted((ROOT / "plugins").iterdir())]
         for member in members:
             project = tomllib.loads((member / "pyproject.toml").read_text())["project"]
             stem = f"{project['name'].replace('-', '_')}-{project['version']}"

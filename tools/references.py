@@ -62,8 +62,8 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     """The class of each table of a configuration, and a line about it."""
     from operad import load_plugins
     from operad.config.file import PluginOptions, RegistryOptions
-    from operad.plugin import CallSettings
     from operad.registry.loading import SourceOptions
+    from operad_calls import CallSettings
     from operad_serve.door.options import ServeOptions
 
     plugins = load_plugins(strict=True)
@@ -351,7 +351,7 @@ def _described(face: str, name: str, value: Any) -> str:
         return f"{signature(name, value)}{prose(inspect.getdoc(value) or '')}\n"
     if inspect.ismodule(value):
         return f"The module `{value.__name__}`. {prose(inspect.cleandoc(value.__doc__ or ''))}\n"
-    source, words = _assigned(face.partition(".")[0], name)
+    source, words = _assigned(name)
     return (f"```python\n{source}\n```\n\n" if 0 < len(source) < 400 else "") + (f"{words}\n" if words else "")
 
 
@@ -446,9 +446,12 @@ def prose(docstring: str) -> str:
     return re.sub(pattern, listed, docstring, flags=re.MULTILINE).strip()
 
 
-def _assigned(package: str, name: str) -> tuple[str, str]:
-    """The assignment that makes a public name in a package, and the text below it."""
-    for module in sorted(key for key in sys.modules if key.partition(".")[0] == package):
+def _assigned(name: str) -> tuple[str, str]:
+    """Return the assignment that makes a public name, and the text below it."""
+    homes = (
+        key for key in sys.modules if key.startswith("operad") and getattr(sys.modules[key], "__file__", None)
+    )
+    for module in sorted(homes):
         source = Path(str(sys.modules[module].__file__)).read_text(encoding="utf-8")
         for line, text in pairwise([*ast.parse(source).body, ast.Pass()]):
             targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
@@ -478,7 +481,11 @@ def files() -> dict[str, str]:
     """What is written, by its path in the repository."""
     return {
         "core/src/operad/__init__.pyi": stub("operad"),
-        "core/src/operad/calls/__init__.pyi": stub("operad.calls"),
+        "core/src/operad/auth.pyi": stub("operad.auth"),
+        "core/src/operad/config/__init__.pyi": stub("operad.config"),
+        "core/src/operad/testing.pyi": stub("operad.testing"),
+        "plugins/calls/src/operad_calls/__init__.pyi": stub("operad_calls"),
+        "plugins/testing/src/operad_testing/__init__.pyi": stub("operad_testing"),
         "core/src/operad/plugin.pyi": stub("operad.plugin"),
         "docs/cli.md": cli_page(),
         "docs/configuration-reference.md": reference_page(),

@@ -1,6 +1,6 @@
-"""The rooms of the project and the walls between them: one table, which tests and drawing share.
+"""The rooms of the project, the walls between them and their budgets: one table for tests and drawings.
 
-``python tools/rooms.py`` writes the drawing of docs/architecture.md anew.
+``python tools/rooms.py`` writes the drawing of docs/architecture.md and prints the size of every room.
 """
 
 from __future__ import annotations
@@ -13,38 +13,64 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("operad", "plugin", "testing", "sync"),
-    ("calls",),
+    ("operad", "plugin", "sync"),
     ("registry",),
     ("plugins",),
-    ("functions", "config", "auth"),
+    ("functions", "config"),
     ("ground",),
-    ("schemas",),
 )
-"""The rooms of the core, the highest floor first. A module imports from its own floor and the floors below."""
+"""The rooms of the core, the highest floor first. A module imports from its own floor and the floors below it."""
 
 WHAT = {
-    "operad": "the public names, lazily",
-    "plugin": "all that authors of plugins need",
-    "testing": "the conformance kit",
+    "operad": "the public names, imported when they are first used",
+    "plugin": "what authors of plugins need",
     "sync": "the same for programs without an event loop",
-    "calls": "the call protocol: calling and serving over any transport",
     "registry": "the one path of a call: look up, admit, run, finish",
-    "plugins": "finding plugins, checking them, holding what they contribute",
-    "functions": "typed functions as operations",
+    "plugins": "find plugins, check them, hold what they contribute",
+    "functions": "typed functions as operations, and typed calls",
     "config": "operad.toml, its variables and tables",
-    "auth": "who calls, and what this process shows to others",
     "ground": "the nouns: errors, envelopes, operations, contexts, transports",
-    "schemas": "JSON Schema; knows nothing of operad",
 }
 
-FACES = frozenset({"operad", "operad.plugin", "operad.hookspecs"})
-"""What may name anything: signatures are their content."""
+FACES = frozenset({"operad", "operad.plugin", "operad.hookspecs", "operad.auth", "operad.testing"})
+"""Modules that may name anything: signatures are their content."""
+
+LAZY = frozenset({"operad.auth", "operad.testing"})
+"""Names of other distributions; they are not modules of the ground."""
+
+KERNEL = ("ground", "registry", "plugins")
+"""The rooms that somebody who wants to understand operad reads first."""
+
+BUDGETS: dict[str, int] = {
+    "operad/ground": 4200,
+    "operad/registry": 3100,
+    "operad/plugins": 1000,
+    "operad/functions": 1900,
+    "operad/config": 1250,
+    "operad/sync": 760,
+    "operad_auth": 2900,
+    "operad_calls": 5400,
+    "operad_cli": 5300,
+    "operad_llm": 1150,
+    "operad_mcp": 10700,
+    "operad_nats": 2050,
+    "operad_openapi": 11400,
+    "operad_opentelemetry": 300,
+    "operad_redis": 1550,
+    "operad_rules": 300,
+    "operad_scanner": 400,
+    "operad_schema": 5800,
+    "operad_search": 400,
+    "operad_serve": 4000,
+    "operad_testing": 3700,
+    "operad_websocket": 3700,
+}
+"""Lines of Python that a room or a distribution may have; whoever raises one writes the reason beside it."""
 
 LONGEST = 450
-"""Lines of a module; what is longer comes apart at its seams."""
+"""Lines of a module; a longer one is split at its seams."""
 
-FLAT = 20
+FLAT = 24
 """Modules that may lie side by side in the core itself."""
 
 
@@ -56,8 +82,13 @@ class Import(NamedTuple):
     line: int
 
 
+def sources() -> list[Path]:
+    """Return the ``src`` folders of all distributions, the core first."""
+    return [ROOT / "core" / "src", ROOT / "schema" / "src", *sorted((ROOT / "plugins").glob("*/src"))]
+
+
 def modules(source: Path) -> dict[str, Path]:
-    """The modules below a ``src`` folder, by their dotted names."""
+    """Return the modules below a ``src`` folder, by their dotted names."""
     found = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
@@ -66,7 +97,7 @@ def modules(source: Path) -> dict[str, Path]:
 
 
 def imports(found: dict[str, Path]) -> Iterator[Import]:
-    """Every import of one of the modules by another one: at the top, in a function, for type checkers."""
+    """Yield every import of one of the modules by another: at the top, in a function, for type checkers."""
     for name, path in found.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
@@ -83,18 +114,32 @@ def imports(found: dict[str, Path]) -> Iterator[Import]:
 
 
 def room(module: str) -> str:
-    """The room of a module of the core; a package or module that FLOORS does not name lies on the ground."""
+    """Return the room of a module of the core; one that FLOORS does not name is of the ground."""
     head = module.split(".")[1] if "." in module else "operad"
     return head if head in WHAT else "ground"
 
 
 def floor(module: str) -> int:
-    """How high a module of the core lies; 0 is the lowest floor."""
+    """Return how high a module of the core lies; 0 is the lowest floor."""
     return next(height for height, rooms in enumerate(reversed(FLOORS)) if room(module) in rooms)
 
 
+def sizes() -> dict[str, int]:
+    """Return the lines of Python of each room of the core and of each other distribution, as in `BUDGETS`."""
+    counted: dict[str, int] = {}
+    for source in sources():
+        for name, path in modules(source).items():
+            package = name.partition(".")[0]
+            where = room(name) if package == "operad" else ""
+            if where in ("operad", "plugin"):  # the two faces are part of the ground
+                where = "ground"
+            key = f"{package}/{where}" if where else package
+            counted[key] = counted.get(key, 0) + len(path.read_text(encoding="utf-8").splitlines())
+    return counted
+
+
 def drawing() -> str:
-    """The floors as text, the highest first, and what each room is for."""
+    """Return the floors as text, the highest first, and what each room is for."""
     there = {room(name) for name in modules(ROOT / "core" / "src")}
     lines = []
     for rooms in FLOORS:
@@ -107,13 +152,18 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->\n```text\n", "\n```\n<!-
 
 
 def main() -> None:
-    """Write the drawing into the page."""
+    """Write the drawing into the page, and print the sizes."""
     page = ROOT / "docs" / "architecture.md"
     text = page.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     fresh = f"{head}{BEGIN}{drawing()}{END}{tail}"
     page.write_text(fresh, encoding="utf-8")
+    counted = sizes()
+    for name, lines in sorted(counted.items()):
+        print(f"{name:<24}{lines:>7} of {BUDGETS.get(name, 0)}")
+    print(f"{'kernel':<24}{sum(counted[f'operad/{name}'] for name in KERNEL):>7}")
+    print(f"{'all':<24}{sum(counted.values()):>7}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from operad import load_plugins
-from operad.testing import (
+from operad_testing import (
     EnvelopeKindCapabilities,
     EnvelopeKindConformance,
     SourceCapabilities,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from operad.testing import HeldResources, assert_nothing_pending
+from operad_testing import HeldResources, assert_nothing_pending
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def standing_clock(monkeypatch: pytest.MonkeyPatch) -> float:
     """The time of day (epoch s) of deadlines, which stands still; timers run. However busy the machine is, what is given
     a short time begins in it."""
     now = time.time()
-    monkeypatch.setattr("operad.registry.deadline._now", lambda: now)
+    monkeypatch.setattr("operad.deadlines._now", lambda: now)
     return now
 
 
@@ -57,7 +57,7 @@ _SLIPS = ("AttributeError", "IndexError", "KeyError", "NameError", "TypeError", 
 @pytest.fixture(autouse=True)
 def _no_cast_fails() -> Iterator[None]:
     """A cast raises nothing, whatever is wrong with it: so that it went wrong shows in the log alone."""
-    logger, kept = logging.getLogger("operad.schemas"), _Kept()
+    logger, kept = logging.getLogger("operad_schema"), _Kept()
     logger.addHandler(kept)
     yield
     logger.removeHandler(kept)

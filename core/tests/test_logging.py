@@ -9,7 +9,7 @@ import attrs
 
 from operad import OperationRegistry
 from operad.plugin import Source, SourceContext, SourceSession
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 WARNS = """
 import asyncio, sys

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["operad", "pytest"]
+# dependencies = ["operad", "operad-testing", "pytest"]
 # ///
 """Tests of an application: what a server answered is recorded once, and played ever after. Guide: docs/testing.md.
 
@@ -16,7 +16,6 @@ import pytest
 
 from operad import CallError, OperationRegistry, operation
 
-pytest_plugins = ["operad.testing.fixtures"]
 asked: list[str] = []
 
 

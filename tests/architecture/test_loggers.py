@@ -11,12 +11,12 @@ import pytest
 from tools import rooms
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "core" / "src", *sorted((ROOT / "plugins").glob("*/src"))]
+SOURCES = rooms.sources()
 NAMES = [source.parent.name for source in SOURCES]
 
 OTHERS = {
     ("core", "operad.registry.loading", "operad.{name}"): "the logger of a source plugin, handed to it",
-    ("core", "operad.testing._sources", ""): "the kit captures what anybody logs",
+    ("testing", "operad_testing._sources", ""): "the kit captures what anybody logs",
     ("cli", "operad_cli.logs", ""): "the command is the application: it sets logging up",
     ("cli", "operad_cli.logs", "mcp"): "errors of libraries are told by the commands themselves",
     ("cli", "operad_cli.logs", "asyncio"): "errors of libraries are told by the commands themselves",
@@ -37,7 +37,9 @@ def loggers(text: str) -> Iterator[str]:
 
 
 def own(distribution: str, module: str) -> set[str]:
-    return {"operad", f"operad.{rooms.room(module)}"} if distribution == "core" else {f"operad.{distribution}"}
+    if distribution == "core":
+        return {"operad", f"operad.{rooms.room(module)}"}
+    return {"operad_schema"} if distribution == "schema" else {f"operad.{distribution}"}
 
 
 def astray(distribution: str, module: str, text: str) -> list[tuple[str, str, str]]:
@@ -66,8 +68,8 @@ def test_the_page_names_the_loggers_of_the_core() -> None:
 @pytest.mark.parametrize(
     ("distribution", "module", "name"),
     [
-        ("core", "operad.schemas.compiling", "operad.schemas.schema"),
-        ("core", "operad.calls.map", "operad.auth"),
+        ("core", "operad_schema.compiling", "operad_schema.schema"),
+        ("calls", "operad_calls.calling.map", "operad.auth"),
         ("core", "operad.sources", "operad.sources"),
         ("mcp", "operad_mcp.client.servers", "operad"),
         ("mcp", "operad_mcp.client.servers", "operad_mcp.client.servers"),

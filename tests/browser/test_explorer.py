@@ -21,7 +21,7 @@ import pytest
 import uvicorn
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_serve import to_openapi
 
 pytestmark = pytest.mark.browser

@@ -41,9 +41,9 @@ from operad import (
     load_plugins,
 )
 from operad.plugin import TransportError
-from operad.testing import ServerProcess
 from operad_nats.testing import NATSServer
 from operad_redis.testing import RedisServer
+from operad_testing import ServerProcess
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 WORKERS = 3

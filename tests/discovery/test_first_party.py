@@ -15,6 +15,7 @@ PROJECTS = {
     name: file["project"] for name, file in ALL.items() if "operad" in file["project"].get("entry-points", {})
 }
 CONTRIBUTES = {
+    "calls": {"sources": ["remote"], "hooks": ["operad_call_map", "operad_call_server"]},
     "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
     "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},

@@ -7,7 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from operad.auth import JWTOptions, OAuthOptions, TokenRecord, authenticator_from
+from operad_auth import JWTOptions, OAuthOptions, TokenRecord, authenticator_from
 
 PAGE = (Path(__file__).parents[2] / "docs" / "auth.md").read_text()
 TABLES = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

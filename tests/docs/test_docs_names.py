@@ -9,6 +9,7 @@ import pytest
 
 import operad
 import operad.plugin
+import operad_calls
 import operad_mcp
 import operad_openapi
 import operad_scanner
@@ -20,6 +21,7 @@ PAGES = [
     *ROOT.glob("*.md"),
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("core/*.md"),
+    *ROOT.glob("schema/*.md"),
     *ROOT.glob("plugins/*/*.md"),
     *ROOT.glob("examples/*/*.md"),
     *ROOT.glob("benchmarks/*.md"),
@@ -42,7 +44,7 @@ def test_the_names_of_the_migration_guide_exist() -> None:
     rows = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
     here = " ".join(row.split(" | ")[1] for row in rows)
     names = set(re.findall(r"`([A-Z]\w+|\w+_\w+)\b(?=[`(.])", here))
-    modules = (operad, operad.plugin, operad_mcp, operad_openapi, operad_scanner, operad_serve)
+    modules = (operad, operad.plugin, operad_calls, operad_mcp, operad_openapi, operad_scanner, operad_serve)
     known = {name for module in modules for name in module.__all__} | {module.__name__ for module in modules}
     fields = {"operation_id", "status_code", "content_type", "is_error", "structured_content"}
     assert len(names) > 40

@@ -18,7 +18,7 @@ import trustme
 from aiohttp import web
 
 from operad import OperationRegistry, load_plugins
-from operad.auth import TokenStore
+from operad_auth import TokenStore
 from operad_openapi.source import OpenAPISourceConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "openapi.md").read_text()
@@ -215,7 +215,7 @@ async def test_the_answers_do_what_they_say(shop: Any) -> None:
 async def test_a_person_logs_in_as_the_page_says(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``operad login shop`` does; the browser is a function that the person's consent sends back."""
     _, url = shop
-    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(Path("tokens"), keyring=False))
+    monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(Path("tokens"), keyring=False))
     Path("operad.toml").write_text(blocks(dict(SECTIONS)["log in"], "toml")[0].replace(URL, url))
 
     def browse(asked: str) -> None:

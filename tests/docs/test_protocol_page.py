@@ -20,7 +20,7 @@ from operad import (
     PendingRequestMap,
     from_remote,
 )
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_websocket import Hub, Limits, WebSocketTransport
 from tools import protocol
 

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from operad.config.structuring import structure
-from tools import references
+from tools import references, rooms
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,7 +99,7 @@ ARGUMENTS = {"max_event_size": "SSEParser's, for who parses streams without a so
 
 
 def test_every_limit_that_a_message_names_is_a_key_of_the_configuration() -> None:
-    sources = [ROOT / "core" / "src", *(ROOT / "plugins").glob("*/src")]
+    sources = rooms.sources()
     name = re.compile(r"\b(max_[a-z_]*[a-z]|(?<!\w)[a-z]+_bytes|(?<=\(limit )[a-z_]+)\b")
     told = {
         limit

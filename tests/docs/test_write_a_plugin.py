@@ -44,13 +44,22 @@ def test_the_commands_run_in_a_fresh_environment(
     for command in COMMANDS:
         program, *arguments = shlex.split(command)
         if program == "pip":  # uv's, because it has the cache
-            environment.uv("pip", *arguments, "--quiet", "--python", environment.python, cwd=project)
+            environment.uv(
+                "pip",
+                *arguments,
+                "--find-links",
+                str(environment.wheels),
+                "--quiet",
+                "--python",
+                environment.python,
+                cwd=project,
+            )
             continue
         if program == "operad":
             arguments = ["-m", "operad_cli.main", *arguments]
         done = environment.run(*arguments, cwd=project)
         assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = environment.records()
+    (record,) = (one for one in environment.records() if one["distribution"] == "operad-jsonlines")
     assert (record["name"], record["status"]) == ("jsonlines", "loaded")
     listed = environment.run("-m", "operad_cli.main", "plugins", "--json", cwd=project)
     assert "operad-jsonlines" in json.dumps(json.loads(listed.stdout))

@@ -15,9 +15,10 @@ import attrs
 import pytest
 
 from operad import CallHandler, OperationRegistry, OperationSpec, from_remote
-from operad.calls import InProcessTransport, remote
 from operad.plugin import Source
-from operad.testing import make_plugin, plugins_of
+from operad_calls import InProcessTransport
+from operad_calls.federation import remote
+from operad_testing import make_plugin, plugins_of
 from operad_websocket import Hub, Limits
 
 

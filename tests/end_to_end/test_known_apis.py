@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, OperationRegistry, load_plugins
-from operad.auth import TokenStore
+from operad_auth import TokenStore
 
 SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs"
 GITHUB = Path(__file__).parents[1] / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
@@ -389,7 +389,7 @@ async def test_a_person_logs_in_at_discord(serve: Serve, tmp_path: Path, monkeyp
         assert query["code_challenge_method"] == ["S256"]
         urllib.request.urlopen(f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}").read()
 
-    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "tokens", keyring=False))
+    monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "tokens", keyring=False))
     url = await serve(answer)
     table = f"""
 base_url = "{url}"

@@ -19,7 +19,7 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_mcp import to_mcp
 from operad_serve import to_openapi
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens

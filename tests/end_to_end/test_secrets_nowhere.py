@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_mcp import to_mcp
 from operad_opentelemetry import Telemetry
 from operad_serve import to_openapi

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_openapi import http_envelope
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door

@@ -47,7 +47,17 @@ def statuses(records: list[dict[str, Any]]) -> dict[str, str]:
 def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=300)
     python = str(tmp_path / "env" / "bin" / "python")
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheels["operad"])]
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--find-links",
+        str(wheels["operad"].parent),
+        str(wheels["operad"]),
+    ]
     done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != 0 and "Connection" in done.stderr:
         pytest.skip("the package index cannot be reached")
@@ -58,9 +68,10 @@ def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp
     assert done.stdout == "3\n", done.stderr
 
 
-def test_no_wheel_brings_a_plugin_of_pytest(wheels: dict[str, Path]) -> None:
-    """What pytest loads by itself could hide a missing import of an author's tests."""
-    for wheel in wheels.values():
+def test_the_kit_alone_brings_a_plugin_of_pytest(wheels: dict[str, Path]) -> None:
+    for name, wheel in wheels.items():
+        if name == "operad-testing":
+            continue
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
                 assert not name.endswith("entry_points.txt") or b"pytest11" not in archive.read(name), wheel
@@ -78,7 +89,7 @@ def test_a_plugin_appears_once_its_wheel_is_installed(
     name: str, make_environment: MakeEnvironment, wheels: dict[str, Path]
 ) -> None:
     environment = make_environment([wheels["operad"], wheels[name]])
-    (record,) = environment.records()
+    (record,) = (record for record in environment.records() if record["distribution"] == name)
     assert (record["distribution"], record["status"], record["error"]) == (name, "loaded", None)
     assert record["name"] == name.removeprefix("operad-")
     assert record["contributes"]

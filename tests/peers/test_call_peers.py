@@ -24,8 +24,8 @@ from operad import (
     from_remote,
     operation,
 )
-from operad.auth import StaticTokens
 from operad.plugin import Transport
+from operad_auth import StaticTokens
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer
 from operad_nats.testing import find_server as find_nats

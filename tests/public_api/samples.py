@@ -39,10 +39,11 @@ from operad import (
     operation,
     unwrap,
 )
-from operad.plugin import Configuration, InterceptedCall, Interceptor, check_options
+from operad.config import Configuration
+from operad.plugin import InterceptedCall, Interceptor, check_options
 from operad.sync import OperationRegistry as WaitingRegistry
 from operad.sync import Subscription
-from operad.testing import run
+from operad_testing import run
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -157,7 +158,7 @@ def waiting(registry: WaitingRegistry, context: OperationContext) -> None:
 
 def settings(registry: OperationRegistry, configuration: Configuration, options: Mapping[str, Any]) -> None:
     assert_type(registry.configured("point", Point), Point)  # proves OperationRegistry.configured
-    assert_type(configuration.table("point", Point), Point)  # proves plugin.Configuration.table
+    assert_type(configuration.table("point", Point), Point)
     assert_type(check_options(options, Point, where="a test"), Point)  # proves plugin.check_options
     configuration.table("point", Point(1))  # wrong
 

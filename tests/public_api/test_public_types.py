@@ -31,7 +31,7 @@ from operad import (
     load_plugins, local_envelope, operation, unwrap,
 )
 from operad.plugin import Source, SourceContext, SourceSession, TransportFactory, hookimpl
-from operad.testing import Example, SourceCapabilities, SourceConformance
+from operad_testing import Example, SourceCapabilities, SourceConformance
 
 @operation
 async def plain(a: int, b: str = "x") -> list[int]:

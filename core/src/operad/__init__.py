@@ -15,8 +15,6 @@ from operad.lazy import lazily
 # registry and no call protocol. Type checkers read __init__.pyi, which tools/references.py writes from this.
 _HOMES = {
     "operad.access": "AccessControl Identity check_access",
-    "operad.calls": "CallEventMap CallHandler PendingRequestMap from_remote",
-    "operad.calls.inprocess": "InProcessTransport",
     "operad.context": "OperationContext OperationEnv build_env",
     "operad.envelopes": (
         "EnvelopeKind LocalResponseMeta OpaqueMeta ResponseEnvelope is_response_envelope local_envelope unwrap"
@@ -31,13 +29,13 @@ _HOMES = {
     "operad.plugins.manager": "Plugins",
     "operad.plugins.record": "PluginRecord",
     "operad.registry.registry": "OperationRegistry",
-    "operad.schemas.records": "SchemaError",
-    "operad.schemas.schema": "Schema from_schema",
-    "operad_rules": "FirstResults MemoryResults",
     "operad.subscriptions": "Subscription subscribe",
+    "operad_calls": "CallEventMap CallHandler InProcessTransport PendingRequestMap from_remote",
+    "operad_rules": "FirstResults MemoryResults",
+    "operad_schema": "Schema SchemaError from_schema",
 }
 
-__all__, __getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__, _HOMES)
 
 # A library is silent until the application sets logging up: without a handler, Python itself would print warnings.
 _getLogger("operad").addHandler(_NullHandler())

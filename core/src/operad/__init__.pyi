@@ -3,11 +3,6 @@
 from operad.access import AccessControl as AccessControl
 from operad.access import Identity as Identity
 from operad.access import check_access as check_access
-from operad.calls import CallEventMap as CallEventMap
-from operad.calls import CallHandler as CallHandler
-from operad.calls import PendingRequestMap as PendingRequestMap
-from operad.calls import from_remote as from_remote
-from operad.calls.inprocess import InProcessTransport as InProcessTransport
 from operad.context import OperationContext as OperationContext
 from operad.context import OperationEnv as OperationEnv
 from operad.context import build_env as build_env
@@ -37,13 +32,18 @@ from operad.plugins.discovery import load_plugins as load_plugins
 from operad.plugins.manager import Plugins as Plugins
 from operad.plugins.record import PluginRecord as PluginRecord
 from operad.registry.registry import OperationRegistry as OperationRegistry
-from operad.schemas.records import SchemaError as SchemaError
-from operad.schemas.schema import Schema as Schema
-from operad.schemas.schema import from_schema as from_schema
 from operad.subscriptions import Subscription as Subscription
 from operad.subscriptions import subscribe as subscribe
+from operad_calls import CallEventMap as CallEventMap
+from operad_calls import CallHandler as CallHandler
+from operad_calls import InProcessTransport as InProcessTransport
+from operad_calls import PendingRequestMap as PendingRequestMap
+from operad_calls import from_remote as from_remote
 from operad_rules import FirstResults as FirstResults
 from operad_rules import MemoryResults as MemoryResults
+from operad_schema import Schema as Schema
+from operad_schema import SchemaError as SchemaError
+from operad_schema import from_schema as from_schema
 
 __all__ = [
     "AccessControl",

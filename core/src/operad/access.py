@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from operad.errors import CallError, ErrorCode
-from operad.schemas.likeness import Record
+from operad.records import record
 
 
 def _strings(value: Iterable[str]) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
     return MappingProxyType({key: frozenset(_strings(actions)) for key, actions in value.items()})
 
 
-@attrs.frozen(eq=False, repr=False)
-class AccessControl(Record):
+@record
+class AccessControl:
     """What an operation requires of its caller. Without any requirement, everybody may call it."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
@@ -66,8 +66,8 @@ class AccessControl(Record):
 OPEN = AccessControl()
 
 
-@attrs.frozen(eq=False, repr=False)
-class Identity(Record):
+@record
+class Identity:
     """Who calls: an id, the scopes granted to it, and grants on single resources."""
 
     id: str

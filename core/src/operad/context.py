@@ -16,7 +16,7 @@ from operad.errors import CallError, ErrorCode
 from operad.naming import attributes_of, input_of, operation_name
 from operad.observers import CallClient, CallReport, Watch, Worker
 from operad.operations import OperationSpec
-from operad.schemas.likeness import Shown
+from operad.records import record
 from operad.subscriptions import Subscription
 
 T = TypeVar("T")
@@ -407,8 +407,8 @@ class BoundNamespace:
         return list(attributes_of(self._env._registry, self._namespace))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BoundOperation(Shown):
+@record(eq=False)
+class BoundOperation:
     """An operation, ready to be called within a call."""
 
     _env: OperationEnv = attrs.field(repr=False)

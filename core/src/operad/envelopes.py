@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 import attrs
 
 from operad.errors import CallError, ErrorCode, OperadError
-from operad.schemas.likeness import Record
-from operad.schemas.schema import Schema, from_schema
+from operad.records import record
 from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
 from operad.words import html_json, html_table, html_text
+from operad_schema import Schema, from_schema
 
 logger = logging.getLogger("operad")
 
@@ -47,8 +47,8 @@ class _Received:
     _received: Any
 
 
-@attrs.frozen(init=False, eq=False, repr=False)
-class ResponseEnvelope(_Received, Record, Generic[T_co]):
+@record(init=False)
+class ResponseEnvelope(_Received, Generic[T_co]):
     """The answer of a call.
 
     Args:
@@ -106,8 +106,8 @@ def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvel
     return envelope
 
 
-@attrs.frozen(init=False, eq=False, repr=False)
-class LocalResponseMeta(Record):
+@record(init=False)
+class LocalResponseMeta:
     """Metadata of a result made in this process."""
 
     source: ClassVar[str] = "local"
@@ -125,8 +125,8 @@ _set_operation_id: Callable[[Any, str], None] = LocalResponseMeta.__dict__["oper
 _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timestamp"].__set__
 
 
-@attrs.frozen(eq=False, repr=False)
-class OpaqueMeta(Record):
+@record
+class OpaqueMeta:
     """Metadata of an envelope whose kind this process does not know; its wire form is what came.
 
     Such an envelope passes as it is: the work was done, whoever may read its metadata.
@@ -179,8 +179,8 @@ def is_response_envelope(
     return isinstance(source, str) and source in (WIRE_SOURCES if sources is None else sources)
 
 
-@attrs.frozen(eq=False, repr=False)
-class EnvelopeKind(Record):
+@record
+class EnvelopeKind:
     """A kind of envelope, as a plugin declares it.
 
     The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived: names become

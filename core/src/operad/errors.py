@@ -17,8 +17,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from operad.wire import json_safe
-from operad.words import encodable
+from operad.words import encodable, json_safe
 
 
 class OperadError(Exception):

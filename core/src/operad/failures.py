@@ -11,8 +11,7 @@ from typing import Any
 
 from operad.errors import CallError, ErrorCode
 from operad.operations import ErrorDefinition
-from operad.wire import json_safe
-from operad.words import in_words, text_of
+from operad.words import in_words, json_safe, text_of
 
 logger = logging.getLogger("operad")
 

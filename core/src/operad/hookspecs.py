@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from operad.calls import CallMap, CallServer, Options
     from operad.envelopes import EnvelopeKind
     from operad.observers import CallOutcome, CallRecord, CallReport
     from operad.operations import Operation, OperationSpec
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from operad.registry.registry import OperationRegistry
     from operad.registry.search import SearchIndex
     from operad.sources import Server, Source, Table
-    from operad.transports import TransportFactory
+    from operad.transports import Transport, TransportFactory
 
 PROJECT = "operad"
 API_VERSION = 1
@@ -108,6 +109,20 @@ def operad_commands(cli: Any) -> None:
 @hookspec
 def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
     """The transports that the plugin offers, by URL scheme. Two plugins claiming one scheme conflict."""
+
+
+@hookspec(firstresult=True)
+def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
+    """Return a call map for a transport, or ``None`` if the transport is not one that this plugin handles.
+
+    ``options`` are keyword arguments of the caller. Nothing is connected yet. Ours (operad-calls) comes last; it
+    takes any transport that keeps to `Transport`.
+    """
+
+
+@hookspec(firstresult=True)
+def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer | None:
+    """Return a call server for a registry and a transport, or ``None``; see `operad_call_map`."""
 
 
 @hookspec

@@ -1,31 +1,49 @@
-"""Names of a module that are imported when they are first used, from one table."""
+"""Public names of a module that are imported when they are first used, from one table."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
-def lazily(
-    package: str, homes: Mapping[str, str]
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a module (PEP 562).
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a module (PEP 562); ``__all__`` is one of its lazy names.
+
+    A name may belong to another distribution, such as operad-calls. If that is not installed, the name is neither
+    in ``__all__`` nor in ``dir()``, and using it raises `ModuleNotFoundError` with what to install.
 
     Args:
         package: the name of the module.
-        homes: the names that each module gives, separated by spaces; its own name stands for the module itself.
+        homes: for each module, the names that it provides, separated by spaces.
     """
     modules = {name: module for module, names in homes.items() for name in names.split()}
-    public = sorted(modules, key=lambda name: (not name.isupper(), name))
+
+    def public() -> list[str]:
+        heads = {module.partition(".")[0] for module in homes}
+        there = {head for head in heads if find_spec(head) is not None}
+        names = (name for name, module in modules.items() if module.partition(".")[0] in there)
+        return sorted(names, key=lambda name: (not name.isupper(), name))
 
     def look_up(name: str) -> Any:
+        if name == "__all__":
+            return public()
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = import_module(modules[name])
-        value = home if modules[name].endswith(f".{name}") else getattr(home, name)
+        module = modules[name]
+        try:
+            home = import_module(module)
+        except ModuleNotFoundError as error:
+            head = module.partition(".")[0]
+            if error.name != head:
+                raise
+            distribution = head.replace("_", "-")
+            message = f"{package}.{name} is part of {distribution}: pip install {distribution}"
+            raise ModuleNotFoundError(message, name=head) from None
+        value = home if module.endswith(f".{name}") else getattr(home, name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return public, look_up, lambda: sorted({*vars(sys.modules[package]), *public})
+    return look_up, lambda: sorted({*vars(sys.modules[package]), *public()})

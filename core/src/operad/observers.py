@@ -18,7 +18,7 @@ import attrs
 from operad.errors import CallError
 from operad.failures import map_error
 from operad.operations import OperationType
-from operad.schemas.likeness import Shown
+from operad.records import record
 
 logger = logging.getLogger("operad")
 
@@ -61,8 +61,8 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
 
 
 # Not `attrs.frozen`, whose instances take three times as long to make: each observed call has one of each.
-@attrs.define(eq=False, repr=False, on_setattr=attrs.setters.frozen)
-class CallRecord(Shown):
+@attrs.define(eq=False, on_setattr=attrs.setters.frozen)
+class CallRecord:
     """A call, as observers see it."""
 
     request_id: str
@@ -87,8 +87,8 @@ class CallRecord(Shown):
     """Whether it was made by a call map: it runs at a peer, and its type is not known here."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class CallReport(Shown):
+@record(eq=False)
+class CallReport:
     """What a call tells of itself while it runs: how far it is, a log message, that a request is sent again."""
 
     kind: str
@@ -107,8 +107,8 @@ class CallReport(Shown):
     """More, such as ``attempt`` and ``delay`` (s) of a retry."""
 
 
-@attrs.define(eq=False, repr=False, on_setattr=attrs.setters.frozen)
-class CallOutcome(Shown):
+@attrs.define(eq=False, on_setattr=attrs.setters.frozen)
+class CallOutcome:
     """How a call ended."""
 
     duration_ms: float

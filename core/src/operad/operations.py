@@ -13,10 +13,10 @@ import attrs
 
 from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
-from operad.schemas.likeness import Record, Shown
-from operad.schemas.schema import UNKNOWN, Schema, from_schema
-from operad.wire import json_safe, wire_name
-from operad.words import encodable, html_table, html_text
+from operad.records import record
+from operad.wire import wire_name
+from operad.words import encodable, html_table, html_text, json_safe
+from operad_schema import UNKNOWN, Schema, from_schema
 
 if TYPE_CHECKING:
     from operad.envelopes import ResponseEnvelope
@@ -64,8 +64,8 @@ def _words(value: Any) -> Any:
     return value if not isinstance(value, str) or value.isascii() else encodable(value)
 
 
-@attrs.frozen(eq=False, repr=False)
-class ErrorDefinition(Record):
+@record
+class ErrorDefinition:
     """An error that an operation declares: its code, when it happens, and the schema of its details."""
 
     code: str
@@ -124,8 +124,8 @@ _SAID = ("namespace", "name", "id", "type")
 """What the repr of each spec says; of the rest what is special."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class OperationSpec(Record):
+@record(kw_only=True)
+class OperationSpec:
     """What an operation is: its id, type, schemas, requirements, and words for people and models.
 
     Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (anything goes).
@@ -387,8 +387,8 @@ class _Dressed:
     quicker."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Operation(_Dressed, Shown, Generic[P, R_co]):
+@record(eq=False)
+class Operation(_Dressed, Generic[P, R_co]):
     """A spec and its handler. What `operation` makes of a function; calling it calls the function.
 
     It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries

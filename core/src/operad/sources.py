@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -16,7 +14,7 @@ from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, OperadError, SourceError
 from operad.observers import Observers
 from operad.operations import Operation
-from operad.schemas.likeness import Record
+from operad.records import record
 from operad.words import in_words
 
 if TYPE_CHECKING:
@@ -77,8 +75,8 @@ class PluginsLike(Protocol):
         """The transport for a URL; see `Plugins.transport`."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class SourceContext(Record):
+@record(kw_only=True)
+class SourceContext:
     """What a source gets besides its own configuration."""
 
     plugins: PluginsLike
@@ -143,7 +141,7 @@ ConfigType = type[Any] | Callable[[], type[Any]]
 """An attrs class, or what answers it, which is asked when it is needed: making a large one takes milliseconds."""
 
 
-class _Configured(Record):
+class _Configured:
     """A contribution with options of its own."""
 
     __slots__ = ()
@@ -169,7 +167,7 @@ def _config_type(owner: _Configured, _: attrs.Attribute[Any], value: object) -> 
         _attrs_class(owner, value)
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class Source(_Configured):
     """A source plugin's contribution.
 
@@ -211,7 +209,7 @@ class Source(_Configured):
         return session
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class Server(_Configured):
     """A server plugin's contribution: serves a registry to the outside.
 
@@ -234,7 +232,7 @@ class Server(_Configured):
     mount: str = "/"
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class Table(_Configured):
     """A table of the configuration that a plugin reads by itself, such as ``[hub]``: `operad doctor` checks it.
 
@@ -252,8 +250,8 @@ class Table(_Configured):
     check: Callable[[Any, Path], object] | None = None
 
 
-@attrs.frozen(eq=False, repr=False)
-class Admission(Record):
+@record
+class Admission:
     """What a composition of servers knows of a request whose ``Host`` and ``Origin`` it has checked.
 
     It is put into the ASGI scope by this process alone: nothing that a client sends becomes a key of the scope.
@@ -263,26 +261,3 @@ class Admission(Record):
     """Who calls; ``None``: nobody."""
     is_refused: bool = False
     """Whether credentials came that stand for nobody: the answer is 401, whatever is asked for."""
-
-
-@contextmanager
-def building() -> Iterator[None]:
-    """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
-
-    It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
-    than all the rest. What was made counts as old afterwards, so that it is not passed over at once. Only who
-    found the collector running starts it again.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:
-            gc.freeze()  # two lists change hands; nothing is looked at
-            gc.unfreeze()
-        else:  # the application keeps what it froze, Python 3.12 what it began with
-            gc.collect(1)
-        gc.enable()

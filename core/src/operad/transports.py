@@ -2,7 +2,7 @@
 
 A `Transport` says how to reach a bus, hub or broker; `Transport.open` makes a `Link`, one participant's
 connection. A transport only moves events, in order and unchanged. Correlation, credit, deadlines, cancellation
-and identity live in `operad.calls`, once for all transports.
+and identity live in `operad_calls`, once for all transports.
 
 Addresses are strings: ``op:<operation id>`` reaches one member of a group that registered it, ``all:<topic>``
 reaches everybody who did, ``inbox:<id>`` reaches one link. Where requests are stored, who serves an operation may
@@ -18,11 +18,11 @@ import attrs
 
 from operad.access import Identity
 from operad.errors import OperadError
-from operad.schemas.likeness import Record
+from operad.records import record
 
 Event = dict[str, Any]
 """A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
-`ResponseEnvelope`, which `operad.protocol.encode` turns into its wire form."""
+`ResponseEnvelope`, which `operad_calls.protocol.encode` turns into its wire form."""
 
 
 class TransportError(OperadError):
@@ -41,8 +41,8 @@ class PayloadTooLargeError(TransportError):
     """The event exceeds what the transport carries; the message gives both sizes in bytes."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Capabilities(Record):
+@record(kw_only=True)
+class Capabilities:
     """What a transport can do; the call protocol adapts, the conformance kit tests what is declared."""
 
     max_payload: int | None = None
@@ -67,8 +67,8 @@ class Capabilities(Record):
     makes itself; such a request is not lost with the connection."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Delivery(Record):
+@record
+class Delivery:
     """How an event arrived."""
 
     peer: str | None = None
@@ -158,8 +158,8 @@ def _schemes(value: Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-@attrs.frozen(eq=False, repr=False)
-class TransportFactory(Record):
+@record
+class TransportFactory:
     """A transport plugin's contribution: makes transports of URLs.
 
     Args:

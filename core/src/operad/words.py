@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 _MANY = 15
@@ -52,6 +53,13 @@ def encodable(text: str) -> str:
 _CELL, _JSON = 300, 10_000
 
 
+def printable(text: str, longest: int = 200) -> str:
+    """Return foreign text as a log may hold it: one line, no escape sequences, at most ``longest`` characters."""
+    if len(text) > longest:
+        text = text[:longest] + "…"
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def html_text(value: Any, limit: int = _CELL) -> str:
     """Text for HTML, bounded and escaped: what documents and servers say becomes no markup."""
     from html import escape  # only where a notebook shows something
@@ -77,3 +85,39 @@ def html_json(value: Any) -> str:
 
     text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
     return f"<pre>{html_text(text, _JSON)}</pre>"
+
+
+# --- any value as JSON ---------------------------------------------------------------------------------
+
+_MAX_DEPTH = 32
+_MAX_NODES = 10_000
+
+
+def json_safe(value: Any) -> Any:
+    """A copy of ``value`` that JSON can hold.
+
+    Other objects, and whatever is below depth 32 or comes after 10,000 values, become text; so it ends, and
+    soon, for data that hold themselves.
+    """
+    return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
+
+
+def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
+    if value is None or value is True or value is False or type(value) is int:
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(value)
+    if isinstance(value, str):
+        return encodable(str(value))  # str(): a StrEnum, say
+    if isinstance(value, int):
+        return int(value)
+    if depth == 0 or number() >= _MAX_NODES:
+        return text_of(value)
+    try:
+        if isinstance(value, Mapping):
+            return {text_of(key): _json_safe(item, depth - 1, number) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [_json_safe(item, depth - 1, number) for item in value]
+    except Exception:  # noqa: BLE001, S110  # a container of somebody's own that cannot be read; it has a text
+        pass
+    return text_of(value)

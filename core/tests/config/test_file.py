@@ -16,7 +16,7 @@ from operad.config.reading import load_configuration
 from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.plugin import Source, SourceContext, SourceSession
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 TOKEN = "s3cr3t-t0k3n"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from operad import CallError, ErrorCode, ErrorDefinition, map_error
 from operad.failures import mask_error
-from operad.wire import json_safe
+from operad.words import json_safe
 
 DECLARED = (ErrorDefinition("NotFound"), ErrorDefinition("RATE_LIMIT", schema={"required": ["retryAfter"]}))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import from_schema
-from operad.plugin import safe_names
+from operad.names import safe_names
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,49}")
 

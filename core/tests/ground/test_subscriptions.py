@@ -18,7 +18,7 @@ from operad import (
     Subscription,
     subscribe,
 )
-from operad.testing import assert_nothing_pending
+from operad_testing import assert_nothing_pending
 
 
 class Ticker:

@@ -85,7 +85,7 @@ def test_plugins_load_sorted_by_name_and_distribution(install: Install) -> None:
         ("b", "operad-a", "1.0"),
         ("b", "operad-z", "1.0"),
     ]
-    assert list(plugins.sources) == ["remote", "operad-y", "operad-a", "operad-z"]
+    assert list(plugins.sources) == ["operad-y", "operad-a", "operad-z"]
 
 
 def test_an_entry_point_may_name_an_object_in_a_module(install: Install) -> None:
@@ -120,7 +120,7 @@ def test_a_broken_plugin_is_reported_and_the_others_load(
         kind: "incompatible" if kind == "future" else "failed",
         "z": "loaded",
     }
-    assert list(plugins.sources) == ["remote", "a", "z"]
+    assert list(plugins.sources) == ["a", "z"]
     record = next(r for r in plugins if r.name == kind)
     assert record.error is not None
     assert says in record.error

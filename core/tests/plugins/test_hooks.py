@@ -22,8 +22,8 @@ from operad import (
     hookspecs,
 )
 from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, Table, TransportFactory
-from operad.testing import CallLog, StaticSource, make_plugin, plugins_of
 from operad.transports import Capabilities
+from operad_testing import CallLog, StaticSource, make_plugin, plugins_of
 
 
 async def answer(input: Any, context: Any) -> Any:
@@ -262,6 +262,48 @@ def test_operad_commands_get_the_command_line() -> None:
     cli: list[str] = []
     assert plugins_of(make_plugin("p", operad_commands=lambda cli: cli.append("coo"))).add_commands(cli) == []
     assert cli == ["coo"]
+
+
+class Pigeons:
+    """A transport that is not our `Transport`."""
+
+
+def test_operad_call_map_is_asked_of_plugins_until_one_takes_the_transport() -> None:
+    made: list[Any] = []
+
+    def theirs(transport: Any, options: Any) -> Any:
+        if isinstance(transport, Pigeons):
+            made.append(options["timeout"])
+            return "a call map"
+        return None
+
+    factory = TransportFactory(("pigeon",), lambda url, **options: Pigeons())  # type: ignore[arg-type,return-value]  # a foreign transport
+    plugins = plugins_of(
+        make_plugin("other", operad_call_map=lambda transport, options: None),
+        make_plugin("p", operad_call_map=theirs, operad_transports=[factory]),
+    )
+    assert plugins.call_map("pigeon://loft", timeout=3.0) == "a call map"
+    assert plugins.call_map(Pigeons(), timeout=4.0) == "a call map"  # type: ignore[arg-type]  # a foreign transport
+    assert made == [3.0, 4.0]
+    with pytest.raises(PluginError, match="operad_call_map.*operad-calls"):
+        plugins.call_map(object())  # type: ignore[arg-type]  # one that no plugin takes
+
+
+def test_operad_call_server_gets_the_registry_and_the_options() -> None:
+    def theirs(registry: Any, transport: Any, options: Any) -> Any:
+        return registry, options
+
+    plugins = plugins_of(make_plugin("p", operad_call_server=theirs))
+    registry = OperationRegistry(plugins)
+    assert plugins.call_server(registry, Pigeons(), lease=2.0) == (registry, {"lease": 2.0})  # type: ignore[arg-type,comparison-overlap]  # a foreign one
+
+
+def test_a_call_map_that_cannot_be_made_names_its_plugin() -> None:
+    def broken(transport: Any, options: Any) -> Any:
+        raise RuntimeError("no pigeons today")
+
+    with pytest.raises(PluginError, match=r'"p".*operad_call_map raised RuntimeError: no pigeons today'):
+        plugins_of(make_plugin("p", operad_call_map=broken)).call_map(Pigeons())  # type: ignore[arg-type]  # the same
 
 
 def test_operad_transports_are_chosen_by_scheme_and_get_the_url() -> None:

@@ -109,7 +109,7 @@ def test_whoever_looks_at_all_plugins_sees_all(install: Install) -> None:
     forget()
     plugins = load_plugins(lazy=True)
     assert {record.name for record in plugins.records} == {"lone", "other"}
-    assert set(plugins.sources) == {"lone", "other", "remote"}
+    assert set(plugins.sources) == {"lone", "other"}
 
 
 def test_a_plugin_that_sees_calls_is_always_loaded(install: Install) -> None:

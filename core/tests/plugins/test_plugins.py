@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -70,13 +69,11 @@ def contributing_all() -> ModuleType:
 
 
 def assert_pristine(plugins: Plugins) -> None:
-    assert list(plugins.sources) == ["remote"]
+    assert not plugins.sources
     assert not plugins.servers
     assert not plugins.transports
     assert plugins.envelope_kinds.sources == ("local",)
-    assert [call.__qualname__ for call in plugins.implementations("operad_sources")] == [
-        "core operad.operad_sources"
-    ]
+    assert not plugins.implementations("operad_sources")
 
 
 def refusal(plugins: Plugins, module: object, **origin: Any) -> str:
@@ -329,14 +326,6 @@ def test_the_envelope_kind_of_the_core_cannot_be_claimed() -> None:
     assert "belongs to the core" in error
 
 
-def test_the_source_of_the_core_cannot_be_claimed() -> None:
-    plugins = Plugins()
-    remote = plugins.source("remote")
-    claim = Source("remote", remote.load, remote.config_type)
-    assert "belongs to the core" in refusal(plugins, plugin(operad_sources=lambda: [claim]))
-    assert plugins.source("remote") is remote
-
-
 def test_the_same_plugin_twice_is_a_conflict() -> None:
     module = contributing_all()
     plugins = Plugins()
@@ -529,16 +518,13 @@ async def test_a_session_need_not_inherit() -> None:
     assert await Source("pigeon", duck, Config).open(Config(), SourceContext(plugins=Plugins())) is session
 
 
-def test_threads_that_ask_a_fresh_object_at_the_same_time_all_find_what_the_core_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plugins, register = Plugins(), Plugins._register
-
-    def slowly(self: Plugins, *arguments: Any) -> Any:
-        time.sleep(0.02)
-        return register(self, *arguments)
-
-    monkeypatch.setattr(Plugins, "_register", slowly)
+def test_threads_that_ask_a_fresh_object_at_the_same_time_share_its_hooks() -> None:
+    plugins = Plugins()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: plugins.source("remote").name, range(4)))
-    assert found == ["remote"] * 4
+        found = list(
+            pool.map(
+                lambda n: plugins.register(plugin(operad_operation_added=lambda spec: None), str(n)), range(4)
+            )
+        )
+    assert [record.status for record in found] == ["loaded"] * 4
+    assert len(plugins.implementations("operad_operation_added")) == 4

@@ -93,7 +93,7 @@ def test_every_name_has_the_first_loaded_plugin_that_claims_it(
             owners.update(dict.fromkeys(claims_made, index))
     loaded = [record for record in plugins if record.status == "loaded"]
     there = {
-        "sources": set(plugins.sources) - {"remote"},
+        "sources": set(plugins.sources),
         "transports": set(plugins.transports),
         "servers": set(plugins.servers),
         "envelope_kinds": set(plugins.envelope_kinds.sources) - {"local"},

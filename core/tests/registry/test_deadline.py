@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
-from operad.registry import deadline as module
-from operad.registry.deadline import DeadlineExpired, deadlines_of, until
+from operad import deadlines as module
+from operad.deadlines import DeadlineExpired, deadlines_of, until
 
 pytestmark = pytest.mark.usefixtures("standing_clock")
 

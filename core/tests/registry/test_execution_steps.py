@@ -30,7 +30,7 @@ from operad.registry.loading import SourceOptions, _LoadedSource, _owner
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.views import Selection, combined_access, selection_of
 from operad.sources import Source
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 ANN = Identity(id="ann", scopes=frozenset({"s"}))
 PIPELINE = ResultPipeline(EnvelopeKinds())

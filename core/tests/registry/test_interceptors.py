@@ -22,7 +22,7 @@ from operad import (
     operation,
 )
 from operad.plugin import InterceptedCall, Interceptor
-from operad.testing import CallLog, make_plugin, plugins_of
+from operad_testing import CallLog, make_plugin, plugins_of
 
 INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ANN = Identity("ann", ["write"])

@@ -26,7 +26,7 @@ from operad import (
 )
 from operad.plugin import trace_context
 from operad.registry.execution import Execution
-from operad.testing import CallLog, make_plugin, plugins_of
+from operad_testing import CallLog, make_plugin, plugins_of
 
 
 def spec(name: str, **fields: Any) -> OperationSpec:

@@ -13,8 +13,8 @@ import pytest
 from operad import CallError, EnvelopeKind, OperationRegistry, OperationSpec, ResponseEnvelope, local_envelope
 from operad.envelopes import EnvelopeKinds
 from operad.registry.pipeline import ResultPipeline
-from operad.schemas import from_schema
-from operad.testing import make_plugin, plugins_of
+from operad_schema import from_schema
+from operad_testing import make_plugin, plugins_of
 
 INTEGER = {"type": "integer"}
 PET = {

@@ -25,7 +25,7 @@ from operad import (
     from_schema,
     operation,
 )
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 PAIR = {
     "type": "object",

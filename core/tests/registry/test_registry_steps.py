@@ -20,11 +20,11 @@ from operad import (
     local_envelope,
     operation,
 )
+from operad import deadlines as deadline
+from operad.deadlines import DeadlineExpired, Deadlines, checked_number, deadlines_of, earlier, until
 from operad.envelopes import EnvelopeKinds, OpaqueMeta
 from operad.errors import RegistrationError
-from operad.registry import deadline
 from operad.registry.catalogue import Catalogue
-from operad.registry.deadline import DeadlineExpired, Deadlines, checked_number, deadlines_of, earlier, until
 from operad.registry.entry import Entry, described, no_operation
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.workers import Workers
@@ -171,7 +171,7 @@ async def test_each_loop_has_deadlines_of_its_own():
     [(None, None, None), (5.0, None, 5.0), (None, 2, 1_002_000.0), (5.0, 2, 5.0), (2e9, 2.5, 1_002_500.0)],
 )
 def test_the_earlier_of_two_times(monkeypatch, deadline, timeout, found):
-    monkeypatch.setattr("operad.registry.deadline._now", lambda: 1_000.0)
+    monkeypatch.setattr("operad.deadlines._now", lambda: 1_000.0)
     assert earlier(deadline, timeout) == found
 
 
@@ -192,7 +192,7 @@ def test_what_is_no_time_is_refused_in_words(value):
 
 
 async def test_a_deadline_of_now_begins_nothing(monkeypatch):
-    monkeypatch.setattr("operad.registry.deadline._now", lambda: 1_000.0)
+    monkeypatch.setattr("operad.deadlines._now", lambda: 1_000.0)
 
     async def work():
         return 5

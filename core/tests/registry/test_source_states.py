@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from operad import ConfigError, OperationContext, OperationRegistry, OperationSpec, SourceError
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 
 async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(tmp_path: Path) -> None:

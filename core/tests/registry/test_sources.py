@@ -26,7 +26,7 @@ from operad import (
     SourceError,
 )
 from operad.plugin import Source, SourceContext, SourceSession
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 
 from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry, OperationSpec
 from operad.registry.workers import _close
-from operad.testing import assert_nothing_pending
+from operad_testing import assert_nothing_pending
 
 LIMIT = 30.0
 

@@ -25,7 +25,7 @@ from operad import (
     RegistrationError,
     operation,
 )
-from operad.testing import CallLog, plugins_of
+from operad_testing import CallLog, plugins_of
 
 ANN = OperationContext(identity=Identity("ann", ["read", "write"]))
 BOB = OperationContext(identity=Identity("bob", ["read"]))

@@ -22,7 +22,7 @@ from operad import CallError, CallHandler, InProcessTransport, SourceError, oper
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.sync import OperationRegistry, PendingRequestMap
 from operad.sync.portal import Portal, portal
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
 
@@ -308,7 +308,7 @@ import attrs
 from operad import Operation, OperationSpec, operation
 from operad.plugin import Source, SourceSession
 from operad.sync import OperationRegistry
-from operad.testing import make_plugin, plugins_of
+from operad_testing import make_plugin, plugins_of
 
 @operation(namespace="t")
 async def add(a: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from loft import serve_loft
 from operad_grpc import GRPCResponseMeta
 
-from operad.testing import (
+from operad_testing import (
     EnvelopeKindConformance,
     Example,
     PluginConformance,

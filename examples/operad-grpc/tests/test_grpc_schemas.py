@@ -10,7 +10,7 @@ from loft import message, pool, serve_loft
 from operad_grpc.schemas import input_schema, output_schema
 
 from operad import CallError, OperationRegistry, from_schema, load_plugins
-from operad.testing import run
+from operad_testing import run
 
 EVERYTHING = pool().FindMessageTypeByName("loft.v1.Everything")
 INPUT = from_schema(input_schema(EVERYTHING))

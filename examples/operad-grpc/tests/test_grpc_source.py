@@ -16,7 +16,7 @@ from loft import Loft, descriptor_set, serve_loft
 from operad_grpc import from_grpc
 
 from operad import CallError, OperationContext, OperationRegistry, SourceError, load_plugins
-from operad.testing import run
+from operad_testing import run
 
 
 @asynccontextmanager

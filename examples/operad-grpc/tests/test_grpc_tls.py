@@ -12,7 +12,7 @@ from loft import serve_loft
 from operad_grpc import TLSConfig, from_grpc
 
 from operad import SourceError
-from operad.testing import run
+from operad_testing import run
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="making a certificate needs openssl")
 

@@ -79,7 +79,8 @@ def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_p
     names = imported_after_list("call", "shop.price", "book=x")
     assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
     assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
-        "operad_cli", "operad_scanner", "operad_opentelemetry", "operad_rules", "operad_search",
+        "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_scanner", "operad_schema",
+        "operad_search",
     }  # fmt: skip
 
 
@@ -96,7 +97,8 @@ def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: P
     assert "aiohttp" in names
     assert names & {"rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
     assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
-        "operad_cli", "operad_openapi", "operad_opentelemetry", "operad_rules", "operad_search",
+        "operad_auth", "operad_calls", "operad_cli", "operad_openapi", "operad_opentelemetry", "operad_rules",
+        "operad_schema", "operad_search",
     }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import operad_cli.login
 from operad import ConfigError, OperationRegistry, SourceError, load_plugins, operation
-from operad.auth import OAuthClient, OAuthOptions
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl
+from operad_auth import OAuthClient, OAuthOptions
 from plugins.cli.tests.conftest import Run
 
 
@@ -68,7 +68,7 @@ def pets() -> Pets:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Run, pets: Pets) -> Run:
-    from operad.testing import plugins_of
+    from operad_testing import plugins_of
 
     (tmp_path / "operad.toml").write_text(
         '[sources.shop]\ntype = "pets"\nnamespace = "pet"\nclient_id = "${CLIENT}"\n'

@@ -79,7 +79,7 @@ def test_without_a_terminal_nothing_is_shown_while_a_call_runs(run: Run) -> None
 
 def test_a_flood_of_records_is_thinned_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("operad.calls.reports.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now[0])
     sparing, written = Sparing(), []
 
     def log(line: int, message: str = "refused") -> None:

@@ -358,9 +358,7 @@ async def test_a_name_that_a_model_made_up_is_repeated_in_part() -> None:
     assert len(answer["content"]) < 600
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', '{"a": "\\ud800"}', "{" * 9_000, "\ud800"]
-)
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', "{" * 9_000, "\ud800"])
 async def test_arguments_that_only_some_readers_take_are_no_json(text: str) -> None:
     registry = OperationRegistry()
     registry.register(OperationSpec(namespace="m", name="any"), lambda _input, context: None)

@@ -18,9 +18,9 @@ from operad import (
     from_schema,
     load_plugins,
 )
-from operad.testing import hostile_schemas
 from operad_llm import tools
 from operad_llm.tools import FORMATS
+from operad_testing import hostile_schemas
 from plugins.llm.tests.limits import schema_of, within_limits
 
 DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "/nowhere")) / "specs"

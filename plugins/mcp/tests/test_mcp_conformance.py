@@ -10,7 +10,8 @@ from typing import Any
 from mcp.server.mcpserver import Context, MCPServer
 
 from operad import OperationRegistry
-from operad.testing import (
+from operad_mcp import mcp_envelope
+from operad_testing import (
     EnvelopeKindCapabilities,
     EnvelopeKindConformance,
     Example,
@@ -18,7 +19,6 @@ from operad.testing import (
     SourceCapabilities,
     SourceConformance,
 )
-from operad_mcp import mcp_envelope
 
 
 def loft() -> MCPServer:

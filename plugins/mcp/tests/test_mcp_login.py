@@ -30,7 +30,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from operad import ConfigError, OperationRegistry, SourceError, load_plugins
-from operad.auth import TokenStore
+from operad_auth import TokenStore
 
 
 class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):

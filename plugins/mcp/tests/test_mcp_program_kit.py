@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from operad import OperationRegistry
-from operad.testing import Example, SourceCapabilities, SourceConformance
+from operad_testing import Example, SourceCapabilities, SourceConformance
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 TEXT = "x" * 2_000_000

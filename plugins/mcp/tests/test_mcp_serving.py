@@ -23,8 +23,8 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad.testing import hostile_schemas
 from operad_mcp import MCPServing, to_mcp
+from operad_testing import hostile_schemas
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 GUARD = AccessControl(required_scopes=("write",))

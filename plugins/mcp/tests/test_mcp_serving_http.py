@@ -31,8 +31,8 @@ from operad import (
     OperationSpec,
     load_plugins,
 )
-from operad.auth import Credentials
-from operad.plugin import Admission
+from operad.sources import Admission
+from operad_auth import Credentials
 from operad_mcp import to_mcp
 
 TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from operad.testing import TransportConformance
 from operad.transports import Transport
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer, find_server
+from operad_testing import TransportConformance
 
 pytestmark = pytest.mark.nats
 

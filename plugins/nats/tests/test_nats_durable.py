@@ -20,10 +20,10 @@ import pytest
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad.errors import ConfigError
 from operad.plugin import Delivery, Event, TransportError
-from operad.testing import Participant, TransportConformance
 from operad.transports import Transport
 from operad_nats import NATSTransport, _jetstream, _queues
 from operad_nats.testing import NATSServer, find_server
+from operad_testing import Participant, TransportConformance
 
 pytestmark = pytest.mark.nats
 

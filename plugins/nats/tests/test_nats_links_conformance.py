@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from operad.plugin import Transport
-from operad.testing import BrokerConformance
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer, find_server
+from operad_testing import BrokerConformance
 
 pytestmark = pytest.mark.nats
 

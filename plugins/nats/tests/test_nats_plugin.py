@@ -8,9 +8,9 @@ import pytest
 
 from operad import load_plugins
 from operad.errors import ConfigError
-from operad.testing import PluginConformance
 from operad_nats import NATSTransport
 from operad_nats.plugin import create
+from operad_testing import PluginConformance
 
 
 class TestPlugin(PluginConformance):

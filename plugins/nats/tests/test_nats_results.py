@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from operad.testing import ResultStoreConformance
 from operad_nats import NATSResults
 from operad_nats.testing import NATSServer, find_server
+from operad_testing import ResultStoreConformance
 
 pytestmark = pytest.mark.nats
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from operad.testing import (
+from operad_openapi import HTTPResponseMeta
+from operad_testing import (
     EnvelopeKindCapabilities,
     EnvelopeKindConformance,
     Example,
@@ -17,7 +18,6 @@ from operad.testing import (
     SourceCapabilities,
     SourceConformance,
 )
-from operad_openapi import HTTPResponseMeta
 
 
 def answers(schema: dict[str, Any], media: str = "application/json") -> dict[str, Any]:

@@ -791,7 +791,7 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, 
         bounds.append((low, high))
         return low
 
-    monkeypatch.setattr("operad.retries.random.uniform", uniform)
+    monkeypatch.setattr("operad_auth.http.retries.random.uniform", uniform)
 
     async def handler(request):
         return web.Response(status=503)

@@ -5,7 +5,7 @@ import gzip
 from aiohttp import web
 
 from operad import OperationContext, OperationRegistry, load_plugins
-from operad.testing import CallLog
+from operad_testing import CallLog
 
 BINARY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 FILES = {

@@ -278,7 +278,7 @@ async def test_the_client_shows_itself_as_the_server_wants_and_asks_again_after_
 
 
 async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, api, tmp_path, monkeypatch):
-    from operad.auth import TokenStore
+    from operad_auth import TokenStore
 
     forms = []
 
@@ -290,7 +290,7 @@ async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, a
             return web.json_response({"error": "invalid_grant"}, status=400)
         return web.json_response({"access_token": "t", "expires_in": 0, "refresh_token": f"r{len(forms)}"})
 
-    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path, keyring=False))
+    monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(tmp_path, keyring=False))
     base = await serve(handler)
     document = api({"get /x": {"security": [{"oauth": []}]}}, components={"securitySchemes": SCHEMES})
     auth = {"type": "oauth2", "client_id": "id", "client_secret": "s", "token_url": f"{base}/token"}
@@ -334,7 +334,7 @@ async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, api,
     from urllib.parse import parse_qs, urlsplit
 
     from operad import OperationRegistry, load_plugins
-    from operad.auth import TokenStore
+    from operad_auth import TokenStore
 
     async def handler(request):
         if request.path == "/token":
@@ -352,7 +352,7 @@ async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, api,
         urllib.request.urlopen(target).read()
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("operad.auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "operad", keyring=False))
+    monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "operad", keyring=False))
     base = await serve(handler)
     flows = {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token", "scopes": {}}}
     schemes = {"o": {"type": "oauth2", "flows": flows}}

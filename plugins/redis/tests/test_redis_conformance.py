@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.asyncio
 
-from operad.testing import TransportConformance
 from operad.transports import Transport
 from operad_redis import RedisTransport
 from operad_redis._keys import Keys
+from operad_testing import TransportConformance
 
 pytestmark = pytest.mark.redis
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operad.testing import PluginConformance
+from operad_testing import PluginConformance
 
 
 class TestPlugin(PluginConformance):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad.plugin import TransportError, protocol
+from operad.plugin import TransportError
+from operad_calls.transport import protocol
 from operad_redis._connection import pack
 from operad_redis._keys import Keys
 

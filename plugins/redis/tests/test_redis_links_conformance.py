@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from operad.plugin import Transport
-from operad.testing import BrokerConformance
 from operad_redis import RedisTransport
 from operad_redis.testing import RedisServer, find_server
+from operad_testing import BrokerConformance
 
 pytestmark = pytest.mark.redis
 

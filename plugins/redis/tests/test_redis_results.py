@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from operad.testing import ResultStoreConformance
 from operad_redis import RedisResults
 from operad_redis.testing import RedisServer
+from operad_testing import ResultStoreConformance
 
 pytestmark = pytest.mark.redis
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from operad.plugin import ConfigError, LinkDownError
-from operad.testing import Participant
 from operad_redis.plugin import create
+from operad_testing import Participant
 
 pytestmark = pytest.mark.redis
 

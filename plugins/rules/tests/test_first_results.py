@@ -22,7 +22,7 @@ from operad import (
     from_remote,
     operation,
 )
-from operad.testing import ResultStoreConformance
+from operad_testing import ResultStoreConformance
 
 KEY = "order-1"
 

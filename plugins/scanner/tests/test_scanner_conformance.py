@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from operad.testing import Example, PluginConformance, SourceCapabilities, SourceConformance
+from operad_testing import Example, PluginConformance, SourceCapabilities, SourceConformance
 
 OPERATIONS = dedent(
     '''

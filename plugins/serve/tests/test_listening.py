@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from operad import ConfigError
-from operad.auth import HostRules
+from operad_auth import HostRules
 from operad_serve.door.listening import listen, parse_address, serving, url_of
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from operad import CallHandler, ConfigError, InProcessTransport, OperadError, OperationRegistry
-from operad.auth import HostRules
 from operad.plugin import Link, LinkDownError, OnEvent, OnLink
+from operad_auth import HostRules
 from operad_cli.app import application
 from operad_serve.door import front_door
 from operad_serve.door.composition import Composition, Mounted

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from operad.testing import PluginConformance
+from operad_testing import PluginConformance
 
 
 class TestPlugin(PluginConformance):

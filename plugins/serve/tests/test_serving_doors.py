@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
-from operad.auth import Credentials, StaticTokens
-from operad.testing import hostile_schemas
+from operad_auth import Credentials, StaticTokens
 from operad_serve import to_openapi
 from operad_serve.api.places import place_of
+from operad_testing import hostile_schemas
 from plugins.serve.tests import front_door
 
 PLUGINS = load_plugins(only=["openapi", "serve"])

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from operad import CallError, CallHandler, Identity, OperationRegistry, operation
-from operad.testing import Example, SourceCapabilities, SourceConformance
+from operad_testing import Example, SourceCapabilities, SourceConformance
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 TOKENS = {"t0ken-of-the-worker": Identity("worker"), "t0ken-of-the-gateway": Identity("gateway")}

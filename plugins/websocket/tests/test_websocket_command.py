@@ -26,8 +26,10 @@ from operad import (
     OperationSpec,
     PendingRequestMap,
 )
-from operad.plugin import Configuration, TransportError, load_configuration, until_stopped
-from operad.testing import Participant
+from operad.config import Configuration, load_configuration
+from operad.plugin import TransportError
+from operad.service import until_stopped
+from operad_testing import Participant
 from operad_websocket import HubConfig, WebSocketTransport
 from operad_websocket._served import ServedHub
 

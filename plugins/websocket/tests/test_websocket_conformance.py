@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from operad import Identity
-from operad.testing import TransportConformance
+from operad_testing import TransportConformance
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 TOKENS = {"alice": Identity("alice", ["kit"]), "bob": Identity("bob")}

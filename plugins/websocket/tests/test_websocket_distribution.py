@@ -8,7 +8,7 @@ from aiohttp.test_utils import TestServer
 
 from operad import ConfigError, Identity, load_plugins
 from operad.plugin import LinkDownError, TransportError
-from operad.testing import PluginConformance
+from operad_testing import PluginConformance
 from operad_websocket import Hub, bearer_tokens
 
 

@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 
 from operad import CallError, Identity, PendingRequestMap
-from operad.auth import Credentials, StaticTokens, as_authenticator
 from operad.plugin import TransportError
+from operad_auth import Credentials, StaticTokens, as_authenticator
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 from operad_websocket._connection import Unfinished
 

@@ -19,9 +19,9 @@ from operad import (
     PendingRequestMap,
     operation,
 )
-from operad.calls import remote
 from operad.errors import SourceError
-from operad.testing import Participant
+from operad_calls.federation import remote
+from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 # However long these peers take for their turn: a hub tells how many there are, so that nothing waits longer.

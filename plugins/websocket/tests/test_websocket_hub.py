@@ -25,8 +25,8 @@ from operad import (
     load_plugins,
 )
 from operad.errors import ConfigError
-from operad.testing import Participant
 from operad.transports import LinkDownError, PayloadTooLargeError, TransportError
+from operad_testing import Participant
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 
 ALICE, BOB, EVE = Identity("alice", ["pay"]), Identity("bob"), Identity("eve")

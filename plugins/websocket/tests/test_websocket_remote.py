@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from operad import CallError, CallHandler, ErrorCode, Identity, OperationContext, OperationRegistry, operation
-from operad.calls import remote
+from operad_calls.federation import remote
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 TOKENS = {"worker-token": Identity("worker"), "gateway-token": Identity("gateway", ["admin"])}
@@ -160,6 +160,6 @@ async def test_no_message_holds_the_token(hub, configured, caplog):
 
 
 async def test_a_missing_transport_names_the_distribution_to_install(hub, configured):
-    async with configured(far(hub) + "[plugins]\nonly = []\n") as registry:
+    async with configured(far(hub) + '[plugins]\nonly = ["calls"]\n') as registry:
         (failure,) = registry.failures
         assert "operad-websocket" in str(failure.error)

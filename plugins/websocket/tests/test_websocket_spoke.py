@@ -25,9 +25,10 @@ from operad import (
     PendingRequestMap,
     load_plugins,
 )
-from operad.calls import answers
-from operad.plugin import LinkDownError, TransportError, protocol
-from operad.testing import Participant
+from operad.plugin import LinkDownError, TransportError
+from operad_calls.serving import answers
+from operad_calls.transport import protocol
+from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens, spoke
 
 TOKENS = {"a": Identity("alice"), "b": Identity("bob")}

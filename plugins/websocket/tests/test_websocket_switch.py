@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from operad import Identity, protocol
-from operad.plugin import ProtocolError
+from operad import Identity
+from operad_calls import protocol
+from operad_calls.transport import ProtocolError
 from operad_websocket import Limits
 from operad_websocket._addresses import Authorize
 from operad_websocket._frames import read
@@ -244,7 +245,7 @@ def test_log_lines_are_few_and_none_is_a_peers_own(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.monotonic()
-    monkeypatch.setattr("operad.calls.reports.time.monotonic", lambda: now)
+    monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now)
     spoke = Spoke(Switch(), BOB)
     with caplog.at_level(logging.WARNING):
         for _ in range(100):

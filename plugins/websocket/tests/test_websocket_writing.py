@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
-from operad.protocol import Parts
+from operad_calls.protocol import Parts
 from operad_websocket import Hub, WebSocketTransport, _corked, _direct
 from operad_websocket._connecting import connect
 from operad_websocket._corked import Corked, Reading, Turn, Writer

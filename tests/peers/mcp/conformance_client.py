@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from operad import CallError, ErrorCode, OperadError, OperationRegistry, OperationSpec, load_plugins
-from operad.auth import TokenStore
+from operad_auth import TokenStore
 from operad_mcp import MCPAuth
 
 FILLERS: dict[Any, Any] = {"number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}

@@ -21,7 +21,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from operad.auth import (
+from operad_auth import (
     Credentials,
     JWTAuthenticator,
     LoginRequired,

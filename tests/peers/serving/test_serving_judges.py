@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from operad import OperationRegistry, load_plugins
-from operad.auth import StaticTokens
+from operad_auth import StaticTokens
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
 from tests.peers.serving import shapes

@@ -1,1 +1,13 @@
 """Configuration: operad.toml, its variables, and tables made into the attrs classes of whoever owns them."""
+
+from operad.lazy import lazily
+
+_HOMES = {
+    "operad.config.file": "Configuration PluginOptions RegistryOptions",
+    "operad.config.options": "check_options client_tls with_paths",
+    "operad.config.private_files": "recall remember write_private",
+    "operad.config.reading": "load_configuration",
+    "operad.config.structuring": "structure",
+}
+
+__getattr__, __dir__ = lazily(__name__, _HOMES)

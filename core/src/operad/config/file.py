@@ -12,9 +12,9 @@ from operad.config.places import Place, dotted, exactly
 from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.errors import ConfigError, OperadError
-from operad.schemas.likeness import Record
-from operad.schemas.limits import Limits
+from operad.records import record
 from operad.words import did_you_mean
+from operad_schema import Limits
 
 T = TypeVar("T")
 
@@ -24,8 +24,8 @@ PLUGIN_TABLES = frozenset({"idempotency"})
 """Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class PluginOptions(Record):
+@record(kw_only=True)
+class PluginOptions:
     """The table ``[plugins]``; see `load_plugins`."""
 
     only: list[str] | None = None
@@ -36,8 +36,8 @@ class PluginOptions(Record):
     """Whether a plugin that cannot be loaded is an error."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class RegistryOptions(Record):
+@record(kw_only=True)
+class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
     normalize: Literal["cast", "keep", "off"] | dict[str, Literal["cast", "keep", "off"]] = "cast"
@@ -50,8 +50,8 @@ class RegistryOptions(Record):
     """The table ``[registry.limits]``: the bounds of all schemas, by the names that errors say."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Configuration(Record):
+@record
+class Configuration:
     """What a configuration file says, as written; relative paths start from ``base_dir``."""
 
     base_dir: Path

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from operad.operations import DEFAULT_NAMESPACE, Operation, OperationType
-from operad.schemas.schema import Schema
+from operad_schema import Schema
 
 if TYPE_CHECKING:
     from operad.functions.conversions import Conversions

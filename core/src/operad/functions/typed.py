@@ -20,9 +20,9 @@ from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
 from operad.functions.signatures import TypedSignature
 from operad.operations import Method, Operation, OperationSpec, OperationType, is_kind
-from operad.schemas.schema import UNKNOWN, Schema, from_schema
 from operad.subscriptions import close
 from operad.words import text_of
+from operad_schema import UNKNOWN, Schema, from_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")

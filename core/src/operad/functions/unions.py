@@ -9,7 +9,7 @@ import attrs
 
 from operad.functions.kinds import Types
 from operad.functions.shapes import Shapes
-from operad.schemas.schema import Schema, from_schema
+from operad_schema import Schema, from_schema
 
 Structurer = Callable[[Any], Callable[[Any], Any] | None]
 

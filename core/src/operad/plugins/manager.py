@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from importlib import import_module
 from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,9 +19,8 @@ from operad import hookspecs
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, PluginError
 from operad.observers import Observers
-from operad.plugins import builtin
+from operad.plugins import distributions
 from operad.plugins.checks import (
-    OTHER_HOOKS,
     Refused,
     check_hooks,
     check_marks,
@@ -36,6 +34,7 @@ from operad.sources import Server, Source
 from operad.words import in_words, nearest
 
 if TYPE_CHECKING:
+    from operad.calls import CallMap, CallServer
     from operad.transports import Transport, TransportFactory
 
 logger = logging.getLogger("operad")
@@ -73,17 +72,13 @@ class Plugins:
         self.envelope_kinds = EnvelopeKinds()
         """The known envelope kinds."""
         self._later: list[tuple[Collection[str], Callable[[], object]]] = []
-        self._core: frozenset[tuple[str, str]] = frozenset()  # what nobody else may claim
 
     def _manager(self) -> _Hooks:
-        """pluggy's, with the hooks and the core's own plugins; made when needed: for functions alone it is not."""
+        """Return pluggy's manager with the hooks, made when it is first needed: functions alone need none."""
         with self._making:  # another thread sees all of it, or makes it
             if self._hooks is None:
                 self._hooks = _Hooks(hookspecs.PROJECT)
                 self._hooks.add_hookspecs(hookspecs)
-                for module in builtin.MODULES:
-                    self._register(import_module(module), PluginRecord("core", "operad"))
-                self._core = frozenset(self._owners)
             return self._hooks
 
     # --- what there is ---------------------------------------------------------------------------
@@ -168,6 +163,51 @@ class Plugins:
             owner = self._owners["transports", scheme].label
             raise PluginError(f'transport "{scheme}" of plugin {owner} raised {in_words(error)}') from error
 
+    def call_map(self, transport: str | Transport, **options: Any) -> CallMap:
+        """Return a call map for a transport; nothing is connected yet.
+
+        Args:
+            transport: a transport, or its URL, such as ``nats://127.0.0.1:4222``.
+            options: keyword arguments of the call map, such as ``timeout`` (s).
+
+        Raises:
+            PluginError: no plugin handles the transport; the message names the distribution to install.
+            ConfigError: the URL cannot be used.
+        """
+        over = self.transport(transport) if isinstance(transport, str) else transport
+        made: CallMap = self._first("operad_call_map", transport=over, options={"plugins": self, **options})
+        return made
+
+    def call_server(self, registry: Any, transport: str | Transport, **options: Any) -> CallServer:
+        """Return a call server for the operations of a registry; nothing is connected yet.
+
+        Args:
+            registry: its operations are served.
+            transport: as for `call_map`.
+            options: keyword arguments of the call server, such as ``identity``.
+
+        Raises:
+            PluginError: as `call_map`.
+            ConfigError: as `call_map`.
+        """
+        over = self.transport(transport) if isinstance(transport, str) else transport
+        made: CallServer = self._first("operad_call_server", registry=registry, transport=over, options=options)
+        return made
+
+    def _first(self, hook: str, **arguments: Any) -> Any:
+        """Return what the first implementation of a hook returns that is not ``None``."""
+        for record, call in self._implementations(hook):
+            try:
+                made = call(**arguments)
+            except OperadError:
+                raise
+            except Exception as error:
+                raise PluginError(f"plugin {record.label}: {hook} raised {in_words(error)}") from error
+            if made is not None:
+                return made
+        hint = self._missing_hint({}, distributions.OF["hooks"][hook], hook)
+        raise PluginError(f"no plugin implements {hook} for this transport; {hint}")
+
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
         self._manager()
         if name not in table:
@@ -175,7 +215,7 @@ class Plugins:
         if name in table:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
-        hint = self._missing_hint(table, builtin.DISTRIBUTIONS[kind].get(name), name)
+        hint = self._missing_hint(table, distributions.OF[kind].get(name), name)
         raise PluginError(f'there is no {word(kind)} "{name}"; {hint} (known: {known})')
 
     def _missing_hint(self, table: Mapping[str, Any], distribution: str | None, name: str) -> str:
@@ -206,7 +246,7 @@ class Plugins:
         return tuple(call for _, call in self._implementations(hook))
 
     def _implementations(self, hook: str) -> list[tuple[PluginRecord, Callable[..., Any]]]:
-        if self._hooks is None and hook in OTHER_HOOKS:  # of which the core's own plugins have none
+        if self._hooks is None:
             return []
         manager = self._manager()
         order = {key: index for index, key in enumerate(self._loaded)}
@@ -319,11 +359,8 @@ class Plugins:
         for kind, items in found.items():
             for name in items:
                 owner = self._owners.get((kind, name))
-                if (kind, name) in self._core or (
-                    owner is None and kind == "envelope_kinds" and self.envelope_kinds.has_loaded(name)
-                ):
-                    what = "source" if kind == "envelope_kinds" else "name"
-                    raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another {what}')
+                if owner is None and kind == "envelope_kinds" and self.envelope_kinds.has_loaded(name):
+                    raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another source')
                 if owner is not None:
                     raise Refused(
                         "conflict",

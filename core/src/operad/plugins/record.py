@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import attrs
 
-from operad.schemas.likeness import Record
+from operad.records import record
 
 PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible"]
 
 
-@attrs.frozen(eq=False, repr=False)
-class PluginRecord(Record):
+@record
+class PluginRecord:
     """What became of one plugin."""
 
     name: str

@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from operad.context import LONGEST_KEY, Callables, OperationContext, make_context
+from operad.deadlines import DeadlineExpired, checked_number, earlier, until
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
 from operad.observers import CallRecord, Observers, Watch
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
-from operad.registry.deadline import DeadlineExpired, checked_number, earlier, until
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors
 from operad.registry.pipeline import ResultPipeline

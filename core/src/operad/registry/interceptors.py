@@ -18,7 +18,7 @@ from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ConfigError, ErrorCode, PluginError
 from operad.operations import OperationSpec, is_kind
-from operad.schemas.likeness import Shown
+from operad.records import record
 from operad.subscriptions import close
 from operad.words import in_words
 
@@ -153,8 +153,8 @@ def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
     return (match,) if isinstance(match, str) else tuple(match)
 
 
-@attrs.frozen(eq=False, repr=False)
-class Interceptor(Shown):
+@record(eq=False)
+class Interceptor:
     """What a plugin contributes by ``operad_interceptors``, or an application by ``registry.use``.
 
     Args:

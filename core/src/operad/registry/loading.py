@@ -13,11 +13,11 @@ import attrs
 
 from operad.errors import ConfigError, OperadError, PluginError, SourceError
 from operad.operations import NAMESPACE, Operation, OperationSpec
-from operad.plugins.builtin import DISTRIBUTIONS
+from operad.plugins import distributions
+from operad.records import record
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
-from operad.schemas.likeness import Record
 from operad.sources import Login, SourceContext, SourceSession
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def check_tables(configuration: Configuration, plugins: Plugins) -> None:
     for name in PLUGIN_TABLES & configuration.tables.keys():
         contributed = [table for hook in plugins.implementations("operad_tables") for table in hook()]
         if all(table.name != name for table in contributed):
-            hint = f"pip install {DISTRIBUTIONS['tables'][name]}"
+            hint = f"pip install {distributions.OF['tables'][name]}"
             raise ConfigError(
                 f"no loaded plugin reads [{name}]; install one or enable it: {hint} @ {configuration.where(name)}"
             )
 
 
-@attrs.frozen(eq=False, repr=False)
-class SourceFailure(Record):
+@record
+class SourceFailure:
     """A source of a configuration that could not be loaded."""
 
     name: str
@@ -67,8 +67,8 @@ class SourceFailure(Record):
     _again: Any = attrs.field(default=None, repr=False, eq=False)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class SourceState(Record):
+@record(kw_only=True)
+class SourceState:
     """A source of a registry, as it is now."""
 
     name: str
@@ -87,8 +87,8 @@ def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
         raise ValueError(f"{attribute.name}: expected one or more of A-Z a-z 0-9 _ -, got {value!r}")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class SourceOptions(Record):
+@record(kw_only=True)
+class SourceOptions:
     """What every source's table may say besides the source's own options."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))

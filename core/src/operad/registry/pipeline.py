@@ -18,8 +18,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
-from operad.schemas.limits import Limits
-from operad.schemas.records import SchemaError
+from operad_schema import Limits, SchemaError
 
 logger = logging.getLogger("operad")
 

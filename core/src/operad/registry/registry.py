@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from operad.config.file import Configuration
     from operad.registry.loading import LoadedSources, SourceFailure
     from operad.registry.views import Rename
-    from operad.schemas.limits import Limits
     from operad.sources import Login
+    from operad_schema import Limits
 
 T = TypeVar("T")
 

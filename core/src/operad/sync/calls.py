@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from operad.calls import PendingRequestMap as AsynchronousMap
+from operad.calls import CallMap
 from operad.envelopes import ResponseEnvelope
+from operad.plugins.discovery import load_plugins
 from operad.sync.portal import Portal, portal
 from operad.sync.streams import Subscription
 from operad.transports import Transport
@@ -23,7 +24,8 @@ class PendingRequestMap:
     """
 
     def __init__(self, transport: Transport, **options: Any) -> None:
-        self.asynchronous = portal().call(AsynchronousMap, transport, **options)
+        plugins = options.pop("plugins", None) or load_plugins()
+        self.asynchronous: CallMap = portal().call(plugins.call_map, transport, **options)
         """The map behind this one; whatever awaits has to run in the background loop."""
         self._opened_by: int | None = None
 

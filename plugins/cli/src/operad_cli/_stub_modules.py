@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 
 from operad import OperationSpec, OperationType
-from operad.plugin import SharedDefinitions, attribute_names, keyword_names, object_members
+from operad.names import attribute_names, keyword_names
+from operad.naming import object_members
 from operad_cli._stub_types import WORDS, Types, class_name, docstring, without
+from operad_schema import SharedDefinitions
 
 MARK = "# Written by `operad stubs`; what is changed here is lost when it runs again.\n"
 _IMPORTS = {

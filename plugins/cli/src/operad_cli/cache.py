@@ -43,7 +43,7 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
         known = {**old, **known}
     if known == old:
         return
-    from operad.plugin import write_private  # what remembers has operad at hand
+    from operad.config import write_private  # what remembers has operad at hand
 
     write_private(_file(config), json.dumps({"config": os.path.realpath(config), "fields": known}).encode())
 

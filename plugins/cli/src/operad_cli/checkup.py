@@ -96,7 +96,7 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
-    from operad.plugin import CallSettings
+    from operad_calls import CallSettings
 
     yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
     yield from _serving(registry)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from operad.plugin import Allowance
+from operad_calls.transport import Allowance
 from operad_cli.plain import in_colours, paragraph, printable
 
 _CLEAR = "\r\x1b[2K"

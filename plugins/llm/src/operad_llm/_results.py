@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from operad import CallError, ResponseEnvelope
-from operad.plugin import to_json
+from operad.wire import to_json
 
 Json = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import CallError, ConfigError, ErrorCode, OperationContext, OperationSpec, OperationType
-from operad.plugin import from_json, mask_error
+from operad.plugin import mask_error
+from operad.wire import from_json
 from operad_llm import _results
 from operad_llm._results import Outcome, failure_of, outcome_of
 from operad_llm._schemas import INPUT, Json, parameters, without_nulls

@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from operad import ConfigError, Identity, OperationSpec, OperationType
-from operad.plugin import may_list, safe_names
+from operad.names import safe_names
+from operad.plugin import may_list
 from operad_llm._schemas import Json, bounds, parameters, short_definitions, without
 from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
 

@@ -12,10 +12,11 @@ import attrs
 import msgspec
 
 from operad import ConfigError, Identity
-from operad.plugin import Record, RetryPolicy
+from operad.plugin import record
+from operad_auth.http import RetryPolicy
 
 if TYPE_CHECKING:
-    from operad.plugin import CallClient
+    from operad.observers import CallClient
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
@@ -27,8 +28,8 @@ Mode = Literal["auto", "legacy", "2026-07-28"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-@attrs.frozen(eq=False, repr=False)
-class MCPProgress(Record):
+@record
+class MCPProgress:
     """How far a call has come, as its server tells."""
 
     operation_id: str
@@ -39,8 +40,8 @@ class MCPProgress(Record):
     message: str | None = None
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPCall(Record):
+@record(kw_only=True)
+class MCPCall:
     """A call of operad's, as callbacks learn of it."""
 
     server: str
@@ -57,8 +58,8 @@ class MCPCall(Record):
     """Whoever waits for the call, where that can be asked, as `operad.OperationContext.client`."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPTask(Record):
+@record(kw_only=True)
+class MCPTask:
     """A call that became a task of its server."""
 
     call: MCPCall
@@ -70,8 +71,8 @@ class MCPTask(Record):
     """What the server says of it."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPExtras(Record):
+@record(kw_only=True)
+class MCPExtras:
     """What goes with one call besides its arguments."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
@@ -80,8 +81,8 @@ class MCPExtras(Record):
     """Fields of ``_meta``."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPArgument(Record):
+@record(kw_only=True)
+class MCPArgument:
     """What to make of an argument of a tool."""
 
     name: str | None = None
@@ -94,8 +95,8 @@ class MCPArgument(Record):
     """Neither offer nor send it."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPTool(Record):
+@record(kw_only=True)
+class MCPTool:
     """What to make of a tool: another name, other words, fewer arguments."""
 
     name: str | None = None
@@ -114,8 +115,8 @@ class MCPTool(Record):
     """By the names that the server gives them."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPAuth(Record):
+@record(kw_only=True)
+class MCPAuth:
     """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
 
     ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``) and
@@ -215,8 +216,8 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
     return RetryPolicy.of(value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPClientConfig(Record):
+@record(kw_only=True)
+class MCPClientConfig:
     """How to reach one MCP server, and how to treat what it offers. Give ``command``, ``url`` or ``server``."""
 
     command: str | None = None

@@ -14,15 +14,15 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 import attrs
 
-from operad.plugin import Record
+from operad.plugin import record
 
 _Made = TypeVar("_Made")
 _AT_ONCE = 2_000
 """Blocks that are mapped before others have their turn: some milliseconds' work."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Annotations(Record):
+@record
+class Annotations:
     """Hints about a block; they come from the server and are not to be trusted."""
 
     audience: tuple[str, ...] | None = None

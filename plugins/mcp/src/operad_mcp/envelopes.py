@@ -9,12 +9,12 @@ import attrs
 import msgspec
 
 from operad import ResponseEnvelope
-from operad.plugin import EnvelopeKind, Record
+from operad.plugin import EnvelopeKind, record
 from operad_mcp.content import ContentBlock, map_mcp_content_blocks
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPResponseMeta(Record):
+@record(kw_only=True)
+class MCPResponseMeta:
     """Metadata of an MCP server's answer."""
 
     source: ClassVar[str] = "mcp"

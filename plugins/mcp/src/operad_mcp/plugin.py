@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from operad.plugin import EnvelopeKind, Server, Source, hookimpl
 
 if TYPE_CHECKING:
-    from operad.plugin import ASGIApplication, Login, SourceContext, SourceSession
+    from operad.plugin import Login, SourceContext, SourceSession
+    from operad.sources import ASGIApplication
 
 
 @hookimpl

@@ -15,8 +15,8 @@ from operad_mcp.server.options import MCPServeConfig
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
-    from operad.auth import AnyAuthenticator, Authenticator
-    from operad.plugin import ASGIApplication
+    from operad.sources import ASGIApplication
+    from operad_auth import AnyAuthenticator, Authenticator
     from operad_mcp.server.sdk import Served
 
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
@@ -68,7 +68,7 @@ class MCPServing:
         self._complete = complete
         self._authenticate: Authenticator | None = None
         if authenticate is not None:
-            from operad.auth import as_authenticator
+            from operad_auth import as_authenticator
 
             self._authenticate = as_authenticator(authenticate)
 

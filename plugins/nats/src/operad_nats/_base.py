@@ -9,19 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from operad.plugin import (
-    Delivery,
-    ErrorCode,
-    Event,
-    LinkDownError,
-    OnEvent,
-    OnLink,
-    Reports,
-    TransportError,
-    decode,
-    protocol,
-    unreadable,
-)
+from operad.plugin import Delivery, ErrorCode, Event, LinkDownError, OnEvent, OnLink, TransportError
+from operad_calls.transport import Reports, decode, protocol, unreadable
 
 DISCOVER = "operad.discover"
 """The one operation that a request to everyone may run."""

@@ -6,7 +6,8 @@ import re
 from collections import deque
 from typing import Any
 
-from operad.plugin import ErrorCode, Event, protocol
+from operad.plugin import ErrorCode, Event
+from operad_calls.transport import protocol
 
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REMEMBERED = 1_000

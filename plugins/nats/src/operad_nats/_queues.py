@@ -18,7 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from operad.plugin import Delivery, ErrorCode, Event, TransportError, decode, encode, protocol
+from operad.plugin import Delivery, ErrorCode, Event, TransportError
+from operad_calls.transport import decode, encode, protocol
 from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
 from operad_nats._jetstream import JetStream, limit_of
 from operad_nats._subjects import asked_in, subject_of

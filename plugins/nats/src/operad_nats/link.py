@@ -23,9 +23,8 @@ from operad.plugin import (
     PayloadTooLargeError,
     Registration,
     TransportError,
-    encode,
-    protocol,
 )
+from operad_calls.transport import encode, protocol
 from operad_nats._base import DISCOVER, BrokerLink, reason
 from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
 from operad_nats._jetstream import HEADER_BYTES

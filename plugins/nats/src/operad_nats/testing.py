@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from operad.testing import ServerProcess
+from operad_testing import ServerProcess
 
 
 def find_server() -> str | None:

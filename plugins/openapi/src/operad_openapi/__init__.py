@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad.plugin import RetryPolicy
+    from operad_auth.http import RetryPolicy
     from operad_openapi.api import from_openapi, from_openapi_file, from_openapi_url
     from operad_openapi.config import HTTPAuth, HTTPLimits, HTTPServiceConfig, Pagination
     from operad_openapi.envelopes import HTTPResponseMeta, http_envelope

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from operad import ConfigError
-from operad.plugin import did_you_mean
+from operad.words import did_you_mean
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation
 from operad_openapi._document.naming import words_of

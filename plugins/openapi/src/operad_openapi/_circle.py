@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, OperationType, ResponseEnvelope, Schema
-from operad.plugin import lazy_schema, to_json
+from operad.wire import to_json
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM
@@ -21,6 +21,7 @@ from operad_openapi._operation import DocumentOperation
 from operad_openapi._request.plan import Plan
 from operad_openapi._request.request import EncodedBody, Request
 from operad_openapi._source import DocumentSource
+from operad_schema import lazy_schema
 
 MARK = "x-operad"
 END, FAILED = "operad.end", "operad.error"

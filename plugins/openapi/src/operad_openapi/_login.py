@@ -17,7 +17,7 @@ from operad_openapi.config import HTTPAuth, HTTPServiceConfig
 from operad_openapi.fs import OpenAPIFS
 
 if TYPE_CHECKING:
-    from operad.auth import OAuthClient
+    from operad_auth import OAuthClient
 
 
 async def login_of(
@@ -29,7 +29,7 @@ async def login_of(
         ConfigError: there is none, or neither it nor the document names an authorization server.
         SourceError: the document cannot be read.
     """
-    from operad.auth import OAuthClient
+    from operad_auth import OAuthClient
 
     named: list[tuple[str | None, HTTPAuth]] = [] if config.auth is None else [(None, config.auth)]
     named += config.credentials.items()

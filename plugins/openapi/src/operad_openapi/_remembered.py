@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad.plugin import recall, remember
+from operad.config import recall, remember
 from operad_openapi.config import HTTPServiceConfig
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, cast
 
 from operad import ErrorCode, ErrorDefinition, Schema, from_schema
-from operad.plugin import lazy_schema
 from operad_openapi._document.contents import response_content
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import RawOperation
@@ -16,6 +15,7 @@ from operad_openapi._http.client import HTTPClient
 from operad_openapi._http.credentials import Authenticator
 from operad_openapi._http.tokens import Tokens
 from operad_openapi.config import HTTPServiceConfig
+from operad_schema import lazy_schema
 
 _FAILED = str(ErrorCode.EXECUTION_ERROR)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from operad import SourceError
-from operad.plugin import building
+from operad_openapi._collecting import building
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import Diagnostic
 from operad_openapi._document.overlays import apply_overlay

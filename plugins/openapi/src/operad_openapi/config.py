@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad import ConfigError
-from operad.plugin import Record, RetryPolicy
+from operad.plugin import record
+from operad_auth.http import RetryPolicy
 
 AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2"]
 Extra = Literal["query", "body", "headers"]
@@ -29,8 +30,8 @@ def _secret(value: str | None) -> str | None:
     return value.strip() if isinstance(value, str) else value
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class HTTPAuth(Record):
+@record(kw_only=True)
+class HTTPAuth:
     """A credential.
 
     ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
@@ -121,8 +122,8 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Pagination(Record):
+@record(kw_only=True)
+class Pagination:
     """How an operation goes from page to page; without any of this, by ``Link: <…>; rel="next"`` (RFC 8288).
 
     Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``);
@@ -167,8 +168,8 @@ def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
     }
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class HTTPLimits(Record):
+@record(kw_only=True)
+class HTTPLimits:
     """Bounds; each is named in the error that it causes."""
 
     response_bytes: int = 64 * 1024 * 1024
@@ -258,8 +259,8 @@ def shown_place(value: object) -> str:
     return repr(shown_url(value) if isinstance(value, str) else value)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class HTTPOptions(Record):
+@record(kw_only=True)
+class HTTPOptions:
     """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
 
     base_url: str | None = attrs.field(default=None, repr=shown_place, converter=_base_url)
@@ -350,7 +351,7 @@ class HTTPOptions(Record):
     """``OperationContext`` -> the credential of this caller instead of ``auth``; may be ``async``."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@record(kw_only=True)
 class HTTPServiceConfig(HTTPOptions):
     """The configuration of `from_openapi` and its kin."""
 

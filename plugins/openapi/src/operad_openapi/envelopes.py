@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-import attrs
-
 from operad import EnvelopeKind, ResponseEnvelope
-from operad.plugin import Record
+from operad.plugin import record
 
 
-@attrs.frozen(eq=False, repr=False)
-class HTTPResponseMeta(Record):
+@record
+class HTTPResponseMeta:
     """Metadata of an HTTP response."""
 
     source: ClassVar[str] = "http"

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self, SupportsIndex
 import attrs
 
 from operad import Operation, OperationContext, OperationSpec, OperationType
-from operad.plugin import lazy_schema
 from operad_openapi._checks import check_document, check_names, warnings_of
 from operad_openapi._circle import ServedOperation, is_operads, mark_of
 from operad_openapi._document.contents import success_media, success_responses
@@ -28,6 +27,7 @@ from operad_openapi._paging import DocumentPages
 from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPServiceConfig
+from operad_schema import lazy_schema
 
 AnyOperation = Operation[..., Any]
 logger = logging.getLogger("operad.openapi")

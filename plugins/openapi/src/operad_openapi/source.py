@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import SourceError
-from operad.plugin import RetryPolicy, SourceContext, SourceSession
+from operad.plugin import SourceContext, SourceSession, record
+from operad_auth.http import RetryPolicy
 from operad_openapi.config import HTTPOptions, HTTPServiceConfig, shown_place
 
 if TYPE_CHECKING:
-    from operad.auth import OAuthClient
+    from operad_auth import OAuthClient
 
 _PATHS = ("upload_root", "tls_ca", "tls_cert", "tls_key")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@record(kw_only=True)
 class OpenAPISourceConfig(HTTPOptions):
     """The options of the source ``openapi``: those of `HTTPServiceConfig`, and where the document is."""
 

@@ -18,7 +18,8 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from operad import OperationType
-from operad.plugin import hookimpl, printable, trace_context
+from operad.plugin import hookimpl, trace_context
+from operad.words import printable
 
 _SCOPE = "operad"
 _STATE = "operad_opentelemetry"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from operad.plugin import ErrorCode, Event, TransportError, decode, protocol
+from operad.plugin import ErrorCode, Event, TransportError
+from operad_calls.transport import decode, protocol
 from operad_redis._connection import Pipeline, pack
 from operad_redis._keys import Keys
 from operad_redis._requests import began, order

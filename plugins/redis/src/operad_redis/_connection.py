@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from operad.plugin import protocol
+from operad_calls.transport import protocol
 
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait to be written before senders have to wait, too."""

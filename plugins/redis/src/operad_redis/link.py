@@ -23,13 +23,9 @@ from operad.plugin import (
     OnLink,
     PayloadTooLargeError,
     Registration,
-    Reports,
     TransportError,
-    decode,
-    encode,
-    protocol,
-    unreadable,
 )
+from operad_calls.transport import Reports, decode, encode, protocol, unreadable
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
 from operad_redis._connecting import connect, connect_commands

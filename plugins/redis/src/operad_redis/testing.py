@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from operad.testing import ServerProcess
+from operad_testing import ServerProcess
 
 _EPHEMERAL = ("--save", "", "--appendonly", "no", "--protected-mode", "no")
 

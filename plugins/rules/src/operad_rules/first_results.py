@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from operad import CallError, ErrorCode, OperationType, Plugins, ResponseEnvelope
-from operad.plugin import InterceptedCall, ResultStore, from_json, to_json
+from operad.plugin import InterceptedCall, ResultStore
+from operad.wire import from_json, to_json
 
 logger = logging.getLogger("operad.rules")
 

@@ -15,14 +15,14 @@ from typing import Any
 import attrs
 
 from operad import Operation, OperationSpec, RegistrationError
-from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA, Record
+from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA, record
 from operad_scanner.fs import LocalFS, ScannerFS
 
 _PACKAGE = "_operad_scanned_"
 
 
-@attrs.frozen(eq=False, repr=False)
-class ScanFailure(Record):
+@record
+class ScanFailure:
     """A file that could not be scanned."""
 
     path: Path
@@ -32,8 +32,8 @@ class ScanFailure(Record):
         return f"{self.path}: {type(self.error).__name__}: {self.error}"
 
 
-@attrs.frozen(eq=False, repr=False)
-class OperationManifest(Record):
+@record
+class OperationManifest:
     """What a scan found."""
 
     operations: tuple[Operation[..., Any], ...] = ()

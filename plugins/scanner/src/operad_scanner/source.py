@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from operad import Operation, SourceError
-from operad.plugin import Record, SourceContext, SourceSession
+from operad.plugin import SourceContext, SourceSession, record
 from operad_scanner.fs import ScannerFS
 from operad_scanner.scan import OperationManifest, scan_operations
 
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ScannerConfig(Record):
+@record(kw_only=True)
+class ScannerConfig:
     """The options of a ``scanner`` source."""
 
     path: str | Path

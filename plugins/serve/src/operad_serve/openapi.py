@@ -10,7 +10,7 @@ from operad_serve.api.application import OpenAPIApplication
 from operad_serve.api.options import OpenAPIServerConfig
 
 if TYPE_CHECKING:
-    from operad.auth import Credentials
+    from operad_auth import Credentials
 
 __all__ = ["OpenAPIApplication", "OpenAPIServerConfig", "to_openapi"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from operad.plugin import Server, hookimpl
 
 if TYPE_CHECKING:
-    from operad.plugin import ASGIApplication
+    from operad.sources import ASGIApplication
 
 
 @hookimpl

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from aiohttp import WSMsgType, web
 
 from operad import Identity
-from operad.auth import Authenticator as CredentialsAuthenticator
-from operad.auth import Credentials
-from operad.plugin import CallError, ProtocolError, Reports
+from operad.plugin import CallError
+from operad_auth import Authenticator as CredentialsAuthenticator
+from operad_auth import Credentials
+from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]

@@ -11,7 +11,7 @@ import click
 
 # What a hub is made of is imported when one is run: the command line lists this command with every other.
 if TYPE_CHECKING:
-    from operad.auth import JWTOptions
+    from operad_auth import JWTOptions
     from operad_websocket.config import HubConfig
 
 CONFIG_FILE = "operad.toml"
@@ -82,14 +82,14 @@ def _jwt(jwks: str | None, issuer: str | None, audience: str | None) -> JWTOptio
         return None
     if issuer is None or audience is None:
         raise click.UsageError("--jwks needs --issuer and --audience: a token for anybody else would count, too")
-    from operad.auth import JWTOptions
+    from operad_auth import JWTOptions
 
     return JWTOptions(issuer=issuer, audience=audience, jwks=jwks)
 
 
 def _table(config: Path | None) -> tuple[HubConfig, Path]:
     """The table ``[hub]``, and where its relative paths start from."""
-    from operad.plugin import load_configuration
+    from operad.config import load_configuration
     from operad_websocket.config import HubConfig
 
     # The group of the `operad` command takes both for every command; a plugin cannot import how.
@@ -103,7 +103,8 @@ def _table(config: Path | None) -> tuple[HubConfig, Path]:
 
 
 async def _run(config: HubConfig, base_dir: Path) -> int:
-    from operad.plugin import ConfigError, tell_manager, until_stopped
+    from operad.plugin import ConfigError
+    from operad.service import tell_manager, until_stopped
     from operad_websocket._served import ServedHub
 
     offered = ServedHub(config, base_dir)

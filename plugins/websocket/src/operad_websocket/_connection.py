@@ -10,7 +10,8 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from operad import Identity
-from operad.plugin import PayloadTooLargeError, ProtocolError, protocol
+from operad.plugin import PayloadTooLargeError
+from operad_calls.transport import ProtocolError, protocol
 from operad_websocket._corked import Corked, Reading, Turn
 from operad_websocket._direct import ENDS, DirectResponse, taking
 from operad_websocket._frames import read

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
-from operad.plugin import protocol
+from operad_calls.transport import protocol
 
 try:
     from aiohttp._websocket import helpers as _helpers

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from operad.plugin import ErrorCode, PayloadTooLargeError, Reports, printable, protocol
+from operad.plugin import ErrorCode, PayloadTooLargeError
+from operad.words import printable
+from operad_calls.transport import Reports, protocol
 from operad_websocket._addresses import SHARED, Addresses
 from operad_websocket._frames import Frame, value, write
 from operad_websocket._peers import Peer

@@ -14,7 +14,7 @@ import ssl as ssl_module
 from collections.abc import Callable
 from typing import Any
 
-from operad.plugin import Reports
+from operad_calls.transport import Reports
 from operad_websocket.config import Limits
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

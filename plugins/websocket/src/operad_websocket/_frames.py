@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from operad.plugin import Event, ProtocolError
+from operad.plugin import Event
+from operad_calls.transport import ProtocolError
 
 Payload = dict[str, msgspec.Raw]
 

@@ -10,18 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from operad import Identity
-from operad.plugin import (
-    Delivery,
-    Event,
-    LinkDownError,
-    OnEvent,
-    OnLink,
-    PayloadTooLargeError,
-    TransportError,
-    encode,
-    protocol,
-    unreadable,
-)
+from operad.plugin import Delivery, Event, LinkDownError, OnEvent, OnLink, PayloadTooLargeError, TransportError
+from operad_calls.transport import encode, protocol, unreadable
 from operad_websocket._desk import ERROR, REGISTER, REGISTERED, TOPICS, UNREGISTER
 from operad_websocket._frames import Frame, raw, read
 from operad_websocket._peers import Peer

@@ -9,7 +9,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from operad.plugin import Event, TransportError, printable
+from operad.plugin import Event, TransportError
+from operad.words import printable
 from operad_websocket._desk import REGISTER, REGISTERED, UNREGISTER
 
 logger = logging.getLogger("operad.websocket")

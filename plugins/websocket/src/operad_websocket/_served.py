@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from operad import Identity
-from operad.auth import authenticator_from
-from operad.plugin import ConfigError, from_folder
+from operad.plugin import ConfigError
+from operad.sources import from_folder
+from operad_auth import authenticator_from
 from operad_websocket._authenticating import is_loopback
 from operad_websocket.config import HubConfig
 from operad_websocket.hub import Hub

@@ -8,14 +8,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeGuard
 
-from operad.plugin import (
-    CallError,
-    ErrorCode,
-    PayloadTooLargeError,
-    printable,
-    protocol,
-    unreadable,
-)
+from operad.plugin import CallError, ErrorCode, PayloadTooLargeError
+from operad.words import printable
+from operad_calls.transport import protocol, unreadable
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
 from operad_websocket._frames import (

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
-from operad.auth import JWTOptions, TokenRecord
 from operad.plugin import Capabilities, ConfigError, client_tls
+from operad_auth import JWTOptions, TokenRecord
 
 MAX_PAYLOAD = 4 * 2**20
 """The default limit of an event, in bytes."""

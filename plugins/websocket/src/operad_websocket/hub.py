@@ -11,7 +11,8 @@ from typing import Self
 from aiohttp import web
 
 from operad import Identity
-from operad.plugin import ConfigError, keep_memory
+from operad.plugin import ConfigError
+from operad_calls.transport import keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens, is_loopback
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._corked import Turn

@@ -13,19 +13,9 @@ from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
 
-from operad.plugin import (
-    Delivery,
-    Event,
-    LinkDownError,
-    OnEvent,
-    OnLink,
-    PayloadTooLargeError,
-    TransportError,
-    encode,
-    printable,
-    protocol,
-    unreadable,
-)
+from operad.plugin import Delivery, Event, LinkDownError, OnEvent, OnLink, PayloadTooLargeError, TransportError
+from operad.words import printable
+from operad_calls.transport import encode, protocol, unreadable
 from operad_websocket._connecting import carried, connect
 from operad_websocket._corked import Writer
 from operad_websocket._desk import ERROR, REGISTERED, TOPICS

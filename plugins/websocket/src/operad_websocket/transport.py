@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from operad.plugin import Capabilities, Link, OnEvent, OnLink, check_options
+from operad.plugin import Capabilities, Link, OnEvent, OnLink, check_options, record
 from operad_websocket.config import WebSocketConfig, capabilities
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class WebSocketTransport(WebSocketConfig):
     """A hub, or one of several, as `WebSocketConfig` says; its arguments are the same."""
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx2
 
 from operad import CallError, ErrorCode
-from operad.auth import default_fetch, discover
+from operad_auth import default_fetch, discover
 from operad_mcp.config import MCPAuth, maybe_await
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -20,7 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
 from operad import ConfigError
-from operad.auth import LoginRequired, TokenKey, TokenStore
+from operad_auth import LoginRequired, TokenKey, TokenStore
 from operad_mcp.auth.assertions import AssertionAuth
 from operad_mcp.auth.dpop import DPoPAuth, KeyHolder, OwnKey
 from operad_mcp.auth.tokens import KeptTokens, MemoryTokens, OwnTokens

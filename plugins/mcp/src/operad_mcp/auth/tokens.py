@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
 from operad import ConfigError, OperadError
-from operad.auth import TokenKey, TokenStore, default_fetch, discover
+from operad_auth import TokenKey, TokenStore, default_fetch, discover
 
 if TYPE_CHECKING:
     from mcp.client.auth import TokenStorage

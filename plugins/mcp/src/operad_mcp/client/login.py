@@ -11,8 +11,8 @@ import attrs
 import httpx2
 
 from operad import CallError, ErrorCode
-from operad.auth import LoopbackListener
 from operad.plugin import OpenURL, Tell
+from operad_auth import LoopbackListener
 from operad_mcp.auth.oauth import KeptAuth, bound
 from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection

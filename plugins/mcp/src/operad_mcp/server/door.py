@@ -17,7 +17,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, M
 from pydantic import ValidationError
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
-from operad.plugin import mask_error, to_json, trace_context
+from operad.plugin import mask_error, trace_context
+from operad.wire import to_json
 from operad_mcp.server.asking import Client, HandshakeClient, StatelessClient
 from operad_mcp.server.forms import ToolForm, tool_form
 from operad_mcp.server.kinds import Json, Listing, listing_of

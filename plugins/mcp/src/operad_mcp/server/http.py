@@ -18,8 +18,8 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from starlette.requests import Request
 
 from operad import AccessControl, CallError, Identity, check_access
-from operad.auth import Authenticator, Credentials, HostRules
-from operad.plugin import Admission
+from operad.sources import Admission
+from operad_auth import Authenticator, Credentials, HostRules
 from operad_mcp.server.door import CALLER
 from operad_mcp.server.events import ResumableManager
 from operad_mcp.server.kinds import Json

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import attrs
 
 from operad import Identity, OperationSpec
-from operad.plugin import may_list, safe_names
+from operad.names import safe_names
+from operad.plugin import may_list
 
 Json = dict[str, Any]
 Naming = Literal["id", "name"]

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad import ConfigError, Identity
-from operad.plugin import Record
+from operad.plugin import record
 
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class MCPServeConfig(Record):
+@record(kw_only=True)
+class MCPServeConfig:
     """How a registry is served as an MCP server: the options of `to_mcp`, and the table ``[serve.mcp]``."""
 
     name: str = "operad"

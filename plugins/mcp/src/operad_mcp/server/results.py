@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from operad import CallError, ResponseEnvelope
-from operad.plugin import to_json
+from operad.wire import to_json
 from operad_mcp.envelopes import MCPResponseMeta
 from operad_mcp.server.forms import WRAPPED, ToolForm
 from operad_mcp.server.kinds import Json

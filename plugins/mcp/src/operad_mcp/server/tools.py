@@ -21,7 +21,8 @@ from operad import (
     OperationType,
     from_schema,
 )
-from operad.plugin import may_list, to_json
+from operad.plugin import may_list
+from operad.wire import to_json
 from operad_mcp.server.door import PRIVATE, Door, is_handshake
 from operad_mcp.server.forms import INPUT, ToolForm, bare_form, told
 from operad_mcp.server.kinds import Json

@@ -18,8 +18,6 @@ from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
-from operad.plugin import building
-
 _PACKAGES = ("mcp", "mcp.client")
 _LOCK = threading.RLock()
 _RUNNING = "__operad_running__"
@@ -64,11 +62,10 @@ async def imported_with_sdk(name: str) -> ModuleType:
 
 def _import(name: str, importing: Future[ModuleType]) -> None:
     try:
-        with building():
-            with _LOCK:
-                if "mcp" not in sys.modules:
-                    _prepare()
-            module = importlib.import_module(name)
+        with _LOCK:
+            if "mcp" not in sys.modules:
+                _prepare()
+        module = importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001  # whoever waits for it raises it
         importing.set_exception(error)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from operad.plugin import Record
+from operad.plugin import record
 from operad_openapi._document.document import Document, Json, PointerError
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
@@ -45,8 +45,8 @@ class RawOperation:
         return _PLACEHOLDER.findall(self.path.partition("#")[0].partition("?")[0]) if "{" in self.path else []
 
 
-@attrs.frozen(eq=False, repr=False)
-class Diagnostic(Record):
+@record
+class Diagnostic:
     """Something of a document that could not be used, and why."""
 
     pointer: str

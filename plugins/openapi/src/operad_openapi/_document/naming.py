@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from operad import ConfigError
-from operad.plugin import did_you_mean
+from operad.words import did_you_mean
 from operad_openapi._document.listing import RawOperation
 
 _SPACE = re.compile(r"\s+")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import attrs
-
-from operad.plugin import Record
+from operad.plugin import record
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 
@@ -20,8 +18,8 @@ _NOT_INPUTS = frozenset(
 )
 
 
-@attrs.frozen(eq=False, repr=False)
-class Parameter(Record):
+@record
+class Parameter:
     """A parameter in normal form, whatever the version of its document."""
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from operad import SourceError
-from operad.plugin import building
+from operad_openapi._collecting import building
 
 logger = logging.getLogger("operad.openapi")
 

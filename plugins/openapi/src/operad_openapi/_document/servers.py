@@ -6,9 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-import attrs
-
-from operad.plugin import Record
+from operad.plugin import record
 from operad_openapi._document.document import Document
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.origins import is_private_host, origin_of, without_default_port
@@ -17,8 +15,8 @@ from operad_openapi.config import HTTPOptions
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
-@attrs.frozen(eq=False, repr=False)
-class Server(Record):
+@record
+class Server:
     """Where the requests of an operation go."""
 
     url: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from operad import CallError, ErrorCode
-from operad.plugin import retry_after
+from operad_auth.http import retry_after
 from operad_openapi._document.mediatypes import charset_of, essence, is_json
 from operad_openapi._document.origins import shown_url
 from operad_openapi._http.reading import chunks_of, read_head

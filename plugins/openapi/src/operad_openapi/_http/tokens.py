@@ -17,7 +17,7 @@ from operad_openapi._request.text import check_header_value
 from operad_openapi.config import HTTPAuth
 
 if TYPE_CHECKING:
-    from operad.auth import FetchResponse, OAuthClient, OAuthOptions
+    from operad_auth import FetchResponse, OAuthClient, OAuthOptions
     from operad_openapi._http.client import HTTPClient
 
 _FLOWS = {
@@ -75,7 +75,7 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
     Raises:
         ConfigError: there is no endpoint, or the document's is of another origin or not https.
     """
-    from operad.auth import OAuthOptions
+    from operad_auth import OAuthOptions
 
     urls = {name: getattr(auth, name) for name in (*_ENDPOINTS, "issuer")}
     if urls["token_url"] is None and urls["issuer"] is None:
@@ -139,7 +139,7 @@ class Tokens:
         return apply
 
     def _of(self, options: OAuthOptions) -> OAuthClient:
-        from operad.auth import OAuthClient
+        from operad_auth import OAuthClient
 
         key = (
             options.key,
@@ -169,7 +169,7 @@ class Tokens:
         """A `operad.auth.Fetch` by the source's own client."""
         from multidict import CIMultiDict
 
-        from operad.auth import FetchResponse
+        from operad_auth import FetchResponse
 
         sent: CIMultiDict[str] = CIMultiDict(headers or {})
         content = None if body is None else EncodedBody(sent.pop("Content-Type", "text/plain"), body)

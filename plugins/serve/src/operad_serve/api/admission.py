@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from operad import CallError, ErrorCode
-from operad.auth import Credentials, HostRules, as_authenticator
-from operad.plugin import Admission
+from operad.sources import Admission
+from operad_auth import Credentials, HostRules, as_authenticator
 from operad_serve.api.exchange import Exchange
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.problems import Problem, denied

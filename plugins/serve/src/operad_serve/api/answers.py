@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from operad import ErrorCode, ResponseEnvelope
-from operad.plugin import to_json
+from operad.wire import to_json
 from operad_serve.api.exchange import Header
 from operad_serve.api.problems import Problem
 

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from operad import OperationRegistry
-from operad.plugin import to_json
+from operad.wire import to_json
 from operad_serve.api.admission import Doorkeeper
 from operad_serve.api.calls import Calls
 from operad_serve.api.document import DocumentMaker

@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
-from operad.plugin import ProtocolError, from_json, mask_error, may_list, trace_context
+from operad.plugin import mask_error, may_list, trace_context
+from operad.wire import from_json
 from operad_serve.api.answers import (
     ENVELOPE_TYPE,
     data_answer,
@@ -181,7 +182,7 @@ class Calls:
             raise Problem(415, f'the body has to be without content coding, got "{coding[:100]}"', headers=headers)
         try:
             return from_json(body)
-        except ProtocolError as error:
+        except ValueError as error:
             details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
             raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
 

@@ -12,7 +12,9 @@ from typing import Any
 import attrs
 
 from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
-from operad.plugin import SharedDefinitions, may_list, to_json
+from operad.plugin import may_list
+from operad.wire import to_json
+from operad_schema import SharedDefinitions
 from operad_serve.api.formats import CHECKED, UNCHECKED
 from operad_serve.api.forms import path_of
 from operad_serve.api.options import OpenAPIServerConfig

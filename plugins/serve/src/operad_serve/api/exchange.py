@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from operad import Identity
-from operad.auth import is_loopback
+from operad_auth import is_loopback
 
 Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Any]]

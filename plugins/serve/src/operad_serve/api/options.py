@@ -8,14 +8,14 @@ from typing import Any
 import attrs
 
 from operad import Identity
-from operad.plugin import Record
+from operad.plugin import record
 
 _positive: Any = attrs.validators.gt(0)
 _positive_or_none: Any = attrs.validators.optional(_positive)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class OpenAPIServerConfig(Record):
+@record(kw_only=True)
+class OpenAPIServerConfig:
     """The options of `to_openapi`, and of the server ``openapi``: ``[serve.openapi]``."""
 
     host: str = "127.0.0.1"

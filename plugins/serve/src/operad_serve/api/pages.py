@@ -8,7 +8,8 @@ from importlib import resources
 from typing import Any
 
 from operad import OperadError, OperationRegistry
-from operad.plugin import may_list, to_json
+from operad.plugin import may_list
+from operad.wire import to_json
 from operad_serve.api.exchange import Exchange, Header
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.problems import Problem, denied

@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import Any
 
 from operad import CallError, ErrorCode, ErrorDefinition
-from operad.plugin import json_safe, to_json
+from operad.wire import to_json
+from operad.words import json_safe
 
 PROBLEM_TYPE = "application/problem+json"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from operad import ConfigError, OperationRegistry
-from operad.auth import is_loopback
+from operad_auth import is_loopback
 from operad_serve.api.application import DRAIN_TIMEOUT, OpenAPIApplication
 from operad_serve.api.options import OpenAPIServerConfig
 

@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope, Subscription
-from operad.plugin import to_json
+from operad.wire import to_json
 from operad_serve.api.answers import meta_headers
 from operad_serve.api.exchange import SECURITY, ClientGoneError, Exchange
 

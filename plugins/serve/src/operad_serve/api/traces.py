@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 from operad import Identity, OperationRegistry
-from operad.plugin import may_list, printable
+from operad.plugin import may_list
+from operad.words import printable
 
 MAX_KEPT = 64
 """Trees that are kept for the one who made the call."""

@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from operad import CallError, ConfigError
-from operad.auth import Authenticator, Credentials, HostRules
-from operad.plugin import Admission, ASGIApplication
+from operad.sources import Admission, ASGIApplication
+from operad_auth import Authenticator, Credentials, HostRules
 
 logger = logging.getLogger("operad.serve")
 

@@ -17,8 +17,10 @@ from typing import Any
 import attrs
 
 from operad import CallHandler, ConfigError, OperadError, OperationRegistry
-from operad.auth import HostRules
-from operad.plugin import CallSettings, LinkDownError, Server, tell_manager, until_stopped
+from operad.plugin import LinkDownError, Server
+from operad.service import tell_manager, until_stopped
+from operad_auth import HostRules
+from operad_calls import CallSettings
 from operad_serve.door.composition import Composition, Mounted
 from operad_serve.door.listening import Address, listen, serving, url_of
 from operad_serve.door.options import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from operad import ConfigError
-from operad.auth import is_loopback
-from operad.plugin import ASGIApplication
+from operad.sources import ASGIApplication
+from operad_auth import is_loopback
 from operad_serve.door.unix_sockets import behind_proxy, unix_socket
 
 Address = tuple[str, int] | Path

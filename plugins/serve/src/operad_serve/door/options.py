@@ -9,8 +9,8 @@ from typing import Any, Literal
 import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry, PluginError
-from operad.auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
 from operad.plugin import Server, check_options
+from operad_auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
 from operad_serve.door.listening import Address, check_alone, parse_address
 
 

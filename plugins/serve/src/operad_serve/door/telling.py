@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from operad.plugin import printable
+from operad.words import printable
 
 
 def tell(line: object) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from operad import ConfigError
-from operad.plugin import ASGIApplication
+from operad.sources import ASGIApplication
 
 
 @contextmanager

@@ -1,0 +1,14 @@
+"""`operad.auth`: the names of operad-auth, which says who calls, and in whose name this program calls."""
+
+from operad.lazy import lazily
+
+_HOMES = {
+    "operad_auth": (
+        "AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules "
+        "JWTAuthenticator JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError "
+        "OAuthOptions OAuthToken StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator "
+        "authenticator authenticator_from default_fetch discover is_loopback"
+    ),
+}
+
+__getattr__, __dir__ = lazily(__name__, _HOMES)

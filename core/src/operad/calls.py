@@ -1,0 +1,87 @@
+"""The call map and the call server: the interfaces of calling and serving operations across processes.
+
+Plugins implement them through the hooks `operad_call_map` and `operad_call_server`; ours is operad-calls.
+`Plugins.call_map` and `Plugins.call_server` return one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol, Self
+
+from operad.access import Identity
+from operad.envelopes import ResponseEnvelope
+from operad.subscriptions import Subscription
+
+
+class CallMap(Protocol):
+    """The calling side: calls operations wherever the transport finds them.
+
+    Every call ends exactly once, with an envelope or a `CallError`, at its deadline at the latest.
+    """
+
+    async def open(self) -> None:
+        """Connect. Raises `TransportError`."""
+
+    async def aclose(self) -> None:
+        """End every call in progress with ``ABORTED`` and disconnect; idempotent."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    def call(
+        self,
+        operation_id: str,
+        input: Any = None,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        identity: Identity | None = None,
+        parent_request_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Awaitable[ResponseEnvelope[Any]]:
+        """Call an operation and return its envelope; of a subscription, the first item.
+
+        Args:
+            operation_id: ``namespace.name``.
+            input: the input of the operation; ``None`` means ``{}``.
+            timeout: seconds; the map's default if neither this nor a deadline is given.
+            deadline: when the call must have ended, in epoch ms.
+            identity: the caller. The serving side decides whether it believes this.
+            parent_request_id: the id of the call that makes this one.
+            idempotency_key: the same for a call and its repetitions.
+
+        Raises:
+            CallError: the call failed.
+        """
+
+    def subscribe(
+        self,
+        operation_id: str,
+        input: Any = None,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        identity: Identity | None = None,
+        parent_request_id: str | None = None,
+    ) -> Subscription:
+        """Subscribe to an operation; a query or mutation yields its one envelope.
+
+        The arguments are those of `call`, except that ``timeout`` limits the wait for each item.
+        """
+
+
+class CallServer(Protocol):
+    """The serving side: serves the operations of a registry while it is open.
+
+    Leaving it is a drain: it takes no more requests, lets those in progress finish, and ends the rest.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+Options = Mapping[str, Any]
+"""Keyword arguments for an implementation, such as ``timeout`` of a call map or ``identity`` of a call server."""

@@ -1,0 +1,24 @@
+"""The distribution that provides a name: for the hint in an error, and nothing else."""
+
+from __future__ import annotations
+
+OF = {
+    "sources": {
+        "openapi": "operad-openapi",
+        "mcp": "operad-mcp",
+        "remote": "operad-calls",
+        "scanner": "operad-scanner",
+    },
+    "transports": {
+        "ws": "operad-websocket",
+        "wss": "operad-websocket",
+        "nats": "operad-nats",
+        "tls+nats": "operad-nats",
+        "redis": "operad-redis",
+        "rediss": "operad-redis",
+    },
+    "servers": {"openapi": "operad-serve", "mcp": "operad-mcp"},
+    "tables": {"idempotency": "operad-rules"},
+    "hooks": {"operad_call_map": "operad-calls", "operad_call_server": "operad-calls"},
+}
+"""Distributions by kind and name."""

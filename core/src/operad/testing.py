@@ -1,0 +1,14 @@
+"""`operad.testing`: the names of operad-testing, the conformance kits and small real parts to test with."""
+
+from operad.lazy import lazily
+
+_HOMES = {
+    "operad_testing": (
+        "ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example "
+        "HeldResources Participant PluginConformance ResultStoreConformance ServerProcess SourceCapabilities "
+        "SourceConformance StaticSource TransportConformance assert_nothing_pending cassette hostile_schemas "
+        "make_plugin plugins_of run support_table"
+    ),
+}
+
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,0 +1,235 @@
+"""Delegated identities on the call protocol: a signed word that a caller acts for somebody.
+
+A ``delegation`` is a compact JWS (RFC 7515) with the claims ``iss, sub, scope, resources?, aud`` (the operation's
+id), ``iat, exp`` (at most 60 s later) and ``jti``.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from operad.access import Identity
+from operad.errors import CallError, ConfigError, ErrorCode
+from operad_auth.credentials import MAX_TOKEN, strings_of
+from operad_auth.fetching import Fetch
+from operad_auth.jwts import Checks, TokenRefused, checked_algorithms, granted, verified_claims
+from operad_auth.keys import KeySet, KeySource, pyjwt
+
+if TYPE_CHECKING:
+    from operad.transports import Delivery
+
+LIFETIME = 60
+"""The longest life of a delegation, in seconds."""
+_TYPES = (None, "jwt", "delegation+jwt")
+_REQUIRED = ("iss", "sub", "aud", "iat", "exp", "jti")
+
+
+class JWTDelegation:
+    """Verifies the ``delegation`` of requests: ``CallHandler(registry, transport, identity=JWTDelegation(…))``.
+
+    A request without one is anonymous; one whose delegation does not hold is refused. Each delegation counts for
+    one request: its ``jti`` is kept until it expires, and only the same request of the same peer, delivered again
+    by the transport, may show it again. Needs ``operad[jwt]``.
+
+    Args:
+        keys: ``{issuer: keys}``, where keys are a URL, a path or a JWKS; or one of these for all ``issuers``.
+        issuers: whom to believe; default: those of ``keys``. A key speaks for its own issuer only.
+        algorithms: what may have signed.
+        leeway: how far clocks may be apart, in seconds.
+        fetch: how URLs are read.
+        capacity: how many ``jti`` are kept; beyond it requests are refused as ``OVERLOADED``.
+
+    Raises:
+        ConfigError: no issuer, keys that cannot be used, PyJWT is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: KeySource | Mapping[str, KeySource],
+        issuers: Iterable[str] | None = None,
+        algorithms: Sequence[str] | None = None,
+        leeway: float = 5.0,
+        fetch: Fetch | None = None,
+        capacity: int = 100_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = {issuer: KeySet(source, fetch=fetch) for issuer, source in _per_issuer(keys, issuers).items()}
+        self._checks = Checks(checked_algorithms(algorithms), _TYPES, _REQUIRED, leeway)
+        self._capacity, self._clock = capacity, clock
+        self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
+
+    async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
+        """The identity in whose name the request comes; ``None`` without a delegation.
+
+        Raises:
+            CallError: ``ACCESS_DENIED``, it does not hold; ``UNAVAILABLE``, the issuer's keys cannot be loaded;
+                ``OVERLOADED``, too many are remembered.
+        """
+        token = payload.get("delegation")
+        if token is None:
+            return None
+        try:
+            claims = await self._claims(token, payload.get("operationId"))
+            identity = Identity(
+                _subject(claims), strings_of(claims.get("scope")), granted(claims.get("resources"))
+            )
+        except TokenRefused as refused:
+            raise CallError(ErrorCode.ACCESS_DENIED, f"the delegation is refused: {refused}") from None
+        self._remember(claims, payload, delivery)
+        return identity
+
+    async def _claims(self, token: Any, operation_id: Any) -> dict[str, Any]:
+        if not isinstance(token, str) or len(token) > MAX_TOKEN:
+            raise TokenRefused("it is no compact JWS")
+        issuer = _issuer_of(token)
+        if not isinstance(issuer, str) or issuer not in self._keys:
+            raise TokenRefused("nobody here believes its issuer")
+        claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
+        if claims["aud"] not in (operation_id, [operation_id]):
+            raise TokenRefused("it is for more than this operation")
+        times = (claims["exp"], claims["iat"])
+        if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
+            raise TokenRefused(f"it lives longer than {LIFETIME} s")
+        if len(claims["jti"]) > 256:
+            raise TokenRefused("its jti is longer than 256 characters")
+        return claims
+
+    def _remember(self, claims: dict[str, Any], payload: dict[str, Any], delivery: Delivery) -> None:
+        now = self._clock()
+        key = (claims["iss"], claims["jti"])
+        request = (str(payload.get("requestId")), delivery.peer)
+        earlier = self._seen.get(key)
+        if earlier is not None and earlier[0] > now:
+            if delivery.redelivered and earlier[1:] == request:
+                return
+            raise CallError(ErrorCode.ACCESS_DENIED, "the delegation is refused: it was used before")
+        if len(self._seen) >= self._capacity:
+            self._seen = {kept: entry for kept, entry in self._seen.items() if entry[0] > now}
+            if len(self._seen) >= self._capacity:
+                raise CallError(ErrorCode.OVERLOADED, f"{self._capacity} delegations are remembered already")
+        self._seen[key] = (claims["exp"] + self._checks.leeway, *request)
+
+
+class DelegationSigner:
+    """Signs delegations: ``signer(operation_id, identity)`` is the compact JWS for one call.
+
+    Needs ``operad[jwt]``.
+
+    Args:
+        key: the private key, a JWK, or a PEM as text, or the path of either.
+        issuer: who signs, as the serving side knows it.
+        algorithm: default: the JWK's own, else what fits the key.
+        key_id: the ``kid`` in the header; default: the JWK's.
+        lifetime: seconds until a delegation expires, at most 60.
+
+    Raises:
+        ConfigError: a key that cannot sign, a longer lifetime.
+    """
+
+    def __init__(
+        self,
+        key: str | Path | Mapping[str, Any],
+        issuer: str,
+        *,
+        algorithm: str | None = None,
+        key_id: str | None = None,
+        lifetime: float = 30.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not 0 < lifetime <= LIFETIME:
+            raise ConfigError(f"delegation: lifetime is at most {LIFETIME} s, got {lifetime:g}")
+        self._issuer, self._lifetime, self._clock = issuer, lifetime, clock
+        jwk = signing_key(key)
+        self._key, self._algorithm = jwk.key, algorithm or jwk.algorithm_name
+        self._headers = {"typ": "delegation+jwt"}
+        kid = key_id or jwk.key_id
+        if kid:
+            self._headers["kid"] = kid
+
+    def __repr__(self) -> str:
+        return f"DelegationSigner(issuer={self._issuer!r})"
+
+    def __call__(self, operation_id: str, identity: Identity) -> str:
+        """The delegation for one call of the operation in the identity's name."""
+        now = int(self._clock())
+        claims: dict[str, Any] = {
+            "iss": self._issuer,
+            "sub": identity.id,
+            "scope": " ".join(sorted(identity.scopes)),
+            "aud": operation_id,
+            "iat": now,
+            "exp": now + max(1, int(self._lifetime)),
+            "jti": uuid.uuid4().hex,
+        }
+        if identity.resources:
+            claims["resources"] = {key: sorted(actions) for key, actions in identity.resources.items()}
+        signed: str = pyjwt().encode(claims, self._key, self._algorithm, headers=self._headers)
+        return signed
+
+
+def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
+    """A private key as PyJWT's ``PyJWK``. Raises `ConfigError`, which quotes nothing of it."""
+    import json
+
+    jwt = pyjwt()
+    try:
+        if isinstance(key, Path) or (isinstance(key, str) and not key.lstrip().startswith(("{", "-----BEGIN"))):
+            key = Path(key).read_text(encoding="utf-8")
+        if isinstance(key, str):
+            key = json.loads(key) if key.lstrip().startswith("{") else _jwk_of_pem(key)
+        jwk = jwt.PyJWK(dict(key))
+    except OSError as error:
+        raise ConfigError(f"the signing key cannot be read: {error.strerror}") from None
+    except Exception as error:  # noqa: BLE001  # messages of the libraries may quote the key
+        raise ConfigError(f"the signing key is no usable JWK or PEM ({type(error).__name__})") from None
+    if "d" not in key and key.get("kty") != "oct":
+        raise ConfigError("the signing key is a public key; signing needs the private one")
+    return jwk
+
+
+def _jwk_of_pem(pem: str) -> dict[str, Any]:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    jwt = pyjwt()
+    key = load_pem_private_key(pem.encode(), None)
+    names = {"RSA": "RS256", "Elli": "ES256", "EC": "ES256", "Ed": "EdDSA"}
+    name = type(key).__name__.lstrip("_")
+    algorithm = next(algorithm for prefix, algorithm in names.items() if name.startswith(prefix))
+    jwk: dict[str, Any] = jwt.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True)
+    return jwk
+
+
+def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource]:
+    names = [issuers] if isinstance(issuers, str) else None if issuers is None else list(issuers)
+    if isinstance(keys, Mapping) and "keys" not in keys:
+        if names is None:
+            names = list(keys)
+        missing = [name for name in names if name not in keys]
+        if missing:
+            raise ConfigError(f'delegation: there are no keys for issuer "{missing[0]}"')
+        sources = {name: keys[name] for name in names}
+    else:
+        sources = dict.fromkeys(names or (), keys)
+    if not sources:
+        raise ConfigError("delegation: name the issuers to believe, issuers=[…] or keys={issuer: …}")
+    return sources
+
+
+def _issuer_of(token: str) -> Any:
+    """``iss`` as the token says, to choose whose keys to try; what is chosen is verified afterwards."""
+    try:
+        return pyjwt().decode(token, options={"verify_signature": False}).get("iss")
+    except Exception:  # noqa: BLE001  # hostile bytes
+        raise TokenRefused("it cannot be read") from None
+
+
+def _subject(claims: Mapping[str, Any]) -> str:
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not subject:
+        raise TokenRefused('claim "sub" is no string, or empty')
+    return subject

@@ -1,0 +1,41 @@
+"""What an authorization server says of itself (RFC 8414; OpenID Connect Discovery 1.0)."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from operad.errors import ConfigError
+from operad_auth.fetching import Fetch, require_secure, shown
+
+
+async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
+    """The metadata of an issuer, from the first well-known address that has some.
+
+    Raises:
+        ConfigError: none has any, or they are those of another issuer (RFC 8414, 3.3).
+        CallError: ``UNAVAILABLE``, the server gives no answer.
+    """
+    require_secure(issuer, "issuer")
+    for url in well_known_urls(issuer):
+        answer = await fetch("GET", url, headers={"Accept": "application/json"})
+        metadata = answer.json() if answer.status == 200 else None
+        if not isinstance(metadata, dict):
+            continue
+        if metadata.get("issuer") != issuer:
+            said = shown(str(metadata.get("issuer")))
+            raise ConfigError(f'{shown(url)} speaks for issuer "{said}", not for "{shown(issuer)}"')
+        return metadata
+    raise ConfigError(f"{shown(issuer)} publishes no metadata (RFC 8414); name its endpoints in the configuration")
+
+
+def well_known_urls(issuer: str) -> list[str]:
+    """Where the metadata of an issuer may lie: before its path (RFC 8414, 3.1), and after it (OpenID Connect)."""
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    paths = [
+        f"/.well-known/oauth-authorization-server{path}",
+        f"/.well-known/openid-configuration{path}",
+        f"{path}/.well-known/openid-configuration",
+    ]
+    return [urlunsplit((parts.scheme, parts.netloc, each, "", "")) for each in dict.fromkeys(paths)]

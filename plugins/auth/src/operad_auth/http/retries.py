@@ -1,0 +1,204 @@
+"""When a request to somebody else's server is sent again, and when it waits: the decision, no sending.
+
+Sources: RFC 9110, 9.2.2 (idempotent methods) and 10.2.3 (Retry-After); RFC 6585, 4 (429); the IETF draft
+"RateLimit header fields for HTTP", and the ``X-RateLimit-*`` that came before it.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import random
+import re
+import time
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from operad.errors import ConfigError
+from operad.records import record
+
+_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+_STATUSES = (408, 429, 502, 503, 504)
+_PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
+_FIELD = re.compile(r";\s*([rt])\s*=\s*([0-9]{1,9})")
+_MAX_KEYS = 1_000
+# Seconds of an interval are fewer than this, seconds since 1970 more.
+_EPOCH = 1_000_000_000
+
+
+def _at_least_0(policy: Any, field: attrs.Attribute[Any], value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ConfigError(f"retries: {field.name}: expected a number of 0 or more, got {value!r}")
+
+
+def _methods(value: Any) -> frozenset[str]:
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f'retries: methods: expected a list such as ["GET", "PUT"], got {value!r}')
+    return frozenset(item.upper() for item in value)
+
+
+def _statuses(value: Any, name: str = "statuses") -> frozenset[int]:
+    if isinstance(value, str) or not all(isinstance(item, int) and 100 <= item <= 599 for item in value):
+        raise ConfigError(f"retries: {name}: expected a list of statuses such as [429, 503], got {value!r}")
+    return frozenset(value)
+
+
+def _also(value: Mapping[str, Iterable[int]]) -> dict[str, frozenset[int]]:
+    return {method.upper(): _statuses(statuses, f"also.{method}") for method, statuses in value.items()}
+
+
+@record(kw_only=True)
+class RetryPolicy:
+    """When a request is sent again.
+
+    A request is repeated after a lost connection or one of ``statuses`` if its method is one of ``methods``, or
+    if it says itself that repeating does no harm (an ``Idempotency-Key``), and after the statuses that ``also``
+    allows its method. It waits as long as ``Retry-After`` says, else at random up to ``backoff * 2 ** attempt``.
+    """
+
+    attempts: int = attrs.field(default=2, validator=_at_least_0)
+    """How many times more, at most."""
+    backoff: float = attrs.field(default=0.25, validator=_at_least_0)
+    """Seconds."""
+    max_delay: float = attrs.field(default=10.0, validator=_at_least_0)
+    """Seconds; a ``Retry-After`` beyond it is not waited for."""
+    methods: frozenset[str] = attrs.field(default=_METHODS, converter=_methods)
+    """Methods of which a repetition does no harm."""
+    statuses: frozenset[int] = attrs.field(default=_STATUSES, converter=_statuses)
+    """Statuses after which a request is sent again."""
+    also: dict[str, frozenset[int]] = attrs.field(factory=dict, converter=_also)
+    """Methods -> further statuses after which they are repeated, such as ``{"POST": [429]}``: whoever says so
+    knows that the server has done nothing then."""
+    rate_limit: bool = False
+    """Whether a request waits, up to ``max_delay``, where the server has said that it takes none now."""
+
+    @classmethod
+    def of(cls, value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
+        """What a configuration says: a policy, the number of attempts, or a table. Raises `ConfigError`."""
+        if isinstance(value, RetryPolicy):
+            return value
+        if isinstance(value, Mapping):
+            unknown = value.keys() - {field.name for field in attrs.fields(cls)}
+            if unknown:
+                known = ", ".join(field.name for field in attrs.fields(cls))
+                raise ConfigError(f"retries: unknown option {sorted(unknown)[0]!r}; known: {known}")
+            return cls(**value)
+        return cls(attempts=value)
+
+    def wait(
+        self,
+        attempt: int,
+        method: str,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        repeatable: bool = False,
+    ) -> float | None:
+        """Seconds to wait before the request is sent again; ``None`` to give up.
+
+        Args:
+            attempt: how often it has been sent again already.
+            method: upper case.
+            status: of the answer; ``None`` if the connection was lost before one.
+            headers: of the answer; names in any case if the mapping takes them so, else in lower case.
+            repeatable: whether the request itself says that repeating it does no harm.
+        """
+        if attempt >= self.attempts:
+            return None
+        is_safe = repeatable or method in self.methods
+        if status is None:
+            return self.jitter(attempt) if is_safe else None
+        if not (is_safe and status in self.statuses) and status not in self.also.get(method, ()):
+            return None
+        wished = wait_of(headers or {})
+        if wished is None:
+            return self.jitter(attempt)
+        return wished if wished <= self.max_delay else None
+
+    def jitter(self, attempt: int) -> float:
+        """Seconds, at random, so that many callers do not come back together."""
+        return random.uniform(0, min(self.max_delay, self.backoff * 2**attempt))  # noqa: S311  # no secret
+
+
+def retry_after(value: str | None, now: float | None = None) -> float | None:
+    """The seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3).
+
+    Args:
+        value: of the header.
+        now: seconds since 1970; default: now.
+    """
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        when = email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, when - (time.time() if now is None else now))
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """The seconds that an answer asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
+    millis = headers.get("retry-after-ms", "").strip()
+    if millis.isascii() and millis.isdigit() and len(millis) < 12:
+        return int(millis) / 1000
+    return retry_after(headers.get("retry-after"))
+
+
+class RateLimits:
+    """What servers have said of their limits: how long there is no use in asking.
+
+    Believed where nothing remains (``X-RateLimit-Remaining: 0`` with its ``-Reset``, ``RateLimit: …;r=0;t=30``),
+    and for the ``Retry-After`` of a 429. Kept per key: whom the server counts for, such as origin and credential.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[Hashable, float] = {}
+
+    def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
+        """Take note of an answer. ``now`` is in seconds since 1970."""
+        now = time.time() if now is None else now
+        wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
+        if wait is None:
+            wait = _exhausted(headers, now)
+        if wait is None:
+            self._until.pop(key, None)
+            return
+        if len(self._until) >= _MAX_KEYS:
+            self._until.pop(next(iter(self._until)))
+        self._until[key] = now + wait
+
+    def wait(self, key: Hashable, now: float | None = None) -> float:
+        """Seconds until there is use in asking; 0 if it may be tried now."""
+        until = self._until.get(key)
+        if until is None:
+            return 0.0
+        left = until - (time.time() if now is None else now)
+        if left <= 0:
+            self._until.pop(key, None)
+        return max(0.0, left)
+
+
+def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds until something may be asked again, if nothing may now."""
+    for prefix in _PREFIXES:
+        if headers.get(f"{prefix}-remaining", "").strip() == "0":
+            return _reset(headers.get(f"{prefix}-reset", ""), now)
+    fields = dict(_FIELD.findall(headers.get("ratelimit", "")))
+    return float(fields["t"]) if fields.get("r") == "0" and "t" in fields else None
+
+
+def _reset(text: str, now: float) -> float | None:
+    """Seconds of a ``-Reset``: an interval, or seconds (or ms) since 1970."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not 0 <= value < 1e15:
+        return None
+    if value >= _EPOCH * 1000:
+        value /= 1000
+    return max(0.0, value - now) if value >= _EPOCH else value

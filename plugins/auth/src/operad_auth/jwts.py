@@ -1,0 +1,251 @@
+"""Bearer tokens that are JSON Web Tokens (RFC 7519, 8725, 9068)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.access import Identity
+from operad.errors import ConfigError
+from operad.sources import from_folder
+from operad_auth.credentials import Credentials, strings_of
+from operad_auth.fetching import Fetch
+from operad_auth.keys import KeySet, KeySource, pyjwt
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+logger = logging.getLogger("operad.auth")
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""The algorithms that are accepted if nobody says otherwise: signatures, no shared secrets, never ``none``."""
+_TYPES = (None, "jwt", "at+jwt", "application/jwt", "application/at+jwt")
+_KNOWN_ALGORITHMS = (*ALGORITHMS, "HS256", "HS384", "HS512")
+
+
+@attrs.frozen
+class Checks:
+    """What is asked of each token, whoever issued it."""
+
+    algorithms: tuple[str, ...]
+    types: tuple[str | None, ...]
+    """The values of ``typ`` that count, in lower case."""
+    required: tuple[str, ...]
+    """The claims that must be there."""
+    leeway: float
+
+
+class TokenRefused(Exception):
+    """A token that does not count; the message says why in words and never quotes it."""
+
+
+@attrs.frozen(kw_only=True)
+class JWTOptions:
+    """The table ``[serve.jwt]``; see `JWTAuthenticator`."""
+
+    issuer: str
+    """Who has to have issued a token (``iss``)."""
+    audience: str | list[str]
+    """Whom it has to be for (``aud``): one, or a list."""
+    jwks: str | None = None
+    """The URL or file of the issuer's keys; default: what its metadata name."""
+    algorithms: list[str] | None = None
+    """Signatures that count; default: those of public keys."""
+    leeway: float = 30.0
+    """Seconds that clocks may differ."""
+    id_claim: str = "sub"
+    """The claim that becomes the caller's id."""
+    id_prefix: str = ""
+    """Put in front of it."""
+    scope_claims: list[str] = attrs.field(factory=lambda: ["scope", "scp"])
+    """Claims with scopes; the first that is there counts."""
+    resources_claim: str = "resources"
+    """The claim with grants on resources."""
+
+    def authenticator(self, base_dir: Path | None = None, fetch: Fetch | None = None) -> JWTAuthenticator:
+        """The authenticator that the table describes; a relative path of ``jwks`` starts from ``base_dir``."""
+        options = attrs.asdict(self)
+        jwks: KeySource | None = options.pop("jwks")
+        if isinstance(jwks, str) and "://" not in jwks:
+            jwks = from_folder(base_dir or Path(), jwks)
+        return JWTAuthenticator(options.pop("issuer"), options.pop("audience"), jwks, fetch=fetch, **options)
+
+
+class JWTAuthenticator:
+    """An authenticator of access tokens that an authorization server signed. Needs ``operad[jwt]``.
+
+    A token counts if its signature is by a key of the issuer, by an algorithm of the list, and ``iss``, ``aud``,
+    ``exp`` (and ``nbf``, ``iat`` where they are) hold. Whoever it speaks of becomes the identity: its id from
+    ``id_claim``, its scopes from ``scope_claims`` (words or a list), its grants from ``resources_claim``.
+
+    Args:
+        issuer: the exact ``iss``.
+        audience: what ``aud`` has to name, one or several spellings of this service. It cannot be left out: any
+            token that the issuer gave to anybody for anything would count.
+        jwks: the issuer's keys, a URL, a path or a JWKS; ``None``: as its metadata say (RFC 8414).
+        algorithms: what may have signed.
+        leeway: how far clocks may be apart, in seconds.
+        id_claim: the claim that is the identity's id, a string.
+        id_prefix: put before the id, where several issuers number the same people differently.
+        scope_claims: the claims that hold scopes; all of them together.
+        resources_claim: the claim with grants, ``{"type:id": ["action"]}``.
+        fetch: how URLs are read; default: the standard library in a thread.
+        max_age: seconds after which keys are loaded again.
+        cooldown: seconds between two attempts to load them.
+
+    Raises:
+        ConfigError: no audience, an unknown algorithm, a URL that is not secure, PyJWT is not installed.
+    """
+
+    _is_authenticator = True
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str | Sequence[str],
+        jwks: KeySource | None = None,
+        *,
+        algorithms: Sequence[str] | None = None,
+        leeway: float = 30.0,
+        id_claim: str = "sub",
+        id_prefix: str = "",
+        scope_claims: Sequence[str] = ("scope", "scp"),
+        resources_claim: str = "resources",
+        fetch: Fetch | None = None,
+        max_age: float = 600.0,
+        cooldown: float = 10.0,
+    ) -> None:
+        self._issuer = issuer
+        self._audience = [audience] if isinstance(audience, str) else list(audience)
+        if not issuer or not self._audience or not all(self._audience):
+            raise ConfigError("jwt: issuer and audience have to be given; a token for another service would count")
+        required = ("exp", "iss", "aud", id_claim)
+        self._checks = Checks(checked_algorithms(algorithms), _TYPES, required, leeway)
+        self._id_claim, self._id_prefix = id_claim, id_prefix
+        self._scope_claims, self._resources_claim = tuple(scope_claims), resources_claim
+        self._keys = KeySet(jwks, issuer=issuer, fetch=fetch, max_age=max_age, cooldown=cooldown)
+
+    def __repr__(self) -> str:
+        return f"JWTAuthenticator(issuer={self._issuer!r}, audience={self._audience!r})"
+
+    async def __call__(self, credentials: Credentials) -> Identity | None:
+        """The identity of a bearer token, or ``None``; why it is refused is in the log of ``operad.auth``.
+
+        Raises:
+            CallError: ``UNAVAILABLE``, the issuer's keys cannot be loaded.
+        """
+        token = credentials.bearer
+        if token is None or token.count(".") != 2:
+            return None
+        try:
+            return self._identity(
+                await verified_claims(token, self._keys, self._issuer, self._audience, self._checks)
+            )
+        except TokenRefused as refused:
+            logger.info("a token from %r is refused: %s", credentials.peer, refused)
+            return None
+
+    def _identity(self, claims: Mapping[str, Any]) -> Identity:
+        id = claims[self._id_claim]
+        if not isinstance(id, str) or not id:
+            raise TokenRefused(f'claim "{self._id_claim}" is no string, or empty')
+        scopes = [scope for claim in self._scope_claims for scope in strings_of(claims.get(claim))]
+        return Identity(self._id_prefix + id, scopes, granted(claims.get(self._resources_claim)))
+
+
+def granted(claim: Any) -> dict[str, list[str]]:
+    """The grants in a claim. Raises `TokenRefused` where it is no table of lists."""
+    if claim is None:
+        return {}
+    if not isinstance(claim, Mapping) or not all(
+        isinstance(actions, list) and all(isinstance(action, str) for action in actions)
+        for actions in claim.values()
+    ):
+        raise TokenRefused('the claim with grants is not {"type:id": ["action"]}')
+    return dict(claim)
+
+
+def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
+    """The algorithms to accept. Raises `ConfigError` for ``none`` and for what nobody knows."""
+    if algorithms is None:
+        return ALGORITHMS
+    if isinstance(algorithms, str) or not algorithms:
+        raise ConfigError('jwt: algorithms has to be a list such as ["RS256"]')
+    for algorithm in algorithms:
+        if algorithm not in _KNOWN_ALGORITHMS:
+            raise ConfigError(f'jwt: unknown algorithm "{algorithm}"; known: {", ".join(_KNOWN_ALGORITHMS)}')
+    return tuple(algorithms)
+
+
+def unverified_header(token: str) -> dict[str, Any]:
+    """The header of a token, as it says; nothing of it is proved. Raises `TokenRefused`."""
+    try:
+        header: dict[str, Any] = pyjwt().get_unverified_header(token)
+    except Exception as error:  # noqa: BLE001  # hostile bytes; PyJWT's messages may quote them
+        raise TokenRefused(_reason(error)) from None
+    return header
+
+
+async def verified_claims(
+    token: str, keys: KeySet, issuer: str, audience: Sequence[str], checks: Checks
+) -> dict[str, Any]:
+    """The claims of a compact JWS by one of ``keys``, all of them checked.
+
+    Raises:
+        TokenRefused: it does not count; why.
+        CallError: ``UNAVAILABLE``, the keys cannot be loaded.
+    """
+    header = unverified_header(token)
+    algorithm, kind = header.get("alg"), header.get("typ")
+    if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
+        raise TokenRefused("its algorithm is not accepted")
+    if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
+        raise TokenRefused("its typ says that it is for something else")
+    candidates = await keys.find(header.get("kid"), algorithm)
+    if not candidates:
+        raise TokenRefused("no key of the issuer has its key id and algorithm")
+    refusal: TokenRefused | None = None
+    for key in candidates:
+        try:
+            return _decode(token, key, algorithm, issuer, audience, checks)
+        except TokenRefused as refused:
+            refusal = refused if refusal is None or refused.args != (_BAD_SIGNATURE,) else refusal
+    assert refusal is not None
+    raise refusal
+
+
+def _decode(
+    token: str, key: PyJWK, algorithm: str, issuer: str, audience: Sequence[str], checks: Checks
+) -> dict[str, Any]:
+    try:
+        claims: dict[str, Any] = pyjwt().decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            issuer=issuer,
+            audience=list(audience),
+            leeway=checks.leeway,
+            options={"require": list(checks.required)},
+        )
+    except Exception as error:  # noqa: BLE001  # hostile bytes; PyJWT's messages may quote them
+        raise TokenRefused(_reason(error)) from None
+    return claims
+
+
+_BAD_SIGNATURE = "its signature is not by the issuer's key"
+_REASONS = {
+    "InvalidSignatureError": _BAD_SIGNATURE,
+    "ExpiredSignatureError": "it has expired",
+    "InvalidAudienceError": "it is for another audience",
+    "InvalidIssuerError": "it is by another issuer",
+    "ImmatureSignatureError": "it is not valid yet",
+    "MissingRequiredClaimError": "a claim that it needs is missing",
+}
+
+
+def _reason(error: Exception) -> str:
+    return _REASONS.get(type(error).__name__, f"it cannot be read ({type(error).__name__})")

@@ -1,0 +1,141 @@
+"""A person logs in: by a browser here (RFC 8252, 7636), or by a code in a browser anywhere (RFC 8628)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from operad.errors import CallError, ErrorCode
+from operad.sources import OpenURL, Tell
+from operad_auth.grants import OAuthError, refusal
+from operad_auth.loopback import LoopbackListener
+from operad_auth.server import AuthorizationServer, Fields
+
+
+def pkce() -> tuple[str, str]:
+    """A code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
+    verifier = secrets.token_urlsafe(48)
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+async def authorization_code(
+    server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
+) -> dict[str, Any]:
+    """The answer of the token endpoint after a person agreed in a browser on this machine."""
+    options = server.options
+    address = await server.endpoint("authorization_endpoint", options.authorization_url)
+    verifier, challenge = pkce()
+    state = secrets.token_urlsafe(24)
+    async with LoopbackListener(state, options.redirect_uri) as listener:
+        query = {
+            "response_type": "code",
+            "client_id": options.client_id,
+            "redirect_uri": listener.redirect_uri,
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            **server.fields(),
+        }
+        url = _with_query(address, query)
+        tell(f"Log in at: {url}")
+        async with _opened(open_url, url, tell):
+            answer = await listener.wait(timeout)
+        redirect_uri = listener.redirect_uri
+    code = _code_of(answer, address, options.issuer, await server.metadata())
+    fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
+    return await server.token({**server.fields(scope=False), **fields, "code_verifier": verifier})
+
+
+def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
+    """The code that came back, by the server that was asked (RFC 9207)."""
+    named = answer.get("iss")
+    promised = metadata.get("authorization_response_iss_parameter_supported") is True
+    if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
+        raise OAuthError(
+            ErrorCode.EXECUTION_ERROR,
+            "the answer came from another authorization server than was asked (RFC 9207); nothing was sent to it",
+            {"error": "invalid_issuer"},
+        )
+    if "error" in answer or not answer.get("code"):
+        raise refusal(url, 200, {"error": "no_code", **answer})
+    return answer["code"]
+
+
+async def device_code(
+    server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
+) -> dict[str, Any]:
+    """The answer of the token endpoint after a person entered a code in some browser (RFC 8628)."""
+    options = server.options
+    url = await server.endpoint("device_authorization_endpoint", options.device_url)
+    response = await server.post(url, server.fields())
+    answer = response.json()
+    code = answer.get("device_code") if isinstance(answer, dict) else None
+    if not 200 <= response.status < 300 or not isinstance(code, str):
+        raise refusal(url, response.status, answer if isinstance(answer, dict) else {})
+    page = str(answer.get("verification_uri") or answer.get("verification_url") or "")
+    complete = answer.get("verification_uri_complete")
+    tell(f"Open {_printable(page)} and enter the code: {_printable(answer.get('user_code'))}")
+    target = complete if isinstance(complete, str) else page
+    lasts = min(timeout, _seconds(answer.get("expires_in"), timeout))
+    fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": code}
+    async with _opened(open_url if urlsplit(target).scheme in ("https", "http") else None, target, tell):
+        return await _poll(server, fields, _seconds(answer.get("interval"), 5.0), lasts)
+
+
+async def _poll(server: AuthorizationServer, fields: Fields, interval: float, lasts: float) -> dict[str, Any]:
+    until = time.monotonic() + lasts
+    while time.monotonic() + interval < until:
+        await asyncio.sleep(interval)
+        try:
+            return await server.token(fields)
+        except OAuthError as error:
+            if error.error == "slow_down":
+                interval += 5.0
+            elif error.error != "authorization_pending":
+                raise
+        except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
+            interval *= 2
+    raise CallError(ErrorCode.TIMEOUT, f"nobody entered the code within {lasts:g} s")
+
+
+@asynccontextmanager
+async def _opened(open_url: OpenURL | None, url: str, tell: Tell) -> AsyncIterator[None]:
+    """Open the URL meanwhile: some browsers, such as those in a terminal, return when they are left."""
+
+    async def run() -> None:
+        if open_url is not None:
+            try:
+                await asyncio.to_thread(open_url, url)
+            except Exception as error:  # noqa: BLE001  # each system's browsers fail in ways of their own
+                tell(f"No browser can be opened here ({type(error).__name__}); open the address yourself.")
+
+    opening = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+
+
+def _seconds(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, (int, float)) and 0 < value < 86_400 else default
+
+
+def _printable(value: Any) -> str:
+    return "".join(c for c in str(value) if c.isprintable())[:300]
+
+
+def _with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
+    """The URL with more in its query; what it had stays (RFC 6749, 3.1)."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    text = urlencode(pairs) + ("&" if pairs else "") + urlencode(query, doseq=True)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, text, ""))

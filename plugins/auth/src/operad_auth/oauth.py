@@ -1,0 +1,176 @@
+"""A client of OAuth 2.0 in the name of this user: its token when it is needed, and the logins that bring one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from operad.errors import CallError, ConfigError
+from operad.sources import Login, OpenURL, Tell
+from operad_auth.fetching import Fetch, default_fetch
+from operad_auth.grants import LoginRequired, OAuthError, OAuthToken
+from operad_auth.logins import authorization_code, device_code
+from operad_auth.server import AuthorizationServer, OAuthOptions
+from operad_auth.store import TokenStore
+
+
+class OAuthClient(Login):
+    """Gets, keeps and renews the access token of one client and account.
+
+    Args:
+        options: the server, the client, the grant.
+        store: where tokens outlive the process; default: a `TokenStore`.
+        fetch: how the server is asked; default: the standard library in a thread.
+        name: what ``operad login`` calls it, for messages.
+    """
+
+    def __init__(
+        self,
+        options: OAuthOptions,
+        *,
+        store: TokenStore | None = None,
+        fetch: Fetch | None = None,
+        name: str = "NAME",
+    ) -> None:
+        self.options = options
+        self._store = store or TokenStore()
+        self._server = AuthorizationServer(options, fetch or default_fetch)
+        self._name = name
+        self._token: OAuthToken | None = None
+        self._refused: set[str] = set()
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    def __repr__(self) -> str:
+        return f"OAuthClient({self.options!r})"
+
+    # --- the token, when it is needed ------------------------------------------------------------------
+
+    async def token(self) -> OAuthToken:
+        """A token that counts, as far as is known: kept, renewed, or fetched. One request, however many ask.
+
+        Raises:
+            LoginRequired: a person has to log in.
+            OAuthError: the server refused.
+            CallError: ``UNAVAILABLE``, it gives no answer.
+            ConfigError: the store cannot be read, or an endpoint is missing.
+        """
+        if self._counts(self._token):
+            assert self._token is not None
+            return self._token
+        async with self._once():
+            if not self._counts(self._token):
+                credentials = self.options.grant == "client_credentials"
+                self._token = await (self._by_credentials() if credentials else self._kept())
+            assert self._token is not None
+            return self._token
+
+    def refused(self, access_token: str) -> None:
+        """Say that the service refused a token (a 401): the next `token` is another one."""
+        self._refused = {access_token}
+
+    def _counts(self, token: OAuthToken | None) -> bool:
+        return token is not None and token.access_token not in self._refused and token.usable(time.time())
+
+    def _once(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+    async def _by_credentials(self) -> OAuthToken:
+        fields = {"grant_type": "client_credentials", **self._server.fields()}
+        return OAuthToken.from_answer(await self._server.token(fields, retry=True))
+
+    async def _kept(self) -> OAuthToken:
+        kept = await self._stored()
+        if self._counts(kept):
+            assert kept is not None
+            return kept
+        if kept is None:
+            raise self.login_required("nobody has logged in yet")
+        # What another process renewed meanwhile is found inside: a refresh token may count only once.
+        async with self._store.lock(self.options.key):
+            kept = await self._stored()
+            if kept is None or kept.refresh_token is None:
+                raise self.login_required("the token has expired or was refused")
+            return kept if self._counts(kept) else await self._refreshed(kept)
+
+    async def _refreshed(self, kept: OAuthToken) -> OAuthToken:
+        fields = {"grant_type": "refresh_token", "refresh_token": kept.refresh_token or ""}
+        try:
+            answer = await self._server.token({**fields, **self._server.fields(scope=False)})
+        except OAuthError as error:
+            if error.error != "invalid_grant":
+                raise
+            await self._store.delete(self.options.key)
+            raise self.login_required("the login is no longer valid") from error
+        token = OAuthToken.from_answer(answer, kept)
+        await self._store.set(self.options.key, token.to_record())
+        return token
+
+    async def _stored(self) -> OAuthToken | None:
+        record = await self._store.get(self.options.key)
+        kept = None if record is None else OAuthToken.from_record(record)
+        if kept is None and self.options.refresh_token is not None:
+            return OAuthToken(access_token="", refresh_token=self.options.refresh_token, expires_at=0.0)
+        return kept
+
+    def login_required(self, why: str) -> LoginRequired:
+        """The error that asks for a login."""
+        account = f" --account {self.options.account}" if self.options.account else ""
+        command = f"operad login {self._name}{account}"
+        return LoginRequired("AUTHORIZATION_REQUIRED", f"{why}; run: {command}", {"command": command})
+
+    # --- logging in and out ----------------------------------------------------------------------------
+
+    async def login(self, *, tell: Tell = print, open_url: OpenURL | None = None, timeout: float = 300.0) -> str:
+        """Log in by the grant of the options, and keep the token; the answer says where it is kept.
+
+        Without ``open_url`` and with an endpoint for it, the device flow is taken instead of a browser here.
+
+        Raises:
+            CallError: the person or the server refused, or nobody came within ``timeout`` seconds.
+            ConfigError: an endpoint is missing, or the token cannot be kept.
+        """
+        if self.options.grant == "client_credentials":
+            self._token = await self._by_credentials()
+            return "nobody has to log in: the client's own credentials bring a token when it is needed"
+        by_device = self.options.grant == "device_code"
+        if open_url is None and not by_device:
+            by_device = bool(
+                self.options.device_url or (await self._server.metadata()).get("device_authorization_endpoint")
+            )
+        flow = device_code if by_device else authorization_code
+        await self._server.endpoint("token_endpoint", self.options.token_url)  # before a person does anything
+        answer = await flow(self._server, tell=tell, open_url=open_url, timeout=timeout)
+        token = OAuthToken.from_answer(answer)
+        async with self._store.lock(self.options.key):  # not between another process's request and its answer
+            where = await self._store.set(self.options.key, token.to_record())
+        self._token, self._refused = token, set()
+        return f"the token is in {where}"
+
+    async def logout(self) -> str:
+        """Forget the token, and revoke it (RFC 7009) where the server lets us; the answer says what was done."""
+        kept, self._token = await self._stored_or_nothing(), None
+        found = await self._store.delete(self.options.key)
+        if not found:
+            return "there was no token"
+        if kept is None or not await self._revoke(kept):
+            return "the token is forgotten here; the server does not know, or was not told"
+        return "the token is forgotten here, and revoked"
+
+    async def _stored_or_nothing(self) -> OAuthToken | None:
+        try:
+            return await self._stored()
+        except ConfigError:  # encrypted with a key that is gone, say: it can still be forgotten
+            return None
+
+    async def _revoke(self, token: OAuthToken) -> bool:
+        hint = "access_token" if token.refresh_token is None else "refresh_token"
+        secret = token.refresh_token or token.access_token
+        try:
+            url = await self._server.endpoint("revocation_endpoint", self.options.revocation_url)
+            response = await self._server.post(url, {"token": secret, "token_type_hint": hint}, retry=True)
+        except (CallError, ConfigError):
+            return False
+        return response.status == 200

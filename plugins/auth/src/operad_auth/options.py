@@ -1,0 +1,51 @@
+"""The authenticator that the tables of a configuration describe: the same words for each server and the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from operad.sources import from_folder
+from operad_auth.credentials import Authenticator, any_of, authenticator
+from operad_auth.fetching import Fetch
+from operad_auth.jwts import JWTOptions
+from operad_auth.tokens import StaticTokens, TokenRecord
+
+
+def authenticator_from(
+    *,
+    authenticate: str | None = None,
+    jwt: JWTOptions | None = None,
+    tokens: Sequence[TokenRecord] = (),
+    tokens_file: str | Path | None = None,
+    base_dir: str | Path | None = None,
+    fetch: Fetch | None = None,
+) -> Authenticator | None:
+    """The authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if it describes none.
+
+    Several are asked in this order: listed tokens, JSON Web Tokens, the callable.
+
+    Args:
+        authenticate: ``module:name`` or ``file.py:name``.
+        jwt: the table ``[serve.jwt]``.
+        tokens: the records ``[[serve.tokens]]``.
+        tokens_file: a TOML or JSON file with more of them.
+        base_dir: where relative paths start from.
+        fetch: how the issuer's keys are read.
+
+    Raises:
+        ConfigError: one of them cannot be used.
+    """
+    base = Path(base_dir or ".")
+    members: list[Authenticator] = []
+    if tokens:
+        members.append(StaticTokens(tokens))
+    if tokens_file is not None:
+        members.append(StaticTokens.from_file(from_folder(base, tokens_file)))
+    if jwt is not None:
+        members.append(jwt.authenticator(base, fetch))
+    if authenticate is not None:
+        members.append(authenticator(authenticate, base))
+    if not members:
+        return None
+    return members[0] if len(members) == 1 else any_of(*members)

@@ -1,0 +1,229 @@
+"""An authorization server as one client knows it: where its endpoints are, and how it is asked (RFC 6749)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import attrs
+
+from operad.errors import CallError, ConfigError, ErrorCode
+from operad_auth.discovery import discover
+from operad_auth.fetching import Fetch, FetchResponse, require_secure, shown
+from operad_auth.grants import RETRIED, OAuthError, refusal
+from operad_auth.store import TokenKey
+
+ClientAuth = Literal["auto", "basic", "post", "none", "private_key_jwt"]
+Grant = Literal["authorization_code", "device_code", "client_credentials"]
+
+
+def _words(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(value.split()) if isinstance(value, str) else tuple(value or ())
+
+
+@attrs.frozen(kw_only=True)
+class OAuthOptions:
+    """How to get tokens from an authorization server, as a table of a configuration says it.
+
+    Args:
+        client_id: the client, as registered with the server.
+        client_secret: its secret, if it has one.
+        private_key: its key, for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one.
+        refresh_token: one that was got elsewhere: nobody has to log in. What the server makes of it is kept.
+        grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any
+            browser anywhere), or ``client_credentials`` (RFC 6749, 4.4; nobody logs in).
+        issuer: the server; its metadata (RFC 8414) name the endpoints that are not named here.
+        token_url, authorization_url, device_url, revocation_url: its endpoints.
+        scopes: what to ask for.
+        audience: the service that the token is for, where the server wants it (Auth0 and others).
+        resource: the same by RFC 8707.
+        extra: further fields of token requests.
+        client_auth: how the client proves itself: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto`` by
+            its key if it has one, else as the server says.
+        redirect_uri: where the browser returns to; on this machine; port 0 is any free one.
+        account: which of several accounts of this user.
+    """
+
+    client_id: str
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    private_key: str | None = attrs.field(default=None, repr=False)
+    refresh_token: str | None = attrs.field(default=None, repr=False)
+    grant: Grant = "authorization_code"
+    issuer: str | None = None
+    token_url: str | None = None
+    authorization_url: str | None = None
+    device_url: str | None = None
+    revocation_url: str | None = None
+    scopes: tuple[str, ...] = attrs.field(default=(), converter=_words)
+    audience: str | None = None
+    resource: tuple[str, ...] = attrs.field(default=(), converter=_words)
+    extra: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    client_auth: ClientAuth = "auto"
+    redirect_uri: str = "http://127.0.0.1:0/callback"
+    account: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if self.issuer is None and self.token_url is None:
+            raise ConfigError("oauth: name the issuer, or the token_url")
+        has_own = self.client_secret is not None or self.private_key is not None
+        if self.grant == "client_credentials" and not has_own and self.client_auth != "none":
+            raise ConfigError("oauth: client_credentials needs a client_secret, or a private_key")
+        if self.client_auth == "private_key_jwt" and self.private_key is None:
+            raise ConfigError('oauth: client_auth "private_key_jwt" needs a private_key')
+        for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
+            if url is not None:
+                require_secure(url, "oauth")
+
+    @property
+    def key(self) -> TokenKey:
+        """Under what the token is kept."""
+        return TokenKey(self.issuer or self.token_url or "", self.client_id, self.account)
+
+
+_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_ATTEMPTS = 3
+_LONGEST_WAIT = 5.0
+
+Fields = Mapping[str, str | list[str]]
+
+
+class AuthorizationServer:
+    """Asks one server in the name of one client."""
+
+    def __init__(self, options: OAuthOptions, fetch: Fetch) -> None:
+        self.options = options
+        self._fetch = fetch
+        self._metadata: dict[str, Any] | None = None
+
+    async def metadata(self) -> Mapping[str, Any]:
+        """What the issuer says of itself; nothing where no issuer is named."""
+        if self._metadata is None:
+            self._metadata = await self._discover()
+        return self._metadata
+
+    async def _discover(self) -> dict[str, Any]:
+        if self.options.issuer is None:
+            return {}
+        try:
+            return await discover(self.options.issuer, self._fetch)
+        except ConfigError:
+            if self.options.token_url is None:
+                raise
+            return {}  # it publishes nothing, and need not
+
+    async def endpoint(self, name: str, configured: str | None) -> str:
+        """The endpoint of that name in RFC 8414. Raises `ConfigError` if nobody names it."""
+        url = configured or (await self.metadata()).get(name)
+        if not isinstance(url, str) or not url:
+            option = {"device_authorization_endpoint": "device_url"}.get(name, name.replace("_endpoint", "_url"))
+            where = shown(self.options.issuer or self.options.token_url or "")
+            raise ConfigError(f"{where}: the authorization server names no {name}; set {option}")
+        require_secure(url, name)
+        return url
+
+    def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
+        """The fields of a request that say what is asked for.
+
+        Args:
+            scope: whether scopes are among them: a code and a refresh token have theirs already (RFC 6749, 6).
+        """
+        fields: dict[str, str | list[str]] = dict(self.options.extra)
+        if self.options.scopes and scope:
+            fields["scope"] = " ".join(self.options.scopes)
+        if self.options.audience:
+            fields["audience"] = self.options.audience
+        if self.options.resource:
+            fields["resource"] = list(self.options.resource)
+        return fields
+
+    async def token(self, fields: Fields, *, retry: bool = False) -> dict[str, Any]:
+        """The answer of the token endpoint: a JSON object with an ``access_token``. As `post`.
+
+        Raises:
+            OAuthError: the server refused; its words are in the details.
+            CallError: ``UNAVAILABLE``, it gave no answer.
+            ConfigError: nobody names the endpoint.
+        """
+        url = await self.endpoint("token_endpoint", self.options.token_url)
+        response = await self.post(url, fields, retry=retry)
+        answer = response.json()
+        if not isinstance(answer, dict):
+            raise refusal(url, response.status, {})
+        token = answer.get("access_token")
+        # Some answer 200 with an error in it.
+        if not 200 <= response.status < 300 or not isinstance(token, str) or not token:
+            raise refusal(url, response.status, answer)
+        kind = answer.get("token_type")
+        if isinstance(kind, str) and kind.lower() not in ("bearer", ""):
+            raise OAuthError(
+                ErrorCode.EXECUTION_ERROR,
+                f'{shown(url)} gave a token of type "{kind[:40]}"; only bearer tokens can be used',
+                {"error": "unsupported_token_type", "statusCode": response.status},
+            )
+        return answer
+
+    async def post(self, url: str, fields: Fields, *, retry: bool = False) -> FetchResponse:
+        """Post a form to an endpoint, in the client's name.
+
+        Args:
+            url: the endpoint; HTTPS, or on this machine.
+            fields: the form.
+            retry: whether a lost answer may be asked for again; an answer in `RETRIED` always is, twice.
+        """
+        require_secure(url, "endpoint of the authorization server")
+        metadata = await self.metadata()
+        for attempt in range(1, _ATTEMPTS + 1):
+            wait = 0.2 * 2**attempt
+            # Anew each time: an assertion counts once.
+            headers, own = self._authorization(metadata, url)
+            headers |= {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+            body = urlencode({**fields, **own}, doseq=True).encode()
+            try:
+                response = await self._fetch("POST", url, headers=headers, body=body)
+            except CallError:
+                if not retry or attempt == _ATTEMPTS:
+                    raise
+            else:
+                if response.status not in RETRIED or attempt == _ATTEMPTS:
+                    return response
+                asked = response.headers.get("retry-after", "")
+                wait = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
+            await asyncio.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    # --- who asks --------------------------------------------------------------------------------
+
+    def _authorization(self, metadata: Mapping[str, Any], url: str) -> tuple[dict[str, str], dict[str, str]]:
+        """The headers and the form fields that name the client at an endpoint (RFC 6749, 2.3.1)."""
+        options = self.options
+        named = {"client_id": options.client_id}
+        if options.private_key is not None and options.client_auth in ("auto", "private_key_jwt"):
+            assertion = self._assertion(options.private_key, str(metadata.get("issuer") or url))
+            return {}, {**named, "client_assertion_type": _ASSERTION, "client_assertion": assertion}
+        if options.client_secret is None or options.client_auth == "none":
+            return {}, named
+        supported = metadata.get("token_endpoint_auth_methods_supported")
+        listed = supported if isinstance(supported, list) else ["client_secret_basic"]
+        by_post = "client_secret_basic" not in listed and "client_secret_post" in listed
+        if options.client_auth == "post" or (options.client_auth == "auto" and by_post):
+            return {}, {**named, "client_secret": options.client_secret}
+        pair = f"{quote(options.client_id, safe='')}:{quote(options.client_secret, safe='')}"
+        return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, {}
+
+    def _assertion(self, key: str, audience: str) -> str:
+        """What proves the key instead of a secret (RFC 7523, 2.2)."""
+        from operad_auth.delegation import signing_key
+        from operad_auth.keys import pyjwt
+
+        jwk, now, client = signing_key(key), int(time.time()), self.options.client_id
+        claims = {"iss": client, "sub": client, "aud": audience, "iat": now, "exp": now + 60}
+        headers = {"kid": jwk.key_id} if jwk.key_id else None
+        signed: str = pyjwt().encode(
+            {**claims, "jti": uuid.uuid4().hex}, jwk.key, jwk.algorithm_name, headers=headers
+        )
+        return signed

@@ -1,0 +1,133 @@
+"""Tokens that do not change: each stands for one identity."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from operad.access import Identity
+from operad.errors import ConfigError
+from operad_auth.credentials import Credentials
+
+
+@attrs.frozen(kw_only=True)
+class TokenRecord:
+    """One ``[[serve.tokens]]`` of a configuration: a token, and whom it stands for."""
+
+    token: str = attrs.field(repr=False)
+    """What the caller sends as ``Authorization: Bearer``."""
+    id: str
+    """Who that is."""
+    scopes: list[str] = attrs.field(factory=list)
+    """What it may do."""
+    resources: dict[str, list[str]] = attrs.field(factory=dict)
+    """Grants: ``type:id`` -> actions."""
+
+    def identity(self) -> Identity:
+        """Whom the token stands for."""
+        return Identity(self.id, self.scopes, self.resources)
+
+
+class StaticTokens:
+    """An authenticator of bearer tokens that are listed.
+
+    Tokens are not kept: only their HMAC under a key that this process drew, so that looking one up takes the same
+    time whatever it has in common with a right one.
+
+    Args:
+        tokens: ``{token: Identity}``; an identity may be its JSON form ``{id, scopes, resources}`` or its id
+            alone. Or records, each with ``token, id, scopes, resources``, as in ``[[serve.tokens]]``.
+
+    Raises:
+        ConfigError: no token, an empty one, one that stands twice, or a record that is none. No token is quoted.
+    """
+
+    _is_authenticator = True
+
+    def __init__(
+        self,
+        tokens: Mapping[str, Any] | Iterable[TokenRecord | Mapping[str, Any]],
+    ) -> None:
+        self._key = os.urandom(32)
+        self._identities: dict[bytes, Identity] = {}
+        pairs = tokens.items() if isinstance(tokens, Mapping) else map(_pair, tokens)
+        for number, (token, owner) in enumerate(pairs, start=1):
+            where = f"token {number}"
+            if not isinstance(token, str) or not token.strip() or token != token.strip():
+                raise ConfigError(f"{where}: expected a string without white space around it, and not empty")
+            digest = self._digest(token)
+            if digest in self._identities:
+                raise ConfigError(f"{where}: the same token stands above; each caller needs one of its own")
+            self._identities[digest] = _identity(owner, where)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """The tokens of a TOML or JSON file: ``{token = "id"}``, or an array ``tokens`` of records.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds something else; no token is quoted.
+        """
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+            document: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        except (OSError, ValueError) as error:
+            # The parser's message may quote the line; its place will do.
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            raise ConfigError(f"the tokens of {file} cannot be read: {reason}") from None
+        if isinstance(document, Mapping) and isinstance(document.get("tokens"), (list, Mapping)):
+            document = document["tokens"]
+        if not isinstance(document, (list, Mapping)):
+            raise ConfigError(f"{file}: expected tokens, a table or an array of tables with token and id")
+        try:
+            return cls(document)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self._identities)
+
+    def __repr__(self) -> str:
+        return f"StaticTokens(<{len(self)} tokens>)"
+
+    async def __call__(self, credentials: Credentials) -> Identity | None:
+        """The identity of a bearer token, or ``None``."""
+        token = credentials.bearer
+        return None if token is None else self._identities.get(self._digest(token))
+
+    def _digest(self, token: str) -> bytes:
+        return hmac.digest(self._key, token.encode("utf-8", "surrogatepass"), hashlib.sha256)
+
+
+def _pair(record: TokenRecord | Mapping[str, Any]) -> tuple[Any, Any]:
+    if isinstance(record, TokenRecord):
+        return record.token, record.identity()
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"tokens: expected tables with token and id, got {type(record).__name__}")
+    unknown = record.keys() - {field.name for field in attrs.fields(TokenRecord)}
+    if unknown:
+        raise ConfigError(f"tokens: a record has token, id, scopes and resources, not {_words(unknown)}")
+    return record.get("token"), {key: value for key, value in record.items() if key != "token"}
+
+
+def _words(names: Iterable[Any]) -> str:
+    return ", ".join(sorted(f'"{name}"' for name in names))
+
+
+def _identity(owner: Any, where: str) -> Identity:
+    if isinstance(owner, Identity):
+        return owner
+    try:
+        return Identity(owner) if isinstance(owner, str) else Identity.from_wire(owner)
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{where}: expected an id, or a table with id, scopes (a list) and resources (a table of lists)"
+        ) from None

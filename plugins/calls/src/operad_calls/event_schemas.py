@@ -1,0 +1,122 @@
+"""The JSON Schema of each event of the call protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from operad.context import LONGEST_KEY
+from operad_calls.protocol import ABORTED, CHANGED, COMPLETED, CREDIT, ERROR, MAX_ID_LENGTH, REQUESTED, RESPONDED
+
+_ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
+_MILLISECONDS = {"type": "number", "description": "epoch ms"}
+_IDENTITY = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "scopes": {"type": "array", "items": {"type": "string"}},
+        "resources": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "required": ["id", "scopes"],
+}
+_ENVELOPE = {
+    "type": "object",
+    "properties": {
+        "data": {},
+        "meta": {"type": "object", "properties": {"source": {"type": "string"}}, "required": ["source"]},
+    },
+    "required": ["data", "meta"],
+}
+
+
+def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> Mapping[str, Any]:
+    payload = {
+        "type": "object",
+        "properties": {"requestId": _ID, **required, **optional},
+        "required": ["requestId", *required],
+    }
+    return MappingProxyType(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": type,
+            "type": "object",
+            "properties": {"type": {"const": type}, "id": {"type": "string"}, "payload": payload},
+            "required": ["type", "payload"],
+        }
+    )
+
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+
+
+def _said(schema: Mapping[str, Any], description: str) -> Mapping[str, Any]:
+    return {**schema, "description": description}
+
+
+_HANDLER = _said(_TEXT, "the handler's inbox, inbox:<id>; on a broker")
+_SENDER = _said(_TEXT, "on a broker: the inbox of whoever sends this, inbox:<id>")
+
+CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        REQUESTED: _event_schema(
+            REQUESTED,
+            {"operationId": _TEXT, "input": {}},
+            {
+                "parentRequestId": _TEXT,
+                "deadline": _MILLISECONDS,
+                "identity": _IDENTITY,
+                "timeoutMs": {"type": "number", "minimum": 0},
+                "replyTo": _said(_TEXT, "the caller's inbox, inbox:<id>; a hub sets it"),
+                "credit": _said({"type": "integer", "minimum": 1}, "for a stream: its first total of items"),
+                "creditBytes": _said(_COUNT, "the first totalBytes; without it nobody counts bytes"),
+                "sentBytes": _said(_COUNT, "of a request above 64 KiB: its own size"),
+                "traceparent": _TEXT,
+                "tracestate": _TEXT,
+                "baggage": _TEXT,
+                "delegation": {"type": "string", "description": "a compact JWS, RFC 7515"},
+                "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+            },
+        ),
+        RESPONDED: _event_schema(
+            RESPONDED,
+            {"output": _ENVELOPE},
+            {
+                "seq": _said(_COUNT, "the item's number, from 0"),
+                "replyTo": _HANDLER,
+                "sentBytes": _said(_COUNT, "of all items so far, this one included"),
+            },
+        ),
+        ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
+        ABORTED: _event_schema(ABORTED, {}, {"replyTo": _SENDER}),
+        COMPLETED: _event_schema(COMPLETED, {"count": _said(_COUNT, "items in all")}, {}),
+        CREDIT: _event_schema(
+            CREDIT,
+            {"total": _said(_COUNT, "of a caller: items that may be sent in all; of a handler without meaning")},
+            {
+                "totalBytes": _said(_COUNT, "of a caller: bytes that may be sent in all"),
+                "wantsBytes": _said(_COUNT, "of a handler: what it would have sent in all then"),
+                "replyTo": _SENDER,
+            },
+        ),
+        CHANGED: MappingProxyType(
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "title": CHANGED,
+                "type": "object",
+                "properties": {
+                    "type": {"const": CHANGED},
+                    "id": _TEXT,
+                    "to": _said({"const": f"all:{CHANGED}"}, "to a hub: whom it is for"),
+                    "payload": {"type": "object", "properties": {"instance": _TEXT}},
+                },
+                "required": ["type", "payload"],
+            }
+        ),
+    }
+)
+"""The JSON Schema of each event, by type; read-only."""

@@ -1,0 +1,132 @@
+"""What peers list: one offer of an operation, and what counts where two disagree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from operad.access import AccessControl
+from operad.errors import OperadError
+from operad.operations import OperationSpec, OperationType
+from operad_calls.serving.listing import MAX_VIA, REMOTE
+
+logger = logging.getLogger("operad.calls")
+
+Warn = Callable[[str, str], None]
+"""``warn(instance, line)``: what a peer did, which may say how often."""
+
+
+def _warn(instance: str, line: str) -> None:
+    logger.warning("%s", line)
+
+
+@attrs.frozen(eq=False)
+class Offer:
+    """An operation of a peer."""
+
+    instance: str
+    spec: OperationSpec
+    """Under the peer's own id, without schemas."""
+    via: tuple[str, ...]
+    """The handlers through which it came to the peer."""
+    described: bool = False
+
+    def is_same(self, other: Offer) -> bool:
+        """Whether the peer lists it as before."""
+        return (self.instance, self.via) == (other.instance, other.via) and _told(self.spec) == _told(other.spec)
+
+
+def _told(spec: OperationSpec) -> tuple[Any, ...]:
+    return (
+        spec.type,
+        spec.access_control,
+        spec.idempotent,
+        spec.version,
+        spec.description,
+        spec.title,
+        spec.deprecated,
+        tuple(spec.tags),
+    )
+
+
+def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
+    """The offer of one entry of a listing; ``None``, with a warning, where it cannot be used."""
+    try:
+        if not isinstance(wire, Mapping):
+            raise TypeError(f"expected an object, got {type(wire).__name__}")
+        given = wire.get("via", [])
+        via = tuple(item for item in given if isinstance(item, str)) if isinstance(given, list) else ()
+        spec = OperationSpec.from_wire(wire)
+    except (OperadError, TypeError, ValueError) as error:  # a peer may send anything
+        warn(instance, f"peer {instance} offers an operation that cannot be used: {error}")
+        return None
+    if len(via) >= MAX_VIA:
+        warn(instance, f"peer {instance} offers {spec.id}, which came through {len(via)} handlers: left out")
+        return None
+    return Offer(instance, spec, via)
+
+
+def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> OperationSpec | None:
+    """The spec of an offer as an operation here; ``None``, with a warning, where there can be none."""
+    spec = offer.spec
+    remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
+    changes: dict[str, Any] = {"metadata": {**spec.metadata, REMOTE: remote}}
+    if namespace is not None:
+        changes.update(namespace=namespace, name=spec.id)
+    try:
+        return attrs.evolve(spec, **changes)
+    except (OperadError, TypeError, ValueError) as error:
+        warn(offer.instance, f"peer {offer.instance} offers an operation that cannot be used: {error}")
+        return None
+
+
+def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
+    """One offer of two instances: where they disagree, what allows less; and it is logged.
+
+    Requests go to any of those who serve an operation: the one that asks for more must not be passed by through
+    the one that asks for less. Who has it at first hand is named.
+    """
+    if len(other.via) < len(one.via):
+        one, other = other, one
+    spec, second = one.spec, other.spec
+    if (spec.type, spec.idempotent, spec.access_control) == (
+        second.type,
+        second.idempotent,
+        second.access_control,
+    ):
+        return one
+    who = f"{one.instance} and {other.instance}"
+    warn(other.instance, f"{spec.id} is listed differently by {who}: what allows less counts")
+    kind = spec.type
+    if second.type is not kind and OperationType.SUBSCRIPTION not in (kind, second.type):
+        kind = OperationType.MUTATION
+    access = _strictest_access(spec.access_control, second.access_control)
+    changed = attrs.evolve(
+        spec, type=kind, idempotent=spec.idempotent and second.idempotent, access_control=access
+    )
+    return attrs.evolve(one, spec=changed)
+
+
+def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl:
+    """What meets both requirements, or more."""
+    scopes = dict.fromkeys((*one.required_scopes, *other.required_scopes))
+    first, second = one.required_scopes_any, other.required_scopes_any
+    any_of = first or second
+    if first and second and set(first) != set(second):
+        any_of = tuple(scope for scope in first if scope in second)
+        if not any_of:
+            scopes.update(dict.fromkeys((*first, *second)))
+    resource = one if one.resource_type is not None else other
+    if other.resource_type is not None and _resource(other) != _resource(resource):
+        # Two grants cannot be asked for; a grant on nothing that there is keeps the operation shut.
+        return attrs.evolve(
+            resource, required_scopes=tuple(scopes), resource_type="operad.conflict", resource_id_from=None
+        )
+    return attrs.evolve(resource, required_scopes=tuple(scopes), required_scopes_any=any_of)
+
+
+def _resource(access: AccessControl) -> tuple[str | None, str | None, str | None]:
+    return access.resource_type, access.resource_action, access.resource_id_from

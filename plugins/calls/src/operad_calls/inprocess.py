@@ -1,0 +1,175 @@
+"""The in-process transport: a bus for the parts of one process, and the default."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from typing import Any
+
+from operad.transports import (
+    Capabilities,
+    Delivery,
+    Event,
+    LinkDownError,
+    NoRespondersError,
+    OnEvent,
+    OnLink,
+    PayloadTooLargeError,
+    TransportError,
+)
+from operad_calls import protocol
+
+_MAX_DELIVERIES = 4_096
+
+
+class InProcessTransport:
+    """A bus within one process and one event loop; each object is a bus of its own.
+
+    Events are handed over as they are, without encoding and without copying: caller and handler share the
+    objects, as with a function call.
+
+    Args:
+        strict: encode and decode every event, as a wire would. For tests.
+        max_payload: the largest encoded event in bytes; needs ``strict``.
+    """
+
+    def __init__(self, *, strict: bool = False, max_payload: int | None = None) -> None:
+        if max_payload is not None and not strict:
+            raise ValueError("max_payload needs strict=True: without encoding, an event has no size")
+        self.capabilities = Capabilities(
+            max_payload=max_payload,
+            balances=True,
+            detects_no_responders=True,
+            detects_peer_loss=True,
+            same_process=True,
+        )
+        self._strict = strict
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._links: dict[str, InProcessLink] = {}
+        self._topics: dict[str, deque[InProcessLink]] = {}
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> InProcessLink:
+        """A link to this bus. Raises `TransportError` where it has links in another event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._links and self._loop is not None and not self._loop.is_closed():
+                raise TransportError(
+                    "an in-process transport has its links in one event loop, and this one has some in another: "
+                    "between threads, use a hub"
+                )
+            self._loop, self._links, self._topics = loop, {}, {}
+        link = InProcessLink(self, on_event, on_link)
+        self._links[link.inbox] = link
+        on_link("up", 1)
+        return link
+
+    def _server(self, to: str) -> InProcessLink:
+        """Whose turn it is at an address. Raises `NoRespondersError`."""
+        members = self._topics.get(to)
+        if not members:
+            served = to.startswith("op:")
+            raise NoRespondersError(f"nobody serves {to[3:]}" if served else "the peer is gone")
+        receiver = members[0]
+        if len(members) > 1:
+            members.rotate(-1)
+        return receiver
+
+    def _transcoded(self, event: Event) -> Event:
+        data = protocol.encode(event)
+        limit = self.capabilities.max_payload
+        if limit is not None and len(data) > limit:
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport carries {limit}")
+        return protocol.decode(data)
+
+
+class InProcessLink:
+    """One participant of an `InProcessTransport`."""
+
+    def __init__(self, bus: InProcessTransport, on_event: OnEvent, on_link: OnLink) -> None:
+        self.inbox = f"inbox:{secrets.token_hex(16)}"
+        self._bus = bus
+        self.deliver = on_event
+        """Gives an event to whoever opened this link."""
+        self._on_link = on_link
+        self._topics: set[str] = set()
+        self._deliveries: dict[str, Delivery] = {}
+        self._closed = False
+
+    async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
+        """See `operad.transports.Link.register`; all members share one turn, whatever their group."""
+        if self._closed:
+            raise LinkDownError("the link is closed")
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._bus._topics.setdefault(topic, deque()).append(self)
+        return InProcessRegistration(self, topic)
+
+    async def send(self, to: str, event: Event) -> str | None:
+        """See `operad.transports.Link.send`; the receiver has the event when this returns."""
+        if self._closed:
+            raise LinkDownError("the link is closed")
+        bus = self._bus
+        if bus._strict:
+            event = bus._transcoded(event)
+        receiver = bus._links.get(to)
+        if receiver is None:
+            if to.startswith("all:"):
+                self._broadcast(to, event)
+                return to
+            receiver = bus._server(to)
+        receiver.deliver(event, self._deliveries.get(to) or self._delivery(to))
+        return receiver.inbox
+
+    def _delivery(self, to: str) -> Delivery:
+        """How what this link sends to an address arrives: one object for each, of a few thousand."""
+        if len(self._deliveries) >= _MAX_DELIVERIES:
+            self._deliveries.clear()
+        delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
+        return delivery
+
+    def _broadcast(self, to: str, event: Event) -> None:
+        members = tuple(self._bus._topics.get(to, ()))
+        if event["type"] == protocol.REQUESTED:  # tells the caller how many answers to wait for
+            payload: dict[str, Any] = {"requestId": event["payload"].get("requestId"), "count": len(members)}
+            self.deliver({"type": protocol.COMPLETED, "id": "", "payload": payload}, Delivery())
+        for member in members:
+            member.deliver(event, Delivery(self.inbox, to=to))
+
+    async def drain(self, timeout: float) -> None:
+        """Serve no address any more; there is nothing to flush."""
+        for topic in tuple(self._topics):
+            self._unregister(topic)
+
+    async def close(self) -> None:
+        """Leave the bus; those who are still on it learn that this peer is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        for topic in tuple(self._topics):
+            self._unregister(topic)
+        del self._bus._links[self.inbox]
+        self._on_link("down", 1)
+        lost: Event = {"type": protocol.LOST, "id": "", "payload": {"peer": self.inbox}}
+        for link in tuple(self._bus._links.values()):
+            link.deliver(lost, Delivery())
+
+    def _unregister(self, topic: str) -> None:
+        if topic in self._topics:
+            self._topics.discard(topic)
+            members = self._bus._topics[topic]
+            members.remove(self)
+            if not members:
+                del self._bus._topics[topic]
+
+
+class InProcessRegistration:
+    """An address that an `InProcessLink` serves."""
+
+    def __init__(self, link: InProcessLink, topic: str) -> None:
+        self._link = link
+        self._topic = topic
+
+    async def unregister(self) -> None:
+        """Serve it no longer; idempotent."""
+        self._link._unregister(self._topic)

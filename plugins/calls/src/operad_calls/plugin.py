@@ -1,0 +1,59 @@
+"""The plugin: call maps and call servers for any transport, and the source ``remote``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from operad.plugin import Source, SourceContext, SourceSession, hookimpl
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
+    from operad.calls import CallMap, CallServer, Options
+    from operad.transports import Transport
+    from operad_calls.config import RemoteConfig
+
+
+async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
+    """Connect to the peers. Raises `SourceError` if they cannot be reached, or what the transport refuses."""
+    # The call protocol is imported here: what finds plugins does without it.
+    from operad.config import with_paths
+    from operad_calls.federation.remote import from_remote
+
+    options = with_paths(config.options, context.base_dir or Path.cwd())
+    transport: Transport = context.plugins.transport(config.url, **options)
+    return await from_remote(
+        transport,
+        context.namespace or None,  # "" keeps the peers' own ids
+        plugins=context.plugins,
+        wait=config.wait,
+        timeout=config.timeout,
+    )
+
+
+def _config() -> type[RemoteConfig]:
+    from operad_calls.config import RemoteConfig  # making the class takes longer than the rest of this module
+
+    return RemoteConfig
+
+
+@hookimpl
+def operad_sources() -> list[Source]:
+    """The source ``remote``."""
+    return [Source("remote", load, _config, "What other processes serve, over a transport.")]
+
+
+@hookimpl(trylast=True)
+def operad_call_map(transport: Transport, options: Options) -> CallMap:
+    """Return a `PendingRequestMap`; it takes any transport, so other plugins are asked first."""
+    from operad_calls.calling.map import PendingRequestMap
+
+    return PendingRequestMap(transport, **options)
+
+
+@hookimpl(trylast=True)
+def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer:
+    """Return a `CallHandler`; it takes any transport, so other plugins are asked first."""
+    from operad_calls.serving.handler import CallHandler
+
+    return CallHandler(registry, transport, **options)

@@ -1,0 +1,84 @@
+"""What a transport logs of its peers: sparingly, and nothing that could pass for a line of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from operad.words import printable
+
+_LONGEST = 200
+_BURST, _A_SECOND = 20, 1.0
+"""Lines that one peer causes at once, and how many more each second."""
+_ALL_BURST, _ALL_A_SECOND = 200, 10.0
+"""The same for all peers together."""
+_REMEMBERED = 1_000
+
+
+class Allowance:
+    """A bucket of log lines.
+
+    Args:
+        burst: how many may be written at once.
+        a_second: how many more each second.
+    """
+
+    __slots__ = ("_a_second", "_at", "_burst", "_left", "kept")
+
+    def __init__(self, burst: float, a_second: float) -> None:
+        self._burst = self._left = burst
+        self._a_second = a_second
+        self._at = time.monotonic()
+        self.kept = 0
+        """Lines that were not written since the last one."""
+
+    def take(self) -> bool:
+        """Whether one more may be written now; counts it in ``kept`` if not."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1:
+            self.kept += 1
+            return False
+        self._left -= 1
+        return True
+
+
+class Reports:
+    """Warnings about peers, so many and no more; what is left out is counted, and told with the next one.
+
+    Args:
+        logger: where they go.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self.count = 0
+        """How many frames and connections were refused, logged or not."""
+        self._all = Allowance(_ALL_BURST, _ALL_A_SECOND)
+        self._each: dict[str, Allowance] = {}
+
+    def refuse(self, account: str, line: str) -> None:
+        """Count something that was refused, and warn."""
+        self.count += 1
+        self.warn(account, line)
+
+    def warn(self, account: str, line: str) -> None:
+        """Warn about a peer.
+
+        Args:
+            account: on whose account the line goes.
+            line: may quote what the peer sent.
+        """
+        allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
+        self._each[account] = allowance  # the last one to be forgotten
+        if len(self._each) > _REMEMBERED:
+            del self._each[next(iter(self._each))]
+        if not allowance.take():
+            return
+        if not self._all.take():
+            allowance.kept += 1
+            return
+        more = f" (and {allowance.kept} more like it)" if allowance.kept else ""
+        allowance.kept = 0
+        self._logger.warning("%s%s", printable(line, 2 * _LONGEST), more)

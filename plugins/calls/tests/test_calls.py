@@ -1,0 +1,1020 @@
+"""The call map and the call handler: the holes of the original protocol that the conformance kit does not see."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+
+import asyncio
+import gc
+import logging
+import time
+import weakref
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    InProcessTransport,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    local_envelope,
+    subscribe,
+)
+from operad.transports import Capabilities, Delivery, LinkDownError, TransportError
+from operad_testing import Participant
+from plugins.calls.tests.parts import registry_of
+
+ANSWER = {"data": 1, "meta": {"source": "local", "operationId": "t.op", "timestamp": 0}}
+
+
+async def waiting(input, context):
+    await asyncio.sleep(60)
+
+
+async def echo(input, context):
+    return input
+
+
+async def numbers(input, context):
+    for number in range(input["to"]):
+        yield number
+
+
+async def error_of(awaitable):
+    with pytest.raises(CallError) as caught:
+        async with asyncio.timeout(30):  # what waits for ever is a failure, too
+            await awaitable
+    return caught.value
+
+
+# --- the calling side --------------------------------------------------------------------------------
+
+
+async def test_the_number_of_pending_calls_is_bounded():
+    """Beyond ``max_pending`` a call fails at once, and names the limit."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport):
+        async with PendingRequestMap(transport, max_pending=2) as calls:
+            tasks = [asyncio.create_task(calls.call("t.wait")) for _ in range(2)]
+            await asyncio.sleep(0)
+            error = await error_of(calls.call("t.wait"))
+            assert error.code == ErrorCode.OVERLOADED
+            assert error.details == {"limit": "max_pending", "value": 2}
+            assert (await error_of(anext(calls.subscribe("t.wait")))).code == ErrorCode.OVERLOADED
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            assert calls.pending == 0
+
+
+async def test_a_call_without_a_timeout_has_the_maps():
+    """Nothing waits for ever: the map's own timeout bounds every single call."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport):
+        async with PendingRequestMap(transport, timeout=0.05) as calls:
+            assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
+            soon = time.time() * 1000 + 50
+            assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
+            past = await error_of(calls.call("t.wait", deadline=1.0))
+            assert (past.code, past.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+
+
+async def test_the_bounds_that_a_map_has_by_default():
+    """A call has 30 s, a stream 64 items on their way; 10,000 calls may wait."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op")), asyncio.create_task(anext(calls.subscribe("t.op")))]
+        single, stream = await server.wait_for("call.requested", 2)
+        assert 20_000 < single["timeoutMs"] <= 30_000
+        assert abs(single["deadline"] - time.time() * 1000 - single["timeoutMs"]) < 5_000
+        assert stream["credit"] == 64
+        assert "timeoutMs" not in stream
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        waiting = [asyncio.create_task(calls.call("t.op")) for _ in range(10_000)]
+        await asyncio.sleep(0)
+        assert calls.pending == 10_000
+        assert (await error_of(calls.call("t.op"))).code == ErrorCode.OVERLOADED
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+
+async def test_late_answers_are_counted_and_dropped():
+    """An answer after the end of its call changes nothing."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        for seconds in (0.05, 1.0, 5.0):
+            assert (await error_of(calls.call("t.op", timeout=seconds))).code == ErrorCode.TIMEOUT
+            if server.of("call.requested"):  # on a busy machine its time may be up before it is sent
+                break
+        (request,) = server.of("call.requested")
+        assert len(await server.wait_for("call.aborted")) == 1
+        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
+        assert calls.late == 1
+        assert calls.pending == 0
+
+
+async def test_a_closed_map_says_so():
+    """Before it is open, and after it is closed, a map calls nothing."""
+    calls = PendingRequestMap(InProcessTransport())
+    assert "not open" in (await error_of(calls.call("t.op"))).message
+    async with calls:
+        with pytest.raises(RuntimeError, match="open already"):
+            await calls.open()
+    await calls.aclose()
+    assert (await error_of(calls.call("t.op"))).code == ErrorCode.UNAVAILABLE
+
+
+async def test_only_what_may_be_repeated_is_called_again():
+    """After the loss of a handler a call with ``retry`` goes to the next one; without, it fails."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for retry in (True, False):
+            async with Participant.open(transport) as first:
+                await first.link.register("op:t.op")
+                task = asyncio.create_task(calls.call("t.op", {"a": 1}, retry=retry, timeout=5))
+                await first.wait_for("call.requested")
+                async with CallHandler(registry_of(op=("query", echo)), transport):
+                    await first.link.close()
+                    if retry:
+                        assert (await task).data == {"a": 1}
+                    else:
+                        error = await error_of(task)
+                        assert error.code == ErrorCode.UNAVAILABLE
+                        assert error.details == {"operationId": "t.op", "sent": True}
+
+
+class Stuck:
+    """A transport whose write buffer is full for ever."""
+
+    capabilities = Capabilities(same_process=True)
+
+    async def open(self, on_event, on_link):
+        on_link("up", 1)
+        return self
+
+    inbox = "inbox:stuck"
+
+    async def send(self, to, event):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        pass
+
+
+async def test_a_transport_that_does_not_take_a_request_does_not_hold_the_call():
+    """The deadline counts from the call, not from when the request has left; a cancellation passes through."""
+    async with PendingRequestMap(Stuck()) as calls:
+        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
+        task = asyncio.create_task(calls.call("t.op"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert calls.pending == 0
+
+
+class Broken(Stuck):
+    """A transport that raises what it is told to."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def send(self, to, event):
+        raise self.error
+
+
+async def test_what_was_not_sent_says_so():
+    """A failed send is ``UNAVAILABLE`` with ``sent: false``: it can be repeated, whatever it is."""
+    for error in (LinkDownError("cut"), TransportError("odd")):
+        async with PendingRequestMap(Broken(error)) as calls:
+            failed = await error_of(calls.call("t.op"))
+            assert failed.code == ErrorCode.UNAVAILABLE
+            assert failed.details == {"operationId": "t.op", "sent": False}
+            assert (await error_of(anext(calls.subscribe("t.op")))).details == failed.details
+            assert calls.pending == 0
+
+
+@pytest.mark.parametrize("output", [None, 1, {}, {"data": 1}, {"data": 1, "meta": {"source": 7}}])
+async def test_an_answer_that_is_no_envelope_fails_the_call(output):
+    """A peer that answers anything else does not hang the caller."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        call = asyncio.create_task(error_of(calls.call("t.op")))
+        stream = asyncio.create_task(error_of(anext(calls.subscribe("t.op"))))
+        for request in await server.wait_for("call.requested", 2):
+            await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=output)
+        assert (await call).code == ErrorCode.SERIALIZATION_ERROR
+        assert (await stream).code == ErrorCode.SERIALIZATION_ERROR
+        assert len(await server.wait_for("call.aborted")) == 1  # of the stream, which would go on
+
+
+# --- streams -----------------------------------------------------------------------------------------
+
+
+async def stream_of(server, calls, items, *ending, **options):
+    """What a subscriber sees of a stream that is served by hand."""
+    await server.link.register("op:t.op")
+    subscription = calls.subscribe("t.op", **options)
+    reading = asyncio.create_task(collect(subscription))
+    (request,) = await server.wait_for("call.requested")
+    for seq in items:
+        output = {**ANSWER, "data": seq}
+        await server.send(
+            request["replyTo"], "call.responded", requestId=request["requestId"], output=output, seq=seq
+        )
+    for type_, fields in ending:
+        await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+    async with asyncio.timeout(30):
+        return await reading
+
+
+async def collect(subscription):
+    seen = []
+    try:
+        async for envelope in subscription:
+            seen.append(envelope.data)  # noqa: PERF401  # what came before an error counts
+    except CallError as error:
+        seen.append(error.code)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("items", "ending", "expected"),
+    [
+        ([0, 1, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
+        ([0, 1, 1, 0, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
+        ([0, 2], ("call.completed", {"count": 3}), [0, ErrorCode.DATA_LOSS]),
+        ([0, 1], ("call.completed", {"count": 3}), [0, 1, ErrorCode.DATA_LOSS]),
+        ([], ("call.completed", {"count": 3}), [ErrorCode.DATA_LOSS]),
+        ([0], ("call.aborted", {}), [0]),
+        ([0], ("call.error", {"code": "X", "message": ""}), [0, "X"]),
+        ([0], ("call.error", {}), [0, ErrorCode.UNKNOWN_ERROR]),
+    ],
+)
+async def test_the_items_of_a_stream_are_counted(items, ending, expected):
+    """A lost item is ``DATA_LOSS``, one that comes twice is dropped, and the end is the end."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        assert await stream_of(server, calls, items, ending) == expected
+        assert calls.pending == 0
+
+
+async def test_one_terminal_is_all_there_is():
+    """What comes after the end of a stream is dropped."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        endings = (("call.completed", {"count": 1}), ("call.error", {"code": "X", "message": ""}))
+        assert await stream_of(server, calls, [0], *endings) == [0]
+        assert calls.late == 1
+
+
+async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
+    """Items beyond every bound end the stream with ``SLOW_CONSUMER``, and its producer is told."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        seen = await stream_of(server, calls, range(5_000), credit=4)
+        assert seen[-1] == ErrorCode.SLOW_CONSUMER
+        assert seen[:-1] == list(range(len(seen) - 1))
+        assert len(seen) < 2_000
+        assert len(await server.wait_for("call.aborted")) == 1
+
+
+async def test_credit_is_renewed_when_half_of_it_is_used():
+    """Neither for each item, nor so late that the producer has to wait."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        stream = calls.subscribe("t.op", credit=8)
+        reading = asyncio.create_task(anext(stream))
+        (request,) = await server.wait_for("call.requested")
+        for seq in range(8):
+            fields = {"requestId": request["requestId"], "output": ANSWER, "seq": seq}
+            await server.send(request["replyTo"], "call.responded", **fields)
+        await reading
+        totals = [len(server.of("call.credit"))]
+        for _ in range(7):
+            await anext(stream)
+            totals.append(len(server.of("call.credit")))
+        assert totals == [0, 0, 0, 1, 1, 1, 1, 2]
+        assert [credit["total"] for credit in server.of("call.credit")] == [12, 16]
+        await stream.aclose()
+
+
+async def test_the_one_answer_of_a_peer_that_knows_the_original_events_is_the_end():
+    """It numbers nothing and completes nothing: an answer that stays alone for a lease was all."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
+        (request,) = await server.wait_for("call.requested")
+        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
+        async with asyncio.timeout(30):
+            assert await reading == [1]
+        assert len(await server.wait_for("call.aborted")) == 1  # were it a stream after all, it would go on
+        assert calls.pending == 0
+
+
+async def test_a_stream_of_a_peer_that_knows_the_original_events_may_be_silent():
+    """From its second item on it is known for a stream, which ends with an abort and has no lease."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
+        (request,) = await server.wait_for("call.requested")
+        to, request_id = request["replyTo"], request["requestId"]
+        for number in range(2):
+            output = {**ANSWER, "data": number}
+            await server.send(to, "call.responded", requestId=request_id, output=output)
+        beats = len(server.of("call.credit"))
+        await server.wait_for("call.credit", beats + 6)  # two leases
+        assert not reading.done()
+        await server.send(to, "call.responded", requestId=request_id, output={**ANSWER, "data": 2})
+        await server.send(to, "call.aborted", requestId=request_id)
+        assert await reading == [0, 1, 2]
+
+
+async def test_the_timeout_of_a_subscription_bounds_the_silence():
+    """Each wait for an item has its own bound; the whole has none."""
+    transport = InProcessTransport()
+
+    async def slow(input, context):
+        for number in range(4):
+            await asyncio.sleep(0.05)
+            yield number
+        await asyncio.sleep(60)
+
+    async with CallHandler(registry_of(slow=("subscription", slow)), transport) as handler:
+        async with PendingRequestMap(transport) as calls:
+            for seconds in (0.15, 1.0, 5.0):
+                seen = await collect(subscribe(calls, "t.slow", timeout=seconds))
+                if len(seen) == 5:  # on a busy machine one item may take long
+                    break
+            assert seen == [0, 1, 2, 3, ErrorCode.TIMEOUT]
+            while handler.active:
+                await asyncio.sleep(0.01)
+
+
+# --- the serving side ----------------------------------------------------------------------------------
+
+
+async def test_the_number_of_requests_is_bounded():
+    """Beyond ``max_concurrent`` a request is refused at once, and names the limit."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport, max_concurrent=1, drain_timeout=0.1):
+        async with PendingRequestMap(transport) as calls:
+            task = asyncio.create_task(error_of(calls.call("t.wait")))
+            await asyncio.sleep(0)
+            error = await error_of(calls.call("t.wait"))
+            assert error.code == ErrorCode.OVERLOADED
+            assert error.details == {"limit": "max_concurrent", "value": 1}
+            await asyncio.sleep(0)
+        assert (await task).code == ErrorCode.ABORTED
+
+
+async def test_on_a_live_link_the_duration_counts_and_not_the_callers_clock():
+    """A caller whose clock is wrong is served; a deadline alone has to do where there is no duration."""
+    transport = InProcessTransport()
+    ran = []
+
+    async def note(input, context):
+        ran.append(input)
+        return input
+
+    async with CallHandler(registry_of(note=("query", note)), transport), Participant.open(transport) as peer:
+        await peer.request("t.note", "1", "in time", timeoutMs=20_000, deadline=1.0)
+        assert (await peer.wait_for("call.responded"))[0]["requestId"] == "1"
+        late = {"operationId": "t.note", "input": "late", "replyTo": peer.link.inbox, "deadline": 1.0}
+        await peer.send("op:t.note", "call.requested", requestId="2", **late)
+        (error,) = await peer.wait_for("call.error")
+        assert (error["code"], error["details"]) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+        assert ran == ["in time"]
+
+
+def later(name):
+    return OperationSpec(namespace="t", name=name, type="query")
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_registered_later_is_served():
+    """A handler follows its registry at once, in both directions."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        registry.register(later("two"), echo)
+        registry.unregister("t.one")
+        await turns()
+        assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
+        assert (await error_of(calls.call("t.one"))).code == ErrorCode.OPERATION_NOT_FOUND
+        registry.register_spec(later("three"))
+        await turns()
+        assert (await error_of(calls.call("t.three"))).code == ErrorCode.OPERATION_NOT_FOUND
+        registry.register_handler("t.three", echo)
+        await turns()
+        assert (await calls.call("t.three", {"a": 3})).data == {"a": 3}
+
+
+async def test_what_is_registered_while_the_handler_follows_is_served():
+    """A change during the registration of another one is not overlooked."""
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        for number in range(8):
+            registry.register(later(f"n{number}"), echo)
+            await asyncio.sleep(0)
+        await turns()
+        for number in range(8):
+            assert (await calls.call(f"t.n{number}", {"n": number})).data == {"n": number}
+
+
+async def test_many_changes_in_one_turn_are_followed_together():
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    async with CallHandler(registry, transport) as handler, PendingRequestMap(transport) as calls:
+        for number in range(1_000):
+            registry.register(later(f"n{number}"), echo)
+        await asyncio.sleep(0)
+        assert len(handler._following._tasks) == 1
+        await turns()
+        assert (await calls.call("t.n999", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_registry_does_not_hold_the_handlers_that_follow_it():
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    handler = CallHandler(registry, transport)
+    async with handler:
+        await turns()
+    gone = weakref.ref(handler)
+    del handler
+    await turns()
+    gc.collect()
+    assert gone() is None
+
+
+async def test_a_handler_that_is_opened_again_serves_what_came_between():
+    transport = InProcessTransport()
+    registry = registry_of(one=("query", echo))
+    handler = CallHandler(registry, transport)
+    async with handler:
+        pass
+    registry.register(later("two"), echo)
+    async with handler, PendingRequestMap(transport) as calls:
+        assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
+        assert await calls.ask_all("operad.discover", "operad.discover") == [{"instance": handler.instance}]
+        registry.register(later("three"), echo)
+        await turns()
+        assert (await calls.call("t.three", {"a": 1})).data == {"a": 1}
+
+
+async def test_only_chosen_operations_are_served():
+    """What the application does not offer cannot be called, not even by who knows its name."""
+    transport = InProcessTransport()
+    registry = registry_of(open=("query", echo), private=("query", echo))
+    async with CallHandler(registry, transport, operations=lambda spec: spec.name == "open") as handler:
+        async with PendingRequestMap(transport) as calls, Participant.open(transport) as peer:
+            assert (await calls.call("t.open", {"a": 1})).data == {"a": 1}
+            assert (await error_of(calls.call("t.private"))).code == ErrorCode.OPERATION_NOT_FOUND
+            request = {"requestId": "1", "operationId": "t.private", "input": {}, "replyTo": peer.link.inbox}
+            await peer.send(handler.link.inbox, "call.requested", **request)
+            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "identity", ["root", 1, [], {"scopes": []}, {"id": 1, "scopes": []}, {"id": "a", "scopes": "x"}]
+)
+async def test_a_malformed_identity_is_refused(identity):
+    """A claim that cannot be read is no anonymous caller."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(echo=("query", echo)), transport), Participant.open(transport) as peer:
+        await peer.request("t.echo", "1", identity=identity)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.ACCESS_DENIED
+
+
+async def test_a_verifier_that_fails_refuses_and_keeps_its_secrets():
+    """Whatever a verifier raises, the operation does not run, and the caller does not see the message."""
+    transport = InProcessTransport()
+
+    def verify(payload, delivery):
+        raise RuntimeError("the key is 12345")
+
+    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify, mask_errors=True)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.echo"))
+        assert error.code == ErrorCode.EXECUTION_ERROR
+        assert "12345" not in repr(error.to_wire())
+
+
+async def verified(answer):
+    return answer
+
+
+async def hanging():
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("answer", ["root", {"id": "root", "scopes": []}, 5])
+async def test_a_verifier_that_names_no_identity_refuses(answer, later):
+    """What is no identity would be none of those that an operation asks of its caller."""
+    transport = InProcessTransport()
+
+    def verify(payload, delivery):
+        return verified(answer) if later else answer
+
+    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.echo"))
+        assert "identity=: expected an Identity or None from the verifier, got" in error.message
+
+
+async def test_a_verifier_has_the_time_of_the_request():
+    """Its caller may be gone without a word."""
+    transport = InProcessTransport()
+    handler = CallHandler(
+        registry_of(echo=("query", echo)), transport, identity=lambda payload, delivery: hanging()
+    )
+    async with handler, Participant.open(transport) as peer:
+        await peer.request("t.echo", "1", timeoutMs=50)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+        assert handler.active == 0
+
+
+async def test_a_verifier_whose_time_is_up_before_it_begins_is_not_left_behind():
+    """As where the process stood still; a coroutine that nobody awaits warns of itself."""
+    transport, begun = InProcessTransport(), []
+
+    async def verify():
+        begun.append(True)
+
+    def late(payload, delivery):
+        time.sleep(0.02)
+        return verify()
+
+    async with CallHandler(registry_of(echo=("query", echo)), transport, identity=late):
+        async with Participant.open(transport) as peer:
+            await peer.request("t.echo", "1", timeoutMs=10)
+            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+    gc.collect()
+    assert begun == []
+
+
+async def test_the_log_names_the_operation_whose_error_stays_here(caplog):
+    """Whoever reads the log of a server need not guess which operation a reference belongs to."""
+
+    async def fails(data, context):
+        raise ValueError("the key is 12345")
+
+    transport = InProcessTransport()
+    handler = CallHandler(registry_of(fails=("query", fails)), transport, mask_errors=True)
+    async with handler, PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.fails"))
+    assert f"operation 't.fails' failed (reference {error.details['reference']}): ValueError" in caplog.text
+
+
+@pytest.mark.parametrize("identity", ["ann", {"id": "ann", "scopes": []}, 5])
+async def test_what_a_caller_gives_for_an_identity_has_to_be_one(identity):
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for made in (calls.call("t.echo", identity=identity), anext(calls.subscribe("t.echo", identity=identity))):
+            error = await error_of(made)
+            assert (error.code, "identity: expected an Identity, got" in error.message) == (
+                "VALIDATION_ERROR",
+                True,
+            )
+        assert calls.pending == 0
+
+
+async def test_an_unknown_identity_rule_is_refused():
+    """A typo in the rule must not become a rule."""
+    with pytest.raises(ValueError, match="delegate"):
+        CallHandler(OperationRegistry(), InProcessTransport(), identity="peers")
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+types = st.sampled_from(
+    ["call.requested", "call.responded", "call.error", "call.aborted", "call.completed", "call.credit", "x"]
+)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "requestId": st.sampled_from(["1", "2"]) | junk,
+        "operationId": st.sampled_from(["t.echo", "t.numbers", "operad.list"]) | junk,
+        "input": st.just({"to": 3}) | junk,
+        "output": st.just(ANSWER) | junk,
+        "credit": st.integers(-2, 5) | junk,
+        "total": st.integers(-2, 9) | junk,
+        "seq": st.integers(-1, 4) | junk,
+        "count": st.integers(-1, 4) | junk,
+        "deadline": junk,
+        "timeoutMs": st.integers(-5, 500) | junk,
+        "identity": junk,
+        "replyTo": junk,
+        "code": junk,
+        "message": junk,
+        "details": junk,
+        "parentRequestId": junk,
+        "traceparent": junk,
+    },
+)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(types, fields), max_size=12))
+def test_no_event_of_a_peer_breaks_either_side(events):
+    """Whatever a peer sends, both sides go on serving, and nothing is left pending."""
+
+    async def body():
+        transport = InProcessTransport()
+        registry = registry_of(echo=("query", echo), numbers=("subscription", numbers))
+        async with CallHandler(registry, transport, lease=0.2) as handler:
+            async with PendingRequestMap(transport) as calls, Participant.open(transport) as peer:
+                for type_, payload in events:
+                    for to in (handler.link.inbox, calls.link.inbox):
+                        await peer.send(to, type_, **payload)
+                assert (await calls.call("t.echo", {"a": 1})).data == {"a": 1}
+                assert [item.data async for item in calls.subscribe("t.numbers", {"to": 3})] == [0, 1, 2]
+            async with asyncio.timeout(30):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(body())
+
+
+async def test_a_handler_says_how_many_operations_it_serves():
+    """What has no handler is not served, nor counted; nor are the handler's own operations."""
+    registry = registry_of(echo=("query", echo))
+    registry.register_spec(OperationSpec(namespace="t", name="bare", type="query"))
+    async with CallHandler(registry, InProcessTransport()) as handler:
+        assert handler.serving == 1
+    assert handler.serving == 0
+
+
+async def test_an_error_that_has_no_wire_form_still_ends_its_call():
+    """What of it cannot be said is left out; its code arrives, and nobody waits."""
+    transport = InProcessTransport(strict=True)
+
+    async def fail(input, context):
+        raise CallError("GARBLED", "half a character: \ud800", {"so": "are the details: \ud800"})
+
+    async with CallHandler(registry_of(fail=("query", fail)), transport), PendingRequestMap(transport) as calls:
+        assert (await error_of(calls.call("t.fail"))).code == "GARBLED"
+        assert (await error_of(anext(calls.subscribe("t.fail")))).code == "GARBLED"
+
+
+# --- serving by hand -------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_could_not_be_taken_by_hand_fails_at_once(caplog):
+    def refuses(request):
+        raise ValueError("no room")
+
+    transport = InProcessTransport(strict=True)
+    async with PendingRequestMap(transport, on_request=refuses) as server, PendingRequestMap(transport) as calls:
+        await server.serve("t.op")
+        error = await error_of(calls.call("t.op", {}, timeout=60))
+        assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "ValueError: no room")
+        assert "a request for t.op could not be taken" in caplog.text
+
+
+async def test_a_request_that_was_answered_before_its_taker_failed_has_that_answer():
+    transport = InProcessTransport(strict=True)
+
+    def answers_and_fails(request):
+        answering = server.respond(request.request_id, local_envelope(1, request.operation_id))
+        with pytest.raises(StopIteration):  # within one process nothing waits
+            answering.send(None)
+        raise ValueError("afterwards")
+
+    server = PendingRequestMap(transport, on_request=answers_and_fails)
+    async with server, PendingRequestMap(transport) as calls:
+        await server.serve("t.op")
+        assert (await calls.call("t.op", {}, timeout=60)).data == 1
+
+
+async def test_requests_can_be_served_by_hand():
+    """An SDK of a spoke answers, fails, aborts and streams on its own."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        registration = await server.serve("t.op")
+        async with PendingRequestMap(transport) as calls:
+
+            async def next_request(task):
+                await asyncio.sleep(0)
+                while not requests:
+                    await asyncio.sleep(0)
+                return requests.pop()
+
+            task = asyncio.create_task(calls.call("t.op", {"a": 1}, identity=Identity("alice")))
+            request = await next_request(task)
+            assert (request.operation_id, request.input, request.identity) == ("t.op", {"a": 1}, None)
+            with pytest.raises(TypeError, match="envelope"):
+                await server.respond(request.request_id, {"data": 1})
+            await server.respond(request.request_id, local_envelope(2, "t.op"))
+            assert (await task).data == 2
+            with pytest.raises(LookupError):
+                await server.respond(request.request_id, local_envelope(2, "t.op"))
+
+            task = asyncio.create_task(error_of(calls.call("t.op")))
+            await server.emit_error((await next_request(task)).request_id, "X", "no", {"a": object})
+            assert (await task).code == "X"
+
+            task = asyncio.create_task(error_of(calls.call("t.op")))
+            await server.abort((await next_request(task)).request_id)
+            assert (await task).code == ErrorCode.ABORTED
+
+            task = asyncio.create_task(collect(calls.subscribe("t.op", credit=2)))
+            request = await next_request(task)
+            assert request.is_subscription
+            for number in range(10):
+                await server.respond(request.request_id, local_envelope(number, "t.op"))
+            await server.complete(request.request_id)
+            assert await task == list(range(10))
+
+            task = asyncio.create_task(calls.call("t.op"))
+            request = await next_request(task)
+            task.cancel()
+            await asyncio.wait({task})
+            async with asyncio.timeout(30):
+                while request.request_id in server._by_hand:
+                    await asyncio.sleep(0.01)
+            with pytest.raises(LookupError):  # the caller has left
+                await server.respond(request.request_id, local_envelope(2, "t.op"))
+        await registration.unregister()
+
+
+async def test_requests_of_one_id_that_are_served_by_hand_are_kept_apart():
+    """Two callers chose the same id: each gets its own answer, under the id that it chose."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as one, Participant.open(transport) as two:
+            await one.request("t.op", "the id", "of one")
+            await two.request("t.op", "the id", "of two")
+            assert [request.input for request in requests] == ["of one", "of two"]
+            for request in requests:
+                await server.respond(request.request_id, local_envelope(request.input, "t.op"))
+            for peer, expected in ((one, "of one"), (two, "of two")):
+                (answer,) = await peer.wait_for("call.responded")
+                assert (answer["requestId"], answer["output"]["data"]) == ("the id", expected)
+
+
+async def test_what_cannot_be_sent_by_hand_ends_the_request():
+    """A caller is told even when the answer has no wire form."""
+    transport = InProcessTransport(strict=True)
+    requests = []
+    async with (
+        PendingRequestMap(transport, on_request=requests.append) as server,
+        PendingRequestMap(transport) as calls,
+    ):
+        await server.serve("t.op")
+        task = asyncio.create_task(error_of(calls.call("t.op")))
+        async with asyncio.timeout(30):
+            while not requests:
+                await asyncio.sleep(0.01)
+        with pytest.raises(CallError):
+            await server.respond(requests[0].request_id, local_envelope({1, 2}, "t.op"))
+        assert (await task).code == ErrorCode.SERIALIZATION_ERROR
+
+
+async def test_a_request_of_another_link_is_not_answered_by_hand():
+    """Answers count for requests of this link only."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls:
+        for answer in (
+            calls.respond("1", local_envelope(1, "t.op")),
+            calls.emit_error("1", "X"),
+            calls.abort("1"),
+            calls.complete("1"),
+        ):
+            with pytest.raises(LookupError):
+                await answer
+        with pytest.raises(RuntimeError, match="on_request"):
+            await calls.serve("t.op")
+
+
+async def test_a_call_can_be_aborted_by_its_id():
+    """`abort` of an own call ends it on both sides."""
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport) as handler:
+        async with PendingRequestMap(transport) as calls:
+            task = asyncio.create_task(error_of(calls.call("t.wait")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await calls.abort(next(iter(calls._requests.table)))
+            assert (await task).code == ErrorCode.ABORTED
+            async with asyncio.timeout(30):
+                while handler.active:
+                    await asyncio.sleep(0.01)
+
+
+async def test_forgeries_are_logged(caplog):
+    """What is dropped leaves a line."""
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        async with Participant.open(transport) as forger:
+            await server.link.register("op:t.op")
+            task = asyncio.create_task(calls.call("t.op"))
+            (request,) = await server.wait_for("call.requested")
+            with caplog.at_level(logging.WARNING):
+                to, request_id = request["replyTo"], request["requestId"]
+                await forger.send(to, "call.responded", requestId=request_id, output=ANSWER)
+            assert "does not serve" in caplog.text
+            await server.send(to, "call.responded", requestId=request_id, output=ANSWER)
+            assert (await task).data == 1
+
+
+def test_delivery_is_anonymous_by_default():
+    """A transport that says nothing vouches for nobody."""
+    assert Delivery().identity is None
+    assert Delivery().peer is None
+
+
+async def test_a_question_that_nobody_answers_ends_after_its_wait() -> None:
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, asyncio.timeout(30):
+        assert await calls.ask_all("nobody.listens", "nobody.listens", wait=0.05) == []
+
+
+async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
+    transport = InProcessTransport()
+    async with (
+        CallHandler(registry_of(op=("subscription", numbers)), transport),
+        PendingRequestMap(transport) as calls,
+    ):
+        assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="credit: expected at least 1, got 0"):
+            [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]
+
+
+class Flapping:
+    """An in-process bus whose links the test takes down and up; it says what it can as it is told."""
+
+    def __init__(self, **capabilities):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, **capabilities)
+        self.states = []
+
+    async def open(self, on_event, on_link):
+        self.states.append(on_link)
+        return await self.bus.open(on_event, on_link)
+
+    def flap(self):
+        for on_link in self.states:
+            on_link("down", 1)
+            on_link("up", 2)
+
+
+async def test_a_request_that_is_served_by_hand_ends_with_its_link() -> None:
+    """Where the loss of the link tells callers of the loss of their requests, and only when it is lost."""
+    transport, requests = Flapping(detects_peer_loss=True), []
+    async with PendingRequestMap(transport, on_request=requests.append) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport.bus) as caller:
+            await caller.request("t.op", "1")
+            transport.states[0]("up", 1)
+            await server.respond(requests[0].request_id, local_envelope(1, "t.op"))
+            await caller.request("t.op", "2")
+            transport.flap()
+            with pytest.raises(LookupError):
+                await server.respond(requests[1].request_id, local_envelope(1, "t.op"))
+
+
+async def test_the_log_tells_of_a_lost_connection_but_not_of_one_that_is_drained(caplog) -> None:
+    transport = Flapping()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport, drain_timeout=0.05) as handler:
+        transport.flap()
+        lost, back = caplog.messages
+        assert ("was lost" in lost, "is back: 1 operations" in back) == (True, True)
+        async with Participant.open(transport.bus) as caller:
+            await caller.request("t.wait", "1")
+            closing = asyncio.create_task(handler.aclose())
+            await asyncio.sleep(0)
+            transport.flap()
+            await closing
+    assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("authenticates", [True, False])
+async def test_ids_of_requests_cannot_be_guessed_where_that_protects_the_answers(authenticates) -> None:
+    """A peer that sees one id must not know the next one, unless the transport says who sends."""
+    transport = Flapping(authenticates_peer=authenticates)
+    async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op")) for _ in range(2)]
+        ids = [request["requestId"] for request in await server.wait_for("call.requested", 2)]
+        assert (ids[0][:16] == ids[1][:16]) is authenticates
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("input", [{"cursor": 7}, {"limit": 0}, {"limit": "all"}, {"cursor": None, "limit": 5}])
+async def test_a_page_that_cannot_be_asked_for_is_refused(input) -> None:
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(op=("query", echo)), transport), PendingRequestMap(transport) as calls:
+        assert (await error_of(calls.call("operad.list", input))).code == ErrorCode.VALIDATION_ERROR
+        assert len((await calls.call("operad.list", {"limit": 1})).data["operations"]) == 1
+
+
+async def test_a_handler_tells_a_consumer_that_it_took_for_gone_and_waits_for_its_own_end():
+    """If the consumer is there after all, it learns that its stream has ended."""
+    cleaned = []
+
+    async def endless(input, context):
+        try:
+            yield 1
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            cleaned.append(input)
+
+    transport = InProcessTransport()
+    async with CallHandler(
+        registry_of(endless=("subscription", endless)), transport, lease=0.05, drain_timeout=0.05
+    ):
+        async with Participant.open(transport) as consumer:
+            await consumer.request("t.endless", "1", {"n": 1}, credit=5)
+            (error,) = await consumer.wait_for("call.error")
+            assert (error["requestId"], error["code"]) == ("1", ErrorCode.ABORTED)
+            assert "gave no sign of life for 0.05 s" in error["message"]
+            await consumer.request("t.endless", "2", {"n": 2}, credit=5)
+            await consumer.wait_for("call.responded", 2)
+    assert cleaned == [{"n": 1}, {"n": 2}]
+
+
+async def test_a_call_that_is_aborted_by_its_map_is_over_on_both_sides_at_once():
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        await calls.abort(request["requestId"])
+        assert calls.pending == 0
+        await server.wait_for("call.aborted")
+        assert (await error_of(task)).code == ErrorCode.ABORTED
+        assert len(server.of("call.aborted")) == 1
+
+
+async def test_a_subscription_may_have_a_deadline():
+    transport = InProcessTransport()
+    async with CallHandler(registry_of(numbers=("subscription", numbers)), transport):
+        async with PendingRequestMap(transport) as calls:
+            past = await error_of(anext(calls.subscribe("t.numbers", {"to": 3}, deadline=1.0)))
+            assert past.code == ErrorCode.TIMEOUT
+            soon = calls.subscribe("t.numbers", {"to": 3}, deadline=(time.time() + 60) * 1000)
+            assert [item.data async for item in soon] == [0, 1, 2]
+
+
+async def test_a_call_that_ended_with_an_error_is_not_aborted():
+    transport = InProcessTransport(strict=True)
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        for number, (type_, fields) in enumerate(
+            [
+                ("call.error", {"code": "X", "message": "no"}),
+                ("call.aborted", {}),
+                ("call.completed", {"count": 0}),
+            ],
+            1,
+        ):
+            task = asyncio.create_task(calls.call("t.op"))
+            request = (await server.wait_for("call.requested", number))[-1]
+            await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+            await error_of(task)
+            assert calls.pending == 0
+        await asyncio.sleep(0.01)
+        assert server.of("call.aborted") == []
+
+
+def test_a_handler_can_be_opened_in_one_loop_after_another_and_refreshed_at_any_time():
+    registry, transport = registry_of(echo=("query", echo)), InProcessTransport()
+    handler = CallHandler(registry, transport)
+
+    async def serve(name):
+        await handler.refresh()
+        async with handler, PendingRequestMap(transport) as calls:
+            registry.register(OperationSpec(namespace="t", name=name, type="query"), echo)
+            await asyncio.gather(handler.refresh(), handler.refresh())
+            assert (await calls.call(f"t.{name}", name)).data == name
+
+    for name in ("one", "two"):
+        asyncio.run(serve(name))

@@ -1,0 +1,92 @@
+"""Call maps, handlers and in-process buses belong to the event loop in which they were opened, and say so."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point
+
+import asyncio
+
+import pytest
+
+from operad import CallHandler, InProcessTransport, PendingRequestMap
+from operad.plugin import TransportError
+from plugins.calls.tests.parts import registry_of
+
+
+async def count(input, context):
+    for number in range(input["to"]):
+        yield number
+
+
+@pytest.fixture
+def other_loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def test_what_was_opened_in_another_event_loop_says_so(other_loop):
+    """Its futures would wake nobody here, and its sockets are not for two threads."""
+    transport = InProcessTransport()
+    handler, calls = (
+        CallHandler(registry_of(count=("subscription", count)), transport),
+        PendingRequestMap(transport),
+    )
+
+    async def use():
+        for wrong in (
+            calls.call("t.count", {"to": 1}),
+            anext(calls.subscribe("t.count", {"to": 1})),
+            calls.aclose(),
+        ):
+            with pytest.raises(
+                RuntimeError, match="this call map belongs to the event loop in which it was opened"
+            ):
+                await wrong
+        with pytest.raises(
+            RuntimeError, match="this call handler belongs to the event loop in which it was opened"
+        ):
+            await handler.aclose()
+        with pytest.raises(TransportError, match="has its links in one event loop"):
+            await PendingRequestMap(transport).open()
+
+    other_loop.run_until_complete(handler.open())
+    other_loop.run_until_complete(calls.open())
+    asyncio.run(use())
+    answer = other_loop.run_until_complete(calls.call("t.count", {"to": 1}))
+    assert answer.data == 0
+    other_loop.run_until_complete(calls.aclose())
+    other_loop.run_until_complete(handler.aclose())
+
+
+def test_the_links_of_an_event_loop_that_has_ended_do_not_hold_a_bus():
+    transport = InProcessTransport()
+    handler = CallHandler(registry_of(count=("subscription", count)), transport)
+    asyncio.run(handler.open())
+
+    async def again():
+        async with CallHandler(registry_of(count=("subscription", count)), transport):
+            async with PendingRequestMap(transport) as calls:
+                assert (await calls.call("t.count", {"to": 1})).data == 0
+
+    asyncio.run(again())
+
+
+class Slow(InProcessTransport):
+    """A transport that takes a turn of the loop to open, as those with sockets do."""
+
+    async def open(self, on_event, on_link):
+        await asyncio.sleep(0)
+        return await super().open(on_event, on_link)
+
+
+@pytest.mark.parametrize("made", [PendingRequestMap, lambda transport: CallHandler(registry_of(), transport)])
+async def test_what_is_being_opened_is_not_opened_once_more(made):
+    """The first link would be forgotten, and never be closed."""
+    transport = Slow()
+    opened = made(transport)
+    first, second = await asyncio.gather(opened.open(), opened.open(), return_exceptions=True)
+    assert first is None
+    assert "is open already" in str(second)
+    assert len(transport._links) == 1
+    await opened.aclose()
+    assert transport._links == {}
+    async with opened:
+        assert len(transport._links) == 1

@@ -1,0 +1,552 @@
+"""Flow in bytes: what may be on its way to one link, and what a stalled reader holds up: its own stream alone."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+
+import asyncio
+
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    PendingRequestMap,
+    local_envelope,
+)
+from operad.transports import Capabilities, Delivery
+from operad_calls import CallSettings, InProcessTransport
+from operad_calls.calling import flow
+from operad_calls.calling.flow import Arrivals, Departures
+from operad_calls.protocol import Encoded, decode, encode, encoded, with_sent_bytes
+from operad_calls.requests import Pending
+from operad_calls.serving import answers, served
+from operad_calls.tapping import tap
+from operad_testing import Participant
+from plugins.calls.tests.parts import LinkOver, registry_of
+
+MIB = 1024 * 1024
+
+
+async def settle():
+    """Let what is on its way arrive: a busy machine stands still for longer than one pause."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+class Wired:
+    """An in-process bus that encodes, and says that it is none: bytes count."""
+
+    def __init__(self, loses=(), **capabilities):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, detects_no_responders=True, **capabilities)
+        self.loses = loses
+
+    async def open(self, on_event, on_link):
+        def deliver(event, delivery):
+            if event["type"] not in self.loses:
+                on_event(event, Delivery(to=delivery.to))
+
+        return LinkOver(await self.bus.open(deliver, on_link))
+
+
+async def large(input, context):
+    return "x" * input["size"]
+
+
+async def larges(input, context):
+    for _ in range(input["count"]):
+        yield "x" * input["size"]
+
+
+async def echo(input, context):
+    return input
+
+
+def waiting(*wants):
+    made = []
+    for number, size in enumerate(wants):
+        pending = Pending("t.op", str(number))
+        pending.wants = size
+        made.append(pending)
+    return made
+
+
+def test_what_is_asked_for_is_granted_in_the_order_of_asking_within_the_window():
+    told = []
+    arrivals = Arrivals(100, told.append)
+    one, two, three = waiting(60, 60, 10)
+    assert arrivals.ask(one)
+    assert not arrivals.ask(two)
+    assert not arrivals.ask(three), "a small one does not pass by one that asked before"
+    assert (arrivals.under_way, [item.granted for item in (one, two, three)]) == (60, [60, 0, 0])
+    arrivals.arrived(one, 60)
+    assert told == [one, two, three]
+    assert arrivals.under_way == 70
+    arrivals.ended(two)
+    arrivals.ended(three)
+    assert arrivals.under_way == 0
+
+
+def test_one_that_is_larger_than_the_window_goes_alone():
+    arrivals = Arrivals(100, lambda pending: None)
+    huge, small = waiting(1_000, 1)
+    assert arrivals.ask(huge)
+    assert not arrivals.ask(small)
+    arrivals.ended(huge)
+    assert small.granted == 1
+
+
+def test_the_end_of_a_call_that_waits_lets_the_next_one_go():
+    arrivals = Arrivals(100, lambda pending: None)
+    one, two, three = waiting(100, 100, 100)
+    for pending in (one, two, three):
+        arrivals.ask(pending)
+    arrivals.ended(two)
+    arrivals.ended(one)
+    assert (two.granted, three.granted) == (0, 100)
+
+
+def test_what_may_come_unasked_shrinks_with_the_number_of_those_who_wait():
+    """All of it together stays in the order of the window, whatever the number."""
+    arrivals = Arrivals(8 * MIB, lambda pending: None)
+    assert arrivals.unasked(0) == 64 * 1024
+    assert arrivals.unasked(9_999) == 1_024
+    assert sum(arrivals.unasked(number) for number in range(10_000)) < 32 * MIB
+
+
+def test_an_operation_with_large_answers_need_not_ask_again_within_half_of_a_window():
+    arrivals = Arrivals(1_000, lambda pending: None)
+    arrivals.remember("t.op", 160)
+    first, second, third, fourth, fifth = waiting(0, 0, 0, 0, 0)
+    assert [arrivals.expect(pending, 64) for pending in (first, second, third)] == [180, 180, 64]
+    assert (first.wants, third.wants, arrivals.under_way) == (180, 0, 0)
+    arrivals.ended(second)
+    arrivals.ended(second)
+    assert [arrivals.expect(pending, 64) for pending in (fourth, fifth)] == [180, 64]
+    arrivals.remember("t.op", 90)
+    assert arrivals.large == {"t.op": 180}, "it is the largest that counts"
+    assert arrivals.expect(fifth, 200) == 200, "what comes unasked in any case needs no room of these"
+
+
+def test_of_a_thousand_operations_it_is_known_how_large_their_answers_are():
+    arrivals = Arrivals(1_000, lambda pending: None)
+    for number in range(1_001):
+        arrivals.remember(f"t.op{number}", 100)
+    assert (len(arrivals.large), "t.op0" in arrivals.large) == (1_000, False)
+
+
+async def test_only_the_first_large_answer_of_an_operation_costs_a_question():
+    seen, wired = [], Wired()
+    registry = registry_of(large=("query", large))
+    async with CallHandler(registry, wired), PendingRequestMap(tap(wired, seen.append)) as calls:
+        for _ in range(3):
+            assert len((await calls.call("t.large", {"size": MIB})).data) == MIB
+    asked = [passed for passed in seen if passed.direction == "in" and "wantsBytes" in passed.event["payload"]]
+    assert len(asked) == 1
+
+
+async def test_large_requests_leave_one_after_the_other():
+    departures = Departures(100)
+    first, second, third = waiting(0, 0, 0)
+    await departures.enter(first, 80)
+    tasks = [asyncio.create_task(departures.enter(item, 60)) for item in (second, third)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    tasks[0].cancel()
+    departures.leave(first)
+    departures.leave(first)
+    await asyncio.wait(tasks)
+    assert (tasks[0].cancelled(), third.outgoing) == (True, 60)
+    departures.leave(third)
+    await departures.enter(first, 1_000)
+
+
+async def test_no_more_than_the_window_is_on_its_way_to_a_link():
+    transport, seen = Wired(), []
+    handler = CallHandler(registry_of(large=("query", large)), transport)
+    async with handler, PendingRequestMap(transport, settings=CallSettings(link_bytes=1_000_000)) as calls:
+
+        async def call():
+            envelope = await calls.call("t.large", {"size": 300_000})
+            seen.append(calls._requests.arrivals.under_way)
+            return len(envelope.data)
+
+        assert await asyncio.gather(*(call() for _ in range(20))) == [300_000] * 20
+        assert max(seen) <= 1_000_000
+        assert calls._requests.arrivals.under_way == 0
+
+
+async def test_a_stream_that_nobody_reads_holds_up_no_other_call():
+    """What has come and is not read is its own affair: a call within the loop over large items gets its answer."""
+    transport = Wired()
+    registry = registry_of(large=("query", large), larges=("subscription", larges))
+    settings = CallSettings(link_bytes=500_000, credit_bytes=10_000)
+    async with CallHandler(registry, transport), PendingRequestMap(transport, settings=settings) as calls:
+        count = 0
+        async with asyncio.timeout(30):
+            async for envelope in calls.subscribe("t.larges", {"size": 400_000, "count": 5}):
+                assert len(envelope.data) == 400_000
+                assert len((await calls.call("t.large", {"size": 400_000})).data) == 400_000
+                count += 1
+        assert count == 5
+
+
+async def test_items_that_are_not_read_are_not_made():
+    """Beyond its window a stream waits for its reader, in bytes as in items."""
+    made = 0
+
+    async def count(input, context):
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield "x" * 1_000
+
+    transport = Wired()
+    settings = CallSettings(credit_bytes=10_000)
+    async with CallHandler(registry_of(count=("subscription", count)), transport):
+        async with PendingRequestMap(transport, settings=settings) as calls:
+            stream = calls.subscribe("t.count")
+            await anext(stream)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert made <= 12
+            assert 1 + len([item async for item in stream]) == 100
+
+
+async def test_a_peer_that_answers_no_question_gets_its_answer_in_the_end(monkeypatch):
+    """Whatever stands between does not carry the question: one at a time then, but no call hangs for it."""
+    monkeypatch.setattr(answers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(answers, "_AGAIN", 0.02)
+    transport = Wired(loses=("call.credit",))
+    async with CallHandler(registry_of(large=("query", large)), transport), PendingRequestMap(transport) as calls:
+        made = (calls.call("t.large", {"size": 100_000}, timeout=5) for _ in range(3))
+        assert [len(envelope.data) for envelope in await asyncio.gather(*made)] == [100_000] * 3
+
+
+async def test_an_answer_that_gets_no_room_ends_at_the_deadline(monkeypatch):
+    """Its caller has been heard: that it gives no room is an answer, and patience has nothing to do with it."""
+    monkeypatch.setattr(answers, "_PATIENCE", 60.0)
+    monkeypatch.setattr(answers, "_AGAIN", 0.01)
+    transport = Wired()
+    async with CallHandler(registry_of(large=("query", large)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            for number, milliseconds in enumerate((200, 2_000, 10_000), 1):
+                fields = {"creditBytes": 10, "timeoutMs": milliseconds}
+                await caller.request("t.large", str(number), {"size": 5_000}, **fields)
+                while not (questions := caller.of("call.credit")) and len(caller.of("call.error")) < number:
+                    await settle()
+                if questions:  # on a busy machine it may come too late to be begun
+                    break
+            room = {"requestId": str(number), "total": 1, "totalBytes": 10, "replyTo": caller.link.inbox}
+            await caller.send(questions[0]["replyTo"], "call.credit", **room)  # heard, and no room
+            await settle()
+            monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+            errors = await caller.wait_for("call.error", number)
+            assert errors[number - 1]["code"] == ErrorCode.TIMEOUT
+            assert caller.of("call.responded") == []
+            assert handler.active == 0
+
+
+async def test_an_abort_ends_an_answer_that_waits_for_room():
+    transport = Wired()
+    async with CallHandler(registry_of(large=("query", large)), transport) as handler:
+        async with Participant.open(transport) as caller:
+            await caller.request("t.large", "1", {"size": 5_000}, creditBytes=10)
+            (question, *_) = await caller.wait_for("call.credit")
+            await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+            async with asyncio.timeout(30):
+                while handler.active:
+                    await settle()
+            assert caller.of("call.responded") == []
+
+
+async def test_what_is_served_by_hand_waits_for_room_too():
+    transport, requests = Wired(), asyncio.Queue()
+    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as caller:
+            await caller.request("t.op", "1", creditBytes=10)
+            request = await requests.get()
+            answering = asyncio.create_task(
+                server.respond(request.request_id, local_envelope("x" * 5_000, "t.op"))
+            )
+            question = (await caller.wait_for("call.credit"))[-1]
+            assert question["wantsBytes"] > 5_000
+            await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+            with pytest.raises(CallError, match="nobody waits"):
+                await answering
+
+
+async def test_a_large_request_waits_until_the_one_before_has_arrived_and_a_small_one_does_not():
+    transport = Wired()
+    settings = CallSettings(link_bytes=500_000)
+    async with PendingRequestMap(transport, settings=settings) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        tasks = [asyncio.create_task(calls.call("t.op", size)) for size in ("x" * 400_000, "y" * 400_000, "small")]
+        first, small = await server.wait_for("call.requested", 2)
+        assert (first["input"][0], small["input"]) == ("x", "small")
+        assert (first["sentBytes"] > 400_000, "sentBytes" in small) == (True, False)
+        notice = {"requestId": first["requestId"], "total": 0, "replyTo": server.link.inbox}
+        await server.send(first["replyTo"], "call.credit", **notice)
+        *_, second = await server.wait_for("call.requested", 3)
+        assert second["input"][0] == "y"
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_a_stream_gives_room_when_half_of_its_window_is_read():
+    """Neither for each item, nor so late that the producer has to wait."""
+    transport = Wired()
+    settings = CallSettings(credit_bytes=10_000)
+    async with PendingRequestMap(transport, settings=settings) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        stream = calls.subscribe("t.op")
+        reading = asyncio.create_task(anext(stream))
+        (request,) = await server.wait_for("call.requested")
+        meta = {"source": "local", "operationId": "t.op", "timestamp": 0}
+        for seq in range(8):
+            output = {"data": "x" * 1_000, "meta": meta}
+            fields = {
+                "requestId": request["requestId"],
+                "output": output,
+                "seq": seq,
+                "replyTo": server.link.inbox,
+            }
+            await server.send(request["replyTo"], "call.responded", **fields, sentBytes=1_000 * (seq + 1))
+        await reading
+        rooms = [len(server.of("call.credit"))]
+        for _ in range(7):
+            await anext(stream)
+            await settle()
+            rooms.append(len(server.of("call.credit")))
+        assert rooms == [0, 0, 0, 0, 1, 1, 1, 1]
+        assert server.of("call.credit")[0]["totalBytes"] == request["creditBytes"] + 5_000
+        await stream.aclose()
+
+
+@pytest.mark.parametrize(("total", "asked"), [(8, 1), (9, 0)])
+async def test_a_consumer_that_asks_whether_anybody_is_there_gets_an_answer(total, asked):
+    """Where the transport tells of losses, only who renews credit without giving any has asked."""
+    transport = Wired(detects_peer_loss=True)
+
+    async def wait(input, context):
+        await asyncio.sleep(60)
+        yield 1
+
+    async with CallHandler(registry_of(wait=("subscription", wait)), transport, drain_timeout=0.1):
+        async with Participant.open(transport) as caller:
+            await caller.request("t.wait", "1", credit=8)
+            await caller.send("op:t.wait", "call.credit", requestId="1", total=total, replyTo=caller.link.inbox)
+            await settle()
+            assert len(caller.of("call.credit")) == asked
+            await caller.send("op:t.wait", "call.aborted", requestId="1", replyTo=caller.link.inbox)
+
+
+async def test_what_is_served_by_hand_answers_no_credit_of_a_single_call(monkeypatch):
+    monkeypatch.setattr(served, "_NOTICE_AFTER", 60.0)  # or a busy machine gives notice of it
+    transport, requests = Wired(), asyncio.Queue()
+    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
+        await server.serve("t.op")
+        async with Participant.open(transport) as caller:
+            await caller.request("t.op", "1")
+            await requests.get()
+            room = {"requestId": "1", "totalBytes": 10, "replyTo": caller.link.inbox}
+            await caller.send("op:t.op", "call.credit", **room)
+            await caller.send("op:t.op", "call.credit", **{**room, "requestId": "of nobody"})
+            await settle()
+            assert caller.of("call.credit") == []
+            await server.respond("1", local_envelope(1, "t.op"))
+            assert len(await caller.wait_for("call.responded")) == 1
+
+
+async def test_within_one_process_nothing_is_counted():
+    transport = InProcessTransport()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.op")
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        assert "creditBytes" not in request
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def test_an_event_is_encoded_once_unless_its_link_changes_it():
+    event = {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": {"data": 1}}}
+    made = encoded(event)
+    assert encode(made) is made.data
+    made["payload"]["replyTo"] = "inbox:x"
+    assert decode(encode(made))["payload"]["replyTo"] == "inbox:x"
+    text = encode({**event, "payload": {"requestId": "1"}})
+    counted = with_sent_bytes({**event, "payload": {"requestId": "1"}}, text, 77)
+    assert type(counted) is Encoded
+    assert decode(encode(counted))["payload"] == {"requestId": "1", "sentBytes": 77}
+
+
+def test_who_asks_for_more_needs_room_for_what_is_more() -> None:
+    arrivals = Arrivals(100, lambda pending: None)
+    (other, more) = waiting(80, 60)
+    more.granted = 50
+    assert arrivals.ask(other)
+    assert arrivals.ask(more)
+    assert arrivals.under_way == 90
+
+
+async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
+    reported = []
+    transport, registry = Wired(), registry_of(larges=("subscription", larges))
+    registry.observe(reported=lambda call, report: reported.append(report))
+    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+        await caller.request("t.larges", "1", {"size": 5_000, "count": 1}, credit=5, creditBytes=10)
+        (question, *_) = await caller.wait_for("call.credit")
+        await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
+        await settle()
+    assert [(report.kind, report.unit) for report in reported] == [("stall", "By")]
+
+
+def test_the_bounds_of_what_may_come_unasked():
+    arrivals = Arrivals(100, lambda pending: None)
+    arrivals.remember("t.op", 45)  # and an eighth: 50, half of the window
+    one, other = waiting(0, 0)
+    assert arrivals.large == {"t.op": 50}
+    assert arrivals.expect(other, 50) == 50
+    assert arrivals.expect(one, 49) == 50
+    assert (one.wants, other.wants) == (50, 0)
+    assert arrivals.expect(other, 1) == 1
+    arrivals.remember("t.op", 50)
+    assert arrivals.large == {"t.op": 50}
+    arrivals.remember("t.op", 51)
+    assert arrivals.large == {"t.op": 57}
+    wide = Arrivals(4 * MIB, lambda pending: None)
+    assert [wide.unasked(number) for number in (31, 32)] == [65_536, 2 * MIB // 33]
+    assert [wide.unasked(number) for number in (2_046, 2_047, 2_048)] == [1_024, 1_024, 1_024]
+    assert (wide.unasked(9_999, 512), wide.unasked(0, 512)) == (512, 512)
+
+
+class Silent(Wired):
+    """The same, with somebody who takes the requests for ``t.silent`` and says nothing."""
+
+    async def open(self, on_event, on_link):
+        mute = await self.bus.open(lambda event, delivery: None, lambda state, epoch: None)
+        await mute.register("op:t.silent", "operad")
+        return await super().open(on_event, on_link)
+
+
+BIG = "x" * 90_000
+ONE_AT_A_TIME = CallSettings(link_bytes=100_000)
+
+
+async def test_a_large_subscription_that_nobody_answers_does_not_hold_up_large_requests_for_ever(monkeypatch):
+    monkeypatch.setattr(flow, "_PATIENCE", 0.02)
+    silent = Silent()
+    async with CallHandler(registry_of(echo=("query", echo)), silent):
+        async with PendingRequestMap(silent, settings=ONE_AT_A_TIME) as calls:
+            stream = calls.subscribe("t.silent", BIG)
+            first = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+            assert (await calls.call("t.echo", BIG, timeout=5)).data == BIG
+            first.cancel()
+            await asyncio.wait([first])
+            await stream.aclose()
+            assert (calls._requests.departures._under_way, calls._requests.departures._patience) == (0, {})
+
+
+@pytest.mark.parametrize("how", ["aborted", "down", "closed"])
+async def test_a_large_request_that_ends_before_its_turn_ends_at_once_and_is_never_sent(how):
+    ran, silent = [], Silent()
+
+    async def post(input, context):
+        ran.append(input)
+
+    async def items(input, context):
+        ran.append(input)
+        yield 1
+
+    registry = registry_of(post=("mutation", post), items=("subscription", items))
+    async with CallHandler(registry, silent):
+        async with PendingRequestMap(silent, settings=ONE_AT_A_TIME) as calls:
+            ahead = asyncio.create_task(calls.call("t.silent", BIG))
+            await asyncio.sleep(0)
+            stream = calls.subscribe("t.items", BIG)
+            waiting = [asyncio.create_task(calls.call("t.post", BIG)), asyncio.ensure_future(anext(stream))]
+            await asyncio.sleep(0)
+            requests = calls._requests
+            assert [pending.operation_id for pending in requests.departures.waiting] == ["t.post", "t.items"]
+            if how == "aborted":
+                for pending in list(requests.departures.waiting):
+                    await calls.abort(pending.request_id)
+            elif how == "down":
+                calls._on_link("down", 1)
+            else:
+                await calls.aclose()
+            ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+            told = {(error.code, error.ran) for error in ended}
+            assert told == {(ErrorCode.UNAVAILABLE, False) if how == "down" else (ErrorCode.ABORTED, None)}
+            ahead.cancel()
+            await asyncio.wait([ahead])
+            assert (requests.departures._under_way, requests.departures.waiting) == (0, {})
+        await settle()
+    assert ran == []
+
+
+class Waiting(LinkOver):
+    """A link whose socket takes a turn of the event loop."""
+
+    async def send(self, to, event):
+        await asyncio.sleep(0)
+        await super().send(to, event)
+
+
+class Slow(Wired):
+    """The same with such links."""
+
+    async def open(self, on_event, on_link):
+        return Waiting(await super().open(on_event, on_link))
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_an_operation_that_cancels_its_own_task_at_its_end_is_answered_all_the_same(size, taken_back):
+    def cancel():
+        asyncio.current_task().cancel()
+        if taken_back:
+            asyncio.current_task().uncancel()
+
+    async def one(input, context):
+        cancel()
+        return "x" * size
+
+    async def fails(input, context):
+        cancel()
+        raise ValueError("no")
+
+    async def items(input, context):
+        yield "x" * size
+        cancel()
+
+    slow = Slow()
+    registry = registry_of(one=("query", one), fails=("query", fails), items=("subscription", items))
+    async with CallHandler(registry, slow) as handler, PendingRequestMap(slow) as calls:
+        for _ in range(2):  # the first answer of an operation tells that it is large
+            assert (await calls.call("t.one", timeout=5)).data == "x" * size
+        with pytest.raises(CallError) as caught:
+            await calls.call("t.fails", timeout=5)
+        assert caught.value.code == ErrorCode.EXECUTION_ERROR
+        assert [len(item.data) async for item in calls.subscribe("t.items", timeout=5)] == [size]
+        assert handler.active == 0
+
+
+async def test_small_answers_after_a_large_one_of_the_same_operation_wait_for_no_turn(monkeypatch):
+    turns, written = [], answers.Answers._written
+
+    async def counted(self, event):
+        turns.append(event)
+        return await written(self, event)
+
+    monkeypatch.setattr(answers.Answers, "_written", counted)
+    bus = Wired()
+    async with CallHandler(registry_of(large=("query", large)), bus), PendingRequestMap(bus) as calls:
+        taken = []
+        for size in (200_000, 200_000, 10, 10, 10, 200_000):
+            assert len((await calls.call("t.large", {"size": size})).data) == size
+            taken.append(len(turns))
+    assert taken == [0, 1, 2, 2, 2, 2]

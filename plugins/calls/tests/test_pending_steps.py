@@ -1,0 +1,809 @@
+"""The requests that a call map has under way: admission, what follows a request, strays and losses; questions to
+everybody, and calls that are made again."""
+
+import asyncio
+import logging
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from operad import CallError, ErrorCode, Identity, local_envelope
+from operad.transports import (
+    Capabilities,
+    Delivery,
+    LinkDownError,
+    NoRespondersError,
+    PayloadTooLargeError,
+    TransportError,
+)
+from operad_calls import CallSettings, requests
+from operad_calls.calling import pending, retries, stream
+from operad_calls.calling.pending import PendingRequests
+from operad_calls.calling.questions import Asked, Questions
+from operad_calls.calling.retries import Retries
+from operad_calls.calling.stream import Stream
+from operad_calls.protocol import encode
+from operad_calls.requests import (
+    Pending,
+    Said,
+    lost,
+    not_begun,
+    overloaded,
+    retrieve,
+    set_error,
+    timed_out,
+    told,
+    wake,
+)
+from operad_calls.serving import served
+
+BROKER = Capabilities(detects_no_responders=True)
+HUB = Capabilities(detects_peer_loss=True)
+INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
+
+
+class Wire:
+    """A link that keeps what is sent."""
+
+    inbox = "inbox:me"
+
+    def __init__(self):
+        self.sent, self.errors = [], []
+
+    async def send(self, to, event):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.sent.append((to, event["type"], dict(event["payload"])))
+
+
+def side(capabilities=BROKER, **settings):
+    made = PendingRequests(SimpleNamespace(capabilities=capabilities), CallSettings(**settings))
+    made.start()
+    made.link = Wire()
+    return made
+
+
+class Waiting(Pending):
+    """A request that keeps the error with which it ends."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, request_id="1", operation_id="t.op", target=None):
+        super().__init__(operation_id, request_id)
+        self.target = target
+        self.error = None
+
+    def fail(self, error):
+        self.error = error
+
+
+def waits(requests, *names, target=None):
+    made = [Waiting(name, target=target) for name in names]
+    requests.table.update({one.request_id: one for one in made})
+    return made
+
+
+# --- what a call says of itself -------------------------------------------------------------------
+
+
+def payload_of(reply_to="inbox:me", now=1.0, **more):
+    said = Said("t.op", more.pop("input", {"a": 1}))
+    for name, value in more.items():
+        setattr(said, name, value)
+    event = said.event("7", reply_to, now)
+    assert (event["type"], event["id"]) == ("call.requested", "")
+    return event["payload"]
+
+
+def test_a_request_says_what_is_known_and_nothing_else():
+    assert payload_of() == {"requestId": "7", "operationId": "t.op", "input": {"a": 1}, "replyTo": "inbox:me"}
+    assert payload_of(None, input=None) == {"requestId": "7", "operationId": "t.op", "input": {}}
+    assert payload_of(input=0)["input"] == 0
+    full = payload_of(
+        limit=2_000.4,
+        credit=3,
+        identity=Identity(id="ann", scopes=frozenset({"s"})),
+        parent_request_id="6",
+        traceparent="00-1",
+        tracestate="a=1",
+        idempotency_key="k",
+        delegation="jws",
+    )
+    assert (full["deadline"], full["timeoutMs"], full["credit"], full["parentRequestId"]) == (2_001, 1_001, 3, "6")
+    assert (full["traceparent"], full["tracestate"]) == ("00-1", "a=1")
+    assert (full["idempotencyKey"], full["delegation"]) == ("k", "jws")
+    assert full["identity"]["id"] == "ann"
+
+
+@pytest.mark.parametrize(("limit", "left"), [(1_000.0, 0), (999.0, 0), (1_000.5, 1), (0.0, 0)])
+def test_a_request_that_has_no_time_left_says_so(limit, left):
+    assert payload_of(limit=limit)["timeoutMs"] == left
+
+
+def test_the_second_part_of_a_trace_goes_with_the_first_alone():
+    assert "tracestate" not in payload_of(tracestate="a=1")
+
+
+def test_each_error_of_a_request_says_whether_it_may_have_run():
+    error = timed_out("t.op", 5.0)
+    assert (error.code, error.message, error.details) == (
+        "TIMEOUT",
+        '"t.op" did not answer in time',
+        {"deadline": 5.0},
+    )
+    error = lost("t.op", "why")
+    assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', None)
+    assert error.details == {"operationId": "t.op", "sent": True}
+    error = not_begun("t.op", "why")
+    assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', False)
+    assert error.details == {"operationId": "t.op", "sent": False}
+    error = overloaded("too many", "max_x", 3)
+    assert (error.code, error.message, error.ran) == ("OVERLOADED", "too many (max_x)", False)
+    assert told({"code": "OVERLOADED", "message": "m"}).ran is False
+    assert told({"code": "BROKEN", "message": "m"}).ran is None
+
+
+async def test_a_future_ends_once():
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    set_error(future, CallError("A", ""))
+    set_error(future, CallError("B", ""))
+    assert future.exception().code == "A"
+    wake(None)
+    waiter = loop.create_future()
+    wake(waiter)
+    wake(waiter)
+    assert waiter.result() is None
+    retrieve(loop.create_future())
+    cancelled = loop.create_future()
+    cancelled.cancel()
+    retrieve(cancelled)
+
+
+def test_the_bounds_that_no_setting_names():
+    assert (requests.LARGE, stream._MIN_BUFFER) == (65_536, 1_024)
+    assert (served.MAX_RECENT, pending.MAX_ORPHANS, pending.MAX_ANSWERED, pending._CLOSING) == (10_000,) * 3 + (
+        5.0,
+    )
+
+
+def test_the_parts_of_a_call_are_in_this_order():
+    said = Said("t.op", 1, None, "parent", "trace", "state", "delegation", "key")
+    assert (said.parent_request_id, said.traceparent, said.tracestate) == ("parent", "trace", "state")
+    assert (said.delegation, said.idempotency_key, said.timeout, said.credit) == ("delegation", "key", None, None)
+    assert said.limit == math.inf
+
+
+async def test_an_error_that_nobody_awaits_is_marked_as_seen():
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(CallError("X", ""))
+    retrieve(future)
+    assert future._log_traceback is False
+
+
+async def test_an_open_map_has_a_link_and_tells_of_room_in_the_background():
+    table = side()
+    assert table.open_link() is table.link
+    (one,) = waits(table, "1", target="inbox:a")
+    table.grant(one)
+    await table.settle()
+    assert [row[1] for row in table.link.sent] == ["call.credit"]
+
+
+async def test_a_large_request_waits_for_its_turn_and_says_its_size():
+    table = side(link_bytes=10)
+    one, other = waits(table, "1", "2")
+    event = Said("t.op", {}).event("1", None, 0.0)
+    size = len(encode(event))
+    sent = await table.large(event, encode(event), one)
+    assert sent["payload"]["sentBytes"] == one.outgoing == size
+    later = asyncio.ensure_future(table.large(event, encode(event), other))
+    await asyncio.sleep(0)
+    assert not later.done()
+    table.end(one)
+    await later
+    assert other.outgoing
+
+
+async def test_memory_for_large_messages_is_kept(monkeypatch):
+    kept = []
+    monkeypatch.setattr(pending, "keep_memory", lambda: kept.append(1))
+    side(INSIDE)
+    assert kept == [], "within a process nothing is copied"
+    side(BROKER)
+    assert kept == [1]
+
+
+async def test_a_map_that_belongs_to_another_loop_waits_for_its_own_link():
+    table = side()
+    before, table.deadlines = table.up, None
+    before.set()
+    table.start()
+    assert not table.up.is_set()
+    assert table.deadlines is not None
+
+
+def test_a_request_begins_with_nothing():
+    one = Pending("t.op", "1")
+    assert (one.target, one.stored, one.outgoing, one.granted, one.reserved, one.wants, one.total) == (
+        None, False, 0, 0, 0, 0, 1,
+    )  # fmt: skip
+    one.notice("inbox:a")
+    assert one.target == "inbox:a"
+    with pytest.raises(NotImplementedError):
+        one.fail(CallError("X", ""))
+
+
+# --- admission ------------------------------------------------------------------------------------
+
+
+async def test_as_many_calls_wait_as_are_allowed_and_no_more():
+    requests = side(max_pending=2)
+    waits(requests, "1")
+    assert requests.admit() is requests.link
+    waits(requests, "2")
+    with pytest.raises(CallError, match=r"2 calls are under way already \(max_pending\)") as caught:
+        requests.admit()
+    assert caught.value.details == {"limit": "max_pending", "value": 2}
+
+
+async def test_a_map_that_is_not_open_says_how_to_open_it():
+    requests = side()
+    requests.link = None
+    for ask in (requests.admit, requests.open_link):
+        with pytest.raises(CallError, match="async with PendingRequestMap") as caught:
+            ask()
+        assert caught.value.code == ErrorCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "counted", "routes", "bytes_"),
+    [
+        (BROKER, False, False, True),
+        (HUB, False, True, True),
+        (INSIDE, True, False, False),
+        (Capabilities(authenticates_peer=True), True, False, True),
+    ],
+)
+async def test_what_a_transport_makes_of_requests(capabilities, counted, routes, bytes_):
+    requests = side(capabilities)
+    first, second = requests.new_id(), requests.new_id()
+    if counted:
+        prefix, _, number = first.rpartition("-")
+        assert (len(prefix), number, second) == (16, "1", f"{prefix}-2")
+    else:
+        assert len(first) == 32
+        assert first[:8] != second[:8]
+    assert (requests.routes, requests.counts_bytes) == (routes, bytes_)
+    event = requests.event(Said("t.op", {}), "1", requests.link, 0.0)
+    assert event["payload"].get("replyTo") == (None if routes else "inbox:me")
+
+
+async def test_the_epoch_and_the_bounds_begin_at_nothing():
+    requests = side()
+    assert (requests.epoch, requests.up_since, requests.late, requests.up.is_set()) == (0, 0.0, 0, False)
+    assert requests.envelope(local_envelope(1, "t.op")).data == 1
+    assert requests.arrivals._size == requests.departures._size == CallSettings().link_bytes
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_ends_gives_back_what_it_held():
+    requests = side(link_bytes=100)
+    one, other = waits(requests, "1", "2")
+    one.wants, other.wants = 90, 60
+    assert requests.arrivals.ask(one)
+    assert not requests.arrivals.ask(other)
+    requests.departures._take(one, 50)
+    requests.end(one)
+    await requests.settle()
+    assert (other.granted, requests.arrivals.under_way, one.outgoing) == (60, 60, 0)
+    assert list(requests.table) == ["2"]
+    waiting = Waiting("3")
+    requests.table["3"] = waiting
+    waiting.wants = 90
+    assert not requests.arrivals.ask(waiting)
+    requests.end(waiting)
+    assert waiting not in requests.arrivals._waiting
+
+
+async def test_only_a_request_that_is_there_is_dropped():
+    requests = side()
+    one, _ = waits(requests, "1", "2")
+    requests.departures._take(one, 50)
+    assert requests.drop(one) is True
+    assert one.outgoing == 0
+    assert requests.drop(one) is False
+    requests.departures._take(one, 50)
+    assert requests.drop(one) is False
+    assert one.outgoing == 0, "it had ended while it waited to be sent"
+    assert requests.drop(Waiting("2")) is False, "another one of that name"
+
+
+async def test_no_more_operations_are_remembered_than_the_bound(monkeypatch):
+    monkeypatch.setattr(pending, "MAX_ANSWERED", 2)
+    requests = side()
+    for name in "abca":
+        requests.has_answered(Waiting(operation_id=name))
+    assert list(requests.answered) == ["c", "a"]
+    requests.has_answered(Waiting(operation_id="c"))
+    assert list(requests.answered) == ["c", "a"]
+
+
+# --- aborts ---------------------------------------------------------------------------------------
+
+
+async def test_an_abort_goes_where_the_handler_is_or_waits_until_it_tells():
+    requests = side()
+    requests.abort(Waiting("1", target="inbox:a"))
+    requests.abort(Waiting("2"))
+    await requests.settle()
+    sent = [("inbox:a", "call.aborted", {"requestId": "1", "replyTo": "inbox:me"})]
+    assert requests.link.sent == sent
+    assert list(requests.orphans) == ["1", "2"]
+    requests.on_stray("call.credit", {"requestId": "1", "replyTo": "inbox:a"}, Delivery())
+    await requests.settle()
+    assert requests.link.sent == sent * 2, "the first one may have come before the request"
+
+
+async def test_an_abort_is_sent_once_where_it_cannot_come_before_its_request():
+    requests = side(HUB)
+    requests.abort(Waiting("1", target="inbox:a"))
+    await requests.settle()
+    assert (len(requests.link.sent), requests.orphans) == (1, {})
+
+
+async def test_what_was_never_sent_to_a_hub_is_not_kept_for_an_abort():
+    requests = side(HUB)
+    requests.abort(Waiting("1"))
+    await requests.settle()
+    assert (requests.link.sent, requests.orphans) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "late", "told", "kept"),
+    [
+        ("call.responded", {"requestId": "1", "replyTo": "inbox:a"}, 1, True, False),
+        ("call.credit", {"requestId": "1", "replyTo": "inbox:a"}, 0, True, False),
+        ("call.error", {"requestId": "1", "replyTo": "inbox:a"}, 1, False, False),
+        ("call.completed", {"requestId": "1", "replyTo": "inbox:a"}, 1, False, False),
+        ("call.responded", {"requestId": "1"}, 1, False, False),
+        ("call.responded", {"requestId": "1", "replyTo": 5}, 1, False, False),
+        ("call.responded", {"requestId": "2", "replyTo": "inbox:a"}, 1, False, True),
+        ("call.responded", {"requestId": 1, "replyTo": "inbox:a"}, 1, False, True),
+        ("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}, 0, False, True),
+        ("link.lost", {"requestId": "1", "replyTo": "inbox:a"}, 0, False, True),
+    ],
+)
+async def test_what_comes_for_a_request_that_ended(type_, payload, late, told, kept):
+    requests = side()
+    requests.abort(Waiting("1"))
+    requests.on_stray(type_, payload, Delivery())
+    await requests.settle()
+    sent = [("inbox:a", "call.aborted", {"requestId": "1", "replyTo": "inbox:me"})]
+    assert (requests.late, requests.link.sent, list(requests.orphans)) == (late, sent * told, ["1"] * kept)
+
+
+async def test_for_how_long_a_handler_may_tell_where_it_is(monkeypatch):
+    now = SimpleNamespace(at=100.0)
+    by_hand = SimpleNamespace(time=lambda: now.at, monotonic=lambda: now.at)
+    monkeypatch.setattr(pending, "time", by_hand)
+    requests = side(timeout=5.0)
+    requests.abort(Waiting("1"))
+    now.at = 104.0
+    requests.abort(Waiting("2"))
+    assert requests.orphans == {"1": 105_000.0, "2": 109_000.0}
+    now.at = 104.999
+    requests.abort(Waiting("3"))
+    assert list(requests.orphans) == ["1", "2", "3"]
+    now.at = 105.0
+    requests.abort(Waiting("4"))
+    assert list(requests.orphans) == ["2", "3", "4"]
+
+
+async def test_no_more_of_them_are_remembered_than_the_bound(monkeypatch):
+    monkeypatch.setattr(pending, "MAX_ORPHANS", 2)
+    requests = side()
+    for name in "abc":
+        requests.abort(Waiting(name))
+    assert list(requests.orphans) == ["b", "c"]
+
+
+async def test_credit_tells_items_and_where_they_are_counted_bytes():
+    for capabilities, more in ((BROKER, {"totalBytes": 7}), (INSIDE, {})):
+        requests = side(capabilities)
+        one = Stream("t.op", "1", 4)
+        one.granted = 7
+        await requests.send_credit(one)
+        assert requests.link.sent == [], "nobody knows where to"
+        one.target = "inbox:a"
+        await requests.send_credit(one)
+        assert requests.link.sent == [
+            ("inbox:a", "call.credit", {"requestId": "1", "total": 4, "replyTo": "inbox:me", **more})
+        ]
+        requests.link = None
+        await requests.send_credit(one)
+
+
+async def test_what_cannot_be_told_may_be_lost(caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    requests = side()
+    requests.link.errors = [LinkDownError("gone")]
+    requests.abort(Waiting("1", target="inbox:a"))
+    await requests.settle()
+    assert "a call.aborted was not sent: gone" in caplog.text
+    requests.link = None
+    requests.abort(Waiting("2", target="inbox:a"))
+    await requests.settle()
+
+
+async def test_what_takes_too_long_in_the_background_is_ended(monkeypatch):
+    monkeypatch.setattr(pending, "_CLOSING", 0.01)
+    requests = side()
+    ended = []
+
+    async def work(seconds, name):
+        try:
+            await asyncio.sleep(seconds)
+            ended.append(name)
+        except asyncio.CancelledError:
+            ended.append(f"{name} cancelled")
+            raise
+
+    requests.spawn(work(0, "quick"))
+    requests.spawn(work(60, "slow"))
+    await requests.settle()
+    assert ended == ["quick", "slow cancelled"]
+    await asyncio.sleep(0)
+    assert not requests._background
+    await requests.settle()
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_ends_all_but_what_a_broker_stores(monkeypatch):
+    requests = side()
+    requests.on_link("up", 3)
+    assert (requests.epoch, requests.up.is_set()) == (3, True)
+    assert requests.up_since > 0
+    one, stored = waits(requests, "1", "2")
+    stored.stored = True
+    requests.on_link("down", 3)
+    assert not requests.up.is_set()
+    assert list(requests.table) == ["2"]
+    assert (one.error.code, stored.error) == ("UNAVAILABLE", None)
+    assert one.error.message == '"t.op": the connection was lost during the call'
+
+
+async def test_a_lost_peer_ends_what_it_had_where_the_transport_tells():
+    requests = side(HUB)
+    one, other = *waits(requests, "1", target="a"), *waits(requests, "2", target="b")
+    requests.on_stray("link.lost", {"peer": "a"}, Delivery())
+    assert list(requests.table) == ["2"]
+    assert one.error.message == '"t.op": its handler was lost during the call'
+    assert other.error is None
+    broker = side(BROKER)
+    (kept,) = waits(broker, "1", target="a")
+    broker.on_stray("link.lost", {"peer": "a"}, Delivery())
+    assert kept.error is None
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "error", "code", "message", "details"),
+    [
+        (BROKER, NoRespondersError("x"), "NO_RESPONDERS", 'nobody serves "t.op"', {"operationId": "t.op"}),
+        (BROKER, PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the request for "t.op" is too large: 9 of 5',
+         {"operationId": "t.op", "sent": False}),
+        (BROKER, TransportError("x"), "UNAVAILABLE", '"t.op" could not be sent: x',
+         {"operationId": "t.op", "sent": False}),
+    ],
+)  # fmt: skip
+async def test_what_a_transport_does_not_take_did_not_run(capabilities, error, code, message, details):
+    failure = side(capabilities).not_sent(error, "t.op")
+    assert (failure.code, failure.message, failure.details, failure.ran) == (code, message, details, False)
+
+
+async def test_who_knows_all_peers_says_that_there_is_no_such_operation():
+    failure = side(HUB).not_sent(NoRespondersError("x"), "t.op")
+    assert (failure.code, failure.ran) == (ErrorCode.OPERATION_NOT_FOUND, False)
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def replied(data):
+    return {"output": local_envelope(data, "t.op")}
+
+
+async def asking(requests, wait=30.0):
+    questions = Questions(requests)
+    task = asyncio.ensure_future(questions.ask("topic", "t.op", {"a": 1}, wait))
+    await asyncio.sleep(0)
+    return questions, task, next((one for one in requests.table.values() if isinstance(one, Asked)), None)
+
+
+async def test_a_question_is_over_when_all_whom_it_reached_have_answered_or_refused():
+    requests = side()
+    questions, task, asked = await asking(requests)
+    ((to, _, payload),) = requests.link.sent
+    assert (to, payload["operationId"], payload["input"]) == ("all:topic", "t.op", {"a": 1})
+    assert 20_000 < payload["timeoutMs"] <= 30_000
+    questions.on_event(asked, "call.responded", replied(1))
+    questions.on_event(asked, "call.completed", {"count": 3})
+    questions.on_event(asked, "call.error", {"code": "X"})
+    await asyncio.sleep(0)
+    assert not task.done()
+    questions.on_event(asked, "call.responded", replied(2))
+    assert await task == [1, 2]
+    await requests.settle()
+    assert (requests.table, requests.orphans, len(requests.link.sent)) == ({}, {}, 1)
+
+
+async def test_answers_that_came_before_their_number_count():
+    requests = side()
+    questions, task, asked = await asking(requests)
+    questions.on_event(asked, "call.responded", replied(1))
+    questions.on_event(asked, "call.completed", {"count": 1})
+    assert await task == [1]
+
+
+@pytest.mark.parametrize("count", ["1", True, None, 1.0])
+async def test_a_number_that_is_none_ends_no_question(count):
+    requests = side()
+    questions, task, asked = await asking(requests, 0.03)
+    questions.on_event(asked, "call.completed", {"count": count})
+    questions.on_event(asked, "call.responded", replied(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not task.done()
+    assert await task == [1]
+
+
+async def test_when_the_time_is_up_those_who_have_not_answered_are_told():
+    requests = side()
+    _, task, asked = await asking(requests, 0.01)
+    assert await task == []
+    await requests.settle()
+    assert requests.link.sent[1:] == [
+        ("all:topic", "call.aborted", {"requestId": asked.request_id, "replyTo": "inbox:me"})
+    ]
+    assert requests.table == {}
+
+
+async def test_a_lost_connection_ends_a_question_with_what_has_come():
+    for answers in ([], [1]):
+        requests = side()
+        questions, task, asked = await asking(requests)
+        for data in answers:
+            questions.on_event(asked, "call.responded", replied(data))
+        await asyncio.sleep(0)
+        asked.fail(CallError("X", ""))
+        assert await asyncio.wait_for(task, 30) == answers
+        await requests.settle()
+        assert (requests.table, len(requests.link.sent)) == ({}, 1)
+
+
+async def test_an_answer_that_is_none_is_left_out(caplog):
+    requests = side()
+    questions, task, asked = await asking(requests)
+    questions.on_event(asked, "call.responded", {"output": 5})
+    assert "an answer to t.op is unusable" in caplog.text
+    questions.on_event(asked, "call.completed", {"count": 0})
+    assert await task == []
+
+
+async def test_a_question_that_reaches_nobody_has_no_answers_and_one_that_cannot_be_sent_fails():
+    requests = side()
+    requests.link.errors = [NoRespondersError("none"), LinkDownError("gone")]
+    assert await Questions(requests).ask("topic", "t.op", None, 5.0) == []
+    with pytest.raises(CallError) as caught:
+        await Questions(requests).ask("topic", "t.op", None, 5.0)
+    assert (caught.value.code, caught.value.ran) == (ErrorCode.UNAVAILABLE, False)
+    await requests.settle()
+    assert requests.table == {}
+
+
+# --- calls that are made again --------------------------------------------------------------------
+
+
+class Tries:
+    """Calls that end one after the other as they are told to; pauses take no time."""
+
+    def __init__(self, monkeypatch, *ends, capabilities=BROKER):
+        self.now = 1_000.0
+        self.pauses, self.signed, self.asked, self.highest = [], [], [], []
+        self.ends = list(ends)
+        self.spec = {"type": "mutation"}
+        by_hand = SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now)
+        monkeypatch.setattr(retries, "time", by_hand)
+        monkeypatch.setattr(retries.random, "uniform", self.pause)
+        monkeypatch.setattr(retries.asyncio, "timeout", lambda seconds: _Whole())
+        monkeypatch.setattr(retries.asyncio, "sleep", self.sleep)
+        self.requests = side(capabilities)
+        self.requests.up.set()
+        self.retries = Retries(self.requests, self.once)
+
+    def pause(self, low, high):
+        assert low == 0.0
+        self.highest.append(high)
+        return high
+
+    async def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    async def once(self, said):
+        if said.operation_id != "t.op":
+            self.asked.append((said.operation_id, said.input, said.limit))
+            if isinstance(self.spec, Exception):
+                raise self.spec
+            return local_envelope(self.spec, "operad.describe")
+        end = self.ends.pop(0) if self.ends else 5
+        if isinstance(end, Exception):
+            raise end
+        return local_envelope(end, "t.op")
+
+    async def call(self, retry, limit=math.inf):
+        said = Said("t.op", {})
+        said.limit = limit
+        return (await self.retries.call(said, retry, self.signed.append)).data
+
+    async def fails(self, retry, **more):
+        with pytest.raises(CallError) as caught:
+            await self.call(retry, **more)
+        return caught.value
+
+
+class _Whole:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        return None
+
+
+def unsent(code=ErrorCode.UNAVAILABLE):
+    error = CallError(code, "not sent")
+    error.ran = False
+    return error
+
+
+def gone():
+    return lost("t.op", "it was lost")
+
+
+async def test_what_did_not_run_is_called_again_with_pauses_that_double_up_to_two_seconds(monkeypatch):
+    tries = Tries(monkeypatch, *[unsent() for _ in range(8)])
+    assert await tries.call("unsent") == 5
+    assert tries.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert len(tries.signed) == 9, "each attempt is signed anew"
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "again"),
+    [
+        (unsent(), "unsent", True),
+        (unsent(ErrorCode.OVERLOADED), "unsent", True),
+        (unsent(ErrorCode.PAYLOAD_TOO_LARGE), True, False),
+        (unsent(ErrorCode.NO_RESPONDERS), True, False),
+        (unsent(ErrorCode.OPERATION_NOT_FOUND), True, False),
+        (gone(), "unsent", False),
+        (gone(), True, True),
+        (CallError(ErrorCode.OVERLOADED, "its handler said so"), True, False),
+        (CallError("BROKEN", ""), True, False),
+    ],
+)
+async def test_what_is_called_again(monkeypatch, error, retry, again):
+    tries = Tries(monkeypatch, error)
+    if again:
+        assert await tries.call(retry) == 5
+    else:
+        assert await tries.fails(retry) is error
+    assert tries.asked == []
+
+
+async def test_an_operation_that_has_answered_may_come_back_within_five_seconds(monkeypatch):
+    tries = Tries(monkeypatch, *[unsent(ErrorCode.NO_RESPONDERS) for _ in range(50)])
+    tries.requests.answered["t.op"] = None
+    await tries.fails("unsent")
+    assert 5.0 <= sum(tries.pauses) < 7.0
+    young = Tries(monkeypatch, unsent(ErrorCode.OPERATION_NOT_FOUND))
+    young.requests.epoch, young.requests.up_since = 2, young.now - 9.9
+    assert await young.call("unsent") == 5
+
+
+@pytest.mark.parametrize(("epoch", "ago"), [(1, 1.0), (2, 10.0)])
+async def test_what_nobody_served_before_fails_at_once(monkeypatch, epoch, ago):
+    tries = Tries(monkeypatch, unsent(ErrorCode.NO_RESPONDERS))
+    tries.requests.epoch, tries.requests.up_since = epoch, tries.now - ago
+    await tries.fails("unsent")
+    assert tries.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "again"),
+    [
+        ({"type": "query"}, True),
+        ({"type": "mutation", "idempotent": True}, True),
+        ({"type": "mutation", "idempotent": 1}, False),
+        ({"type": "mutation"}, False),
+        ({"type": "subscription", "idempotent": True}, False),
+        ({}, False),
+        (None, False),
+        ("query", False),
+        (CallError("X", ""), False),
+    ],
+)
+async def test_what_may_have_run_is_called_again_if_those_who_serve_it_say_that_it_may(monkeypatch, spec, again):
+    tries = Tries(monkeypatch, gone(), gone())
+    tries.spec = spec
+    if again:
+        assert await tries.call("safe") == 5
+        assert len(tries.asked) == 1, "it is asked once"
+    else:
+        assert (await tries.fails("safe")).code == ErrorCode.UNAVAILABLE
+    assert tries.asked[0] == ("operad.describe", {"operationId": "t.op"}, math.inf)
+
+
+async def test_who_is_asked_whether_a_call_may_run_twice_has_the_time_of_the_call(monkeypatch):
+    tries = Tries(monkeypatch, gone())
+    tries.spec = {"type": "query"}
+    assert await tries.call("safe", limit=9_000_000.0) == 5
+    assert tries.asked == [("operad.describe", {"operationId": "t.op"}, 9_000_000.0)]
+    again = Tries(monkeypatch, gone(), gone())
+    again.spec = {"type": "query"}
+    assert await again.call("safe") == 5
+    assert again.retries._repeatable == {"t.op": True}
+
+
+async def test_what_peers_said_of_operations_is_bounded(monkeypatch):
+    monkeypatch.setattr(retries, "MAX_ANSWERED", 2)
+    tries = Tries(monkeypatch)
+    tries.spec = {"type": "query"}
+    for name in "abc":
+        assert await tries.retries._is_repeatable(Said(name, {}))
+    assert list(tries.retries._repeatable) == ["b", "c"]
+
+
+async def test_that_the_last_attempt_did_not_run_is_not_the_whole_truth(monkeypatch):
+    first, last = gone(), unsent(ErrorCode.PAYLOAD_TOO_LARGE)
+    tries = Tries(monkeypatch, first, last)
+    error = await tries.fails(True)
+    assert error is first
+    assert error.__cause__ is last
+    other = Tries(monkeypatch, gone(), CallError("BROKEN", ""))
+    assert (await other.fails(True)).code == "BROKEN"
+
+
+async def test_nothing_is_called_after_the_deadline_or_without_a_link(monkeypatch):
+    tries = Tries(monkeypatch, unsent(), unsent())
+    assert (await tries.fails("unsent", limit=1_000_050.0)).message == "not sent"
+    assert tries.pauses == [0.05]
+    alive = Tries(monkeypatch, unsent())
+    assert await alive.call("unsent", limit=1_000_051.0) == 5
+    closed = Tries(monkeypatch, unsent())
+    closed.requests.link = None
+    await closed.fails("unsent")
+    assert closed.pauses == []
+
+
+async def test_who_waits_for_a_link_waits_no_longer_than_the_deadline():
+    requests = side()
+    tries = []
+
+    async def once(said):
+        tries.append(said)
+        raise unsent()
+
+    said = Said("t.op", {})
+    for seconds in (0.03, 2.0, 10.0):
+        said.limit = (time.time() + seconds) * 1000
+        with pytest.raises(CallError):
+            await Retries(requests, once).call(said, "unsent")
+        if tries:  # on a busy machine its time may be up before
+            break
+    assert len(tries) == 1, "the link never came up"

@@ -1,0 +1,536 @@
+"""`from_remote`: pages, changes, what is believed about whom, and what a peer that stands still holds up."""
+# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    from_remote,
+)
+from operad_calls import CallSettings, InProcessTransport
+from operad_calls.calling import questions
+from operad_calls.federation import remote
+from operad_calls.federation.offers import offer_of, stricter
+from operad_testing import Participant
+
+META = {"source": "local", "operationId": "x", "timestamp": 0}
+
+
+async def answer(input, context):
+    return "done"
+
+
+def registry_of(*names, type="query", **spec):
+    registry = OperationRegistry()
+    for name in names:
+        registry.register(OperationSpec(namespace="t", name=name, type=type, **spec), answer)
+    return registry
+
+
+def here_of(session):
+    registry = OperationRegistry()
+    for operation in session.operations:
+        registry.register(operation)
+    return registry
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Peer:
+    """An instance that is played by hand: lists what it is told to."""
+
+    def __init__(self, link_owner, instance, specs):
+        self.owner, self.instance, self.specs = link_owner, instance, specs
+        self.listed = 0
+        self.describes = True
+
+    async def run(self):
+        for topic in (
+            "all:operad.discover",
+            f"op:operad.list.{self.instance}",
+            f"op:operad.describe.{self.instance}",
+        ):
+            await self.owner.link.register(topic)
+        seen = 0
+        while True:
+            requests = await self.owner.wait_for("call.requested", seen + 1)
+            for request in requests[seen:]:
+                await self.reply(request)
+            seen = len(requests)
+
+    async def reply(self, request):
+        operation_id = request["operationId"]
+        if operation_id == "operad.discover":
+            data = {"instance": self.instance}
+        elif operation_id.startswith("operad.list."):
+            self.listed += 1
+            data = {"operations": self.specs}
+        elif not self.describes:
+            return
+        else:
+            data = {**self.specs[0], "inputSchema": {}, "outputSchema": {}}
+        output = {"data": data, "meta": META}
+        fields = {"requestId": request["requestId"], "output": output}
+        await self.owner.send(request["replyTo"], "call.responded", **fields)
+
+
+def wire(name="op", type="query", **fields):
+    spec = OperationSpec(namespace="t", name=name, type=type).to_wire(schemas=False)
+    return {**spec, **fields}
+
+
+class Playing:
+    """A peer that is played while the context is open."""
+
+    def __init__(self, transport, instance, specs):
+        self.context = Participant.open(transport)
+        self.instance, self.specs = instance, specs
+
+    async def __aenter__(self):
+        self.peer = Peer(await self.context.__aenter__(), self.instance, self.specs)
+        self.task = asyncio.create_task(self.peer.run())
+        await asyncio.sleep(0)
+        return self.peer
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        await asyncio.wait({self.task})
+        await self.context.__aexit__(None, None, None)
+
+
+async def test_all_pages_of_a_listing_are_read():
+    transport = InProcessTransport()
+    names = [f"n{number:04}" for number in range(450)]  # a page has 200
+    async with CallHandler(registry_of(*names), transport), await from_remote(transport) as session:
+        assert [operation.id for operation in session.operations] == [f"t.{name}" for name in names]
+
+
+async def test_operations_come_and_go_with_their_peers():
+    transport = InProcessTransport()
+    registry = registry_of("one")
+    async with await from_remote(transport, "there") as session:
+        assert session.operations == ()
+        async with CallHandler(registry, transport):
+            await until(lambda: [operation.id for operation in session.operations] == ["there.t.one"])
+            registry.register(OperationSpec(namespace="t", name="two"), answer)
+            await until(lambda: len(session.operations) == 2)
+        await until(lambda: not session.operations)
+
+
+async def test_one_peer_that_changes_is_asked_and_no_other():
+    transport = InProcessTransport()
+    async with Playing(transport, "quiet", [wire("quiet")]) as quiet:
+        registry = registry_of("one")
+        async with CallHandler(registry, transport), await from_remote(transport) as session:
+            asked = quiet.listed
+            registry.register(OperationSpec(namespace="t", name="two"), answer)
+            await until(lambda: len(session.operations) == 3)
+            assert quiet.listed == asked
+
+
+async def test_a_peer_that_never_rests_is_asked_less_and_less(monkeypatch):
+    """Any peer may say that something has changed; that must not be work without end."""
+    transport = InProcessTransport()
+    async with Playing(transport, "loud", [wire()]) as loud, await from_remote(transport) as session:
+        pauses = []
+        sleep = asyncio.sleep
+
+        async def measured(seconds):
+            pauses.append(seconds)
+            await sleep(0.01)
+
+        monkeypatch.setattr(remote.asyncio, "sleep", measured)
+        async with asyncio.timeout(30):
+            while len(pauses) < 20:
+                await loud.owner.send("all:operad.changed", "operad.changed")
+                await sleep(0.002)
+        assert pauses[:10] == [0.1] * 10
+        assert set(pauses[10:]) == {2.0}
+        assert len(session.operations) == 1
+
+
+async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(monkeypatch):
+    """Another instance describes what it lists, or the operation is called without its schemas."""
+    monkeypatch.setattr(remote, "_DESCRIBING", 0.1)
+    transport = InProcessTransport()
+    registry = registry_of("one", input_schema={"type": "object"})
+    async with CallHandler(registry, transport), Playing(transport, "", [wire("one")]) as frozen:
+        frozen.describes = False
+        async with await from_remote(transport) as session:
+            assert session.operations[0].spec.metadata["operad.remote"]["instance"] == ""
+            assert (await here_of(session).execute("t.one", {}, timeout=5)).data == "done"
+            assert session.operations[0].spec.input_schema.raw == {"type": "object"}
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["asked all", "of many"])
+async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answers(knows):
+    transport = InProcessTransport()
+    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05) as session:
+            assert [operation.id for operation in session.operations] == ["t.one"]
+            if not knows:  # as on a broker
+                (asked,) = session._calls._requests.table.values()
+                asked.expected = None
+            peer = Peer(busy, "busy", [wire("two")])
+            await busy.link.register("op:operad.list.busy")
+            await peer.reply((await busy.wait_for("call.requested"))[0])
+            await peer.reply((await busy.wait_for("call.requested", 2))[1])
+            await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
+            assert session._calls.pending == (0 if knows else 1)
+        assert session._calls.pending == 0
+
+
+@pytest.mark.parametrize("ends", ["all have answered", "down", "closed"])
+async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_and_no_room(ends):
+    transport = InProcessTransport()
+    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
+            assert [operation.id for operation in session.operations] == ["t.one"]
+            requests = session._calls._requests
+            (asked,) = requests.table.values()
+            assert (requests.most, len(asked.answers)) == (2, 1)
+            question, peer = (await busy.wait_for("call.requested"))[0], Peer(busy, "busy", [])
+            if ends == "all have answered":
+                await peer.reply(question)
+                await until(lambda: not requests.table)
+            elif ends == "down":
+                requests.on_link("down", 1)
+            else:
+                await session.aclose()
+            assert (requests.most, len(asked.answers), asked.end) == (1, 1, None)
+
+
+async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):
+    monkeypatch.setattr(questions, "LATE", 0.1)
+    transport = InProcessTransport()
+    async with Participant.open(transport) as busy:
+        await busy.link.register("all:operad.discover")
+        async with await from_remote(transport, wait=0.05) as session:
+            await until(lambda: session._calls.pending == 0)
+            assert session.operations == ()
+        assert (await busy.wait_for("call.aborted"))[0]["requestId"]
+
+
+async def test_what_nobody_describes_is_called_without_its_schemas(monkeypatch, caplog):
+    monkeypatch.setattr(remote, "_DESCRIBING", 0.05)
+    transport = InProcessTransport()
+    async with Playing(transport, "frozen", [wire("one")]) as frozen:
+        frozen.describes = False
+        async with await from_remote(transport) as session, Participant.open(transport) as server:
+            await server.link.register("op:t.one")
+            for number in range(2):  # asked once, not with each call
+                task = asyncio.create_task(here_of(session).execute("t.one", {}))
+                request = (await server.wait_for("call.requested", number + 1))[number]
+                output = {"data": "done", "meta": META}
+                fields = {"requestId": request["requestId"], "output": output}
+                await server.send(request["replyTo"], "call.responded", **fields)
+                assert (await task).data == "done"
+    assert caplog.text.count("without its schemas") == 1
+
+
+class Vouching:
+    """A transport that knows who serves what."""
+
+    def __init__(self, served):
+        self.bus = InProcessTransport()
+        self.capabilities = self.bus.capabilities
+        self.served = served
+
+    async def open(self, on_event, on_link):
+        link = await self.bus.open(on_event, on_link)
+
+        async def served_by(instance, topics):
+            return frozenset(topics) & frozenset(self.served.get(instance, ()))
+
+        link.served_by = served_by
+        return link
+
+
+async def test_a_peer_is_not_believed_about_what_others_serve(caplog):
+    """Listed by whom it does not belong to, a mutation would become a query without requirements."""
+    transport = Vouching({"liar": ["op:t.own"], "owner": ["op:t.transfer"]})
+    guarded = wire("transfer", "mutation", accessControl={"requiredScopes": ["bank"]})
+    liar = Playing(transport, "liar", [wire("own"), wire("transfer", "query")])
+    async with liar, Playing(transport, "owner", [guarded]), await from_remote(transport) as session:
+        specs = {operation.id: operation.spec for operation in session.operations}
+        assert set(specs) == {"t.own", "t.transfer"}
+        assert specs["t.transfer"].type == "mutation"
+        assert specs["t.transfer"].access_control.required_scopes == ("bank",)
+    assert "does not serve" in caplog.text
+
+
+async def test_a_peer_that_serves_all_that_it_lists_is_not_blamed(caplog):
+    transport = Vouching({"one": ["op:t.own"]})
+    async with Playing(transport, "one", [wire("own")]) as peer:
+        async with await from_remote(transport) as session:
+            assert [operation.id for operation in session.operations] == ["t.own"]
+    assert peer.listed == 1
+    assert "does not serve" not in caplog.text
+
+
+async def test_what_a_peer_says_anew_of_an_operation_counts():
+    """It comes from the same instance by the same way, and says something else."""
+    transport = InProcessTransport()
+    async with Playing(transport, "peer", [wire("op", description="old")]) as peer:
+        async with await from_remote(transport) as session:
+            assert session.operations[0].spec.description == "old"
+            peer.specs = [wire("op", description="new", accessControl={"requiredScopes": ["s"]})]
+            await session.refresh()
+            (operation,) = session.operations
+            assert operation.spec.description == "new"
+            assert operation.spec.access_control.required_scopes == ("s",)
+
+
+async def test_a_description_that_cannot_be_used_is_warned_about(caplog):
+    transport = InProcessTransport()
+    async with Playing(transport, "peer", [wire("op")]) as peer:
+        async with await from_remote(transport) as session:
+            peer.specs = [{"name": 7}]
+            await session.describe("t.op")
+    assert "operad.describe.peer does not describe t.op" in caplog.text
+
+
+async def test_what_waits_to_be_told_is_told_once(monkeypatch):
+    """`describe` tells at once, what was put off goes along, and does not come again."""
+    transport, told = InProcessTransport(), []
+    monkeypatch.setattr(remote, "_SHARE", 1_000_000)
+    async with CallHandler(registry_of("a", "b"), transport), await from_remote(transport) as session:
+        session.on_change(lambda operations: (told.append(None), time.sleep(0.001)))
+        session._tell()
+        here = here_of(session)
+        await here.execute("t.a", {})
+        timer = session._telling
+        assert timer is not None
+        await session.describe("t.b")
+        assert timer.cancelled()
+        assert len(told) == 2
+
+
+async def test_where_two_peers_disagree_what_allows_less_counts(caplog):
+    """On a broker all of one bus trust each other; a request may come to any of them."""
+    transport = InProcessTransport()
+    loose = Playing(transport, "a", [wire("op", "query")])
+    strict = Playing(transport, "b", [wire("op", "mutation", accessControl={"requiredScopes": ["s"]})])
+    async with loose, strict, await from_remote(transport) as session:
+        (operation,) = session.operations
+        assert operation.spec.type == "mutation"
+        assert operation.spec.access_control.required_scopes == ("s",)
+    assert "differently" in caplog.text
+
+
+ONE = {"requiredScopes": ["a"], "requiredScopesAny": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "allowed", "refused"),
+    [
+        (ONE, {"requiredScopes": ["b"], "requiredScopesAny": ["y", "z"]}, ["a", "b", "y"], ["a", "b", "x", "z"]),
+        (ONE, {"requiredScopesAny": ["z"]}, ["a", "x", "y", "z"], ["a", "x", "y"]),
+        (ONE, {}, ["a", "x"], ["a"]),
+        ({}, ONE, ["a", "x"], ["x"]),
+    ],
+)
+def test_both_requirements_have_to_be_met(first, second, allowed, refused):
+    from operad import check_access
+
+    one = offer_of("i", wire("op", accessControl=first))
+    two = offer_of("j", wire("op", accessControl=second))
+    access = stricter(one, two).spec.access_control
+    check_access(access, Identity("u", allowed))
+    with pytest.raises(CallError):
+        check_access(access, Identity("u", refused))
+
+
+def test_two_grants_that_cannot_both_be_asked_for_keep_an_operation_shut():
+    from operad import check_access
+
+    grants = [{"resourceType": kind, "resourceAction": "read"} for kind in ("doc", "file")]
+    one, two = (offer_of("i", wire("op", accessControl=grant)) for grant in grants)
+    access = stricter(one, two).spec.access_control
+    with pytest.raises(CallError):
+        check_access(access, Identity("u", [], {"doc:*": ["read"], "file:*": ["read"]}))
+    assert isinstance(access, AccessControl)
+
+
+async def test_operations_do_not_go_round_in_circles():
+    """Two that offer what the other one offers keep nothing alive that nobody serves."""
+    buses = InProcessTransport(), InProcessTransport()
+    first, second = OperationRegistry(), OperationRegistry()
+    handlers = CallHandler(first, buses[1], reexport=True), CallHandler(second, buses[0], reexport=True)
+    async with CallHandler(registry_of("op"), buses[0]) as worker:
+        async with await from_remote(buses[0]) as one, handlers[0], await from_remote(buses[1]) as two:
+            (operation,) = one.operations
+            first.register(operation)
+            await until(lambda: two.operations)
+            assert two.operations[0].spec.metadata["operad.remote"]["via"] == [handlers[0].instance]
+            second.register(two.operations[0])
+            async with handlers[1], PendingRequestMap(buses[0]) as calls:
+                listing = await calls.call(f"operad.list.{handlers[1].instance}")
+                assert listing.data["operations"][0]["via"] == [handlers[0].instance, handlers[1].instance]
+                back = OperationRegistry()
+                async with await from_remote(buses[0]) as three:
+                    offered = list(three.operations)
+                    back.register(offered[0])
+                    assert handlers[0].instance not in offered[0].spec.metadata["operad.remote"]["via"]
+            assert worker.serving == 1
+
+
+async def test_an_operation_that_came_through_a_handler_is_not_offered_by_it_again():
+    transport, other = InProcessTransport(), InProcessTransport()
+    registry = OperationRegistry()
+    handler = CallHandler(registry, other, reexport=True)
+    specs = [wire("round", via=["somebody", handler.instance]), wire("straight", via=["somebody"])]
+    async with Playing(transport, "far", specs), await from_remote(transport) as session, handler:
+        for operation in session.operations:
+            registry.register(operation)
+        await until(lambda: handler.serving == 1)
+        async with PendingRequestMap(other) as calls:
+            listed = (await calls.call("operad.list")).data["operations"]
+            assert [item["id"] for item in listed] == ["t.straight"]
+
+
+async def test_what_came_through_too_many_handlers_is_left_out(caplog):
+    transport = InProcessTransport()
+    specs = [wire("far", via=[str(number) for number in range(8)]), wire("near", via=["1"])]
+    async with Playing(transport, "peer", specs), await from_remote(transport) as session:
+        assert [operation.id for operation in session.operations] == ["t.near"]
+    assert "8 handlers" in caplog.text
+
+
+async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time(monkeypatch):
+    """Else the first use of each of 10,000 operations would take time with their square."""
+    transport, told = InProcessTransport(), []
+    names = [f"n{number}" for number in range(300)]
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def tell(operations):
+        told.append(len(operations))
+        clock.now += 0.05
+
+    async with CallHandler(registry_of(*names), transport), await from_remote(transport) as session:
+        session.on_change(tell)
+        here = here_of(session)
+        for name in names:
+            await here.execute(f"t.{name}", {})
+            clock.now += 0.001
+        assert len(told) < 150
+        await session.describe("t.n0")
+        await until(lambda: all(offer.described for offer in session._offers.values()))
+
+
+@pytest.mark.parametrize(
+    "listing", [None, [], {}, {"operations": 3}, {"operations": [3, {"id": "t"}, {"name": 1}]}]
+)
+async def test_a_peer_that_lists_nonsense_is_left_out(listing):
+    transport = InProcessTransport()
+    async with Playing(transport, "odd", []) as odd, CallHandler(registry_of("op"), transport):
+        odd.reply_with = listing
+        original = odd.reply
+
+        async def reply(request):
+            if request["operationId"].startswith("operad.list."):
+                output = {"data": listing, "meta": META}
+                fields = {"requestId": request["requestId"], "output": output}
+                await odd.owner.send(request["replyTo"], "call.responded", **fields)
+            else:
+                await original(request)
+
+        odd.reply = reply
+        async with await from_remote(transport) as session:
+            assert [operation.id for operation in session.operations] == ["t.op"]
+
+
+async def test_the_callers_identity_goes_along_signed():
+    """A gateway's callers are not the gateway: the worker sees whom the gateway vouches for."""
+    jwt = pytest.importorskip("jwt")
+    assert jwt
+    from operad_auth import DelegationSigner, JWTDelegation
+
+    key = {"kty": "oct", "k": "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0MTI", "alg": "HS256", "kid": "1"}
+    transport = InProcessTransport(strict=True)
+    registry = OperationRegistry()
+
+    async def whoami(input, context):
+        return None if context.identity is None else context.identity.id
+
+    spec = OperationSpec(namespace="t", name="me", access_control=AccessControl(required_scopes=["read"]))
+    registry.register(spec, whoami)
+    verify = JWTDelegation(keys={"gateway": {"keys": [key]}}, algorithms=["HS256"])
+    sign = DelegationSigner(key, "gateway", algorithm="HS256")
+    async with CallHandler(registry, transport, identity=verify), PendingRequestMap(transport, sign=sign) as calls:
+        alice = Identity("alice", ["read"])
+        assert [(await calls.call("t.me", identity=alice)).data for _ in range(2)] == ["alice", "alice"]
+        with pytest.raises(CallError) as caught:
+            await calls.call("t.me")
+        assert caught.value.code == ErrorCode.ACCESS_DENIED
+        stolen = sign("t.me", alice)
+        assert (await calls.call("t.me", delegation=stolen)).data == "alice"
+        with pytest.raises(CallError, match="used before"):
+            await calls.call("t.me", delegation=stolen)
+        with pytest.raises(CallError, match="refused"):
+            await calls.call("t.me", delegation=sign("t.other", alice))
+    assert OperationContext().identity is None
+
+
+async def test_a_session_whose_closing_is_cancelled_closes_its_map():
+    transport = InProcessTransport()
+    async with CallHandler(OperationRegistry(), transport):
+        session = await from_remote(transport)
+
+        async def stubborn():
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.1)
+
+        session._describing["a.b"] = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(session.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert session._calls._link is None
+        await asyncio.wait(session._describing.values())
+
+
+async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over(monkeypatch, caplog):
+    transport, registry = InProcessTransport(), registry_of("a")
+    monkeypatch.setattr(remote, "_SETTLE", 0.0)
+    async with CallHandler(registry, transport), await from_remote(transport) as session:
+        settle, faults = session._settle, [ZeroDivisionError("what nobody thought of")]
+
+        def failing():
+            if faults:
+                raise faults.pop()
+            settle()
+
+        monkeypatch.setattr(session, "_settle", failing)
+        for name in "bc":
+            registry.register(OperationSpec(namespace="t", name=name, type="query"), answer)
+            async with asyncio.timeout(30):
+                while not (faults == [] and session._asking.done()):
+                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(30):
+            while len(session.operations) < 3:
+                await asyncio.sleep(0.005)
+    assert "could not be taken over" in caplog.text

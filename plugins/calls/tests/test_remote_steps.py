@@ -1,0 +1,527 @@
+"""`from_remote` step by step: what is asked of peers, how often, and what becomes of what they say."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    ConfigError,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    local_envelope,
+)
+from operad.errors import SourceError
+from operad.transports import LinkDownError, TransportError, TransportFactory
+from operad_calls import CallSettings, InProcessTransport, plugin
+from operad_calls.config import RemoteConfig
+from operad_calls.federation import remote
+from operad_calls.federation.offers import Offer
+from operad_calls.federation.remote import RemoteSession, _options
+from operad_testing import make_plugin, plugins_of
+from plugins.calls.tests.parts import registry_of
+
+
+def wire(name="op", **more):
+    return OperationSpec(namespace="t", name=name, **{"type": "query", **more}).to_wire()
+
+
+class Calls:
+    """A call map that answers by hand."""
+
+    def __init__(self):
+        self.answers, self.called, self.asked = {}, [], []
+        self.instances = []
+        self.link = SimpleNamespace(register=self.register)
+        self.closed = 0
+
+    async def register(self, topic):
+        self.called.append(("register", topic))
+
+    async def open(self):
+        self.called.append(("open",))
+
+    async def aclose(self):
+        self.closed += 1
+
+    async def ask_all(self, topic, operation_id, wait, late):
+        self.asked.append((topic, operation_id, wait))
+        return self.instances
+
+    async def call(self, operation_id, input=None, **options):
+        self.called.append((operation_id, input, options))
+        found = self.answers[operation_id]
+        found = found(input) if callable(found) else found
+        if isinstance(found, BaseException):
+            raise found
+        return local_envelope(found, operation_id)
+
+
+def session_of(namespace=None, **answers):
+    session = RemoteSession(InProcessTransport(), namespace, None, 0.7, CallSettings())
+    session._calls = calls = Calls()
+    calls.answers = {key.replace("__", "."): value for key, value in answers.items()}
+    return session, calls
+
+
+def ids(session):
+    return [operation.id for operation in session.operations]
+
+
+async def settle():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page():
+    pages = {"": {"operations": [wire("a")], "nextCursor": "t.a"}, "t.a": {"operations": [wire("b")]}}
+    session, calls = session_of(operad__list__one=lambda asked: pages[asked.get("cursor", "")])
+    nobody = [{"instance": 5}, {"instance": {}}, {"instance": ["one"]}, {}, "x", None]
+    calls.instances = [{"instance": "one"}, {"instance": "one"}, *nobody]
+    await session.open()
+    assert calls.called[:2] == [("open",), ("register", "all:operad.changed")]
+    assert calls.asked == [("operad.discover", "operad.discover", 0.7)]
+    assert [row[1] for row in calls.called[2:]] == [{}, {"cursor": "t.a"}]
+    assert ids(session) == ["t.a", "t.b"]
+
+
+async def test_no_more_pages_are_read_than_the_bound(monkeypatch):
+    monkeypatch.setattr(remote, "_MAX_PAGES", 3)
+    session, calls = session_of(operad__list__one={"operations": [wire()], "nextCursor": "t.op"})
+    assert list(await session._list("one")) == ["t.op"]
+    assert len(calls.called) == 3
+
+
+async def test_a_session_that_cannot_be_opened_is_closed():
+    session, calls = session_of()
+
+    async def broken(topic):
+        raise LinkDownError("gone")
+
+    calls.link.register = broken
+    with pytest.raises(LinkDownError):
+        await session.open()
+    assert calls.closed == 1
+
+
+async def test_peers_that_cannot_be_reached_are_an_error_of_the_source(monkeypatch):
+    async def broken(self):
+        raise TransportError("no hub")
+
+    monkeypatch.setattr(RemoteSession, "open", broken)
+    with pytest.raises(SourceError, match="the peers cannot be reached: no hub"):
+        await remote.from_remote(InProcessTransport())
+
+
+async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport():
+    session, calls = session_of()
+
+    async def broken(*_, **__):
+        raise CallError("UNAVAILABLE", "gone")
+
+    calls.ask_all = broken
+    with pytest.raises(TransportError, match="UNAVAILABLE: gone|gone"):
+        await session.refresh()
+
+
+@pytest.mark.parametrize(
+    ("answer", "left", "warned"),
+    [
+        (CallError(ErrorCode.TIMEOUT, "slow"), ["t.old"], True),
+        (CallError(ErrorCode.NO_RESPONDERS, "none"), [], False),
+        (CallError(ErrorCode.OPERATION_NOT_FOUND, "none"), [], False),
+        (TransportError("down"), ["t.old"], True),
+        ({}, ["t.old"], True),
+        ("x", ["t.old"], True),
+        ({"operations": []}, [], False),
+    ],
+)
+async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_does_not(
+    answer, left, warned, caplog
+):
+    session, calls = session_of(operad__list__one={"operations": [wire("old")]})
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    calls.answers["operad.list.one"] = answer
+    await session.refresh()
+    assert ids(session) == left
+    assert ("peer one does not list its operations: " in caplog.text) is warned
+    session._listings = {"one": session._listings.get("one", {})}
+    await session._refresh_one("one")
+    session._settle()
+    assert ids(session) == left
+
+
+async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_knows(caplog):
+    session, calls = session_of(operad__list__one={"operations": [wire("a"), wire("b")]})
+    asked = []
+
+    async def served_by(instance, topics):
+        asked.append((instance, topics))
+        return frozenset({"op:t.a"})
+
+    calls.link.served_by = served_by
+    assert list(await session._list("one")) == ["t.a"]
+    assert asked == [("one", ["op:t.a", "op:t.b"])]
+    assert "peer one lists 1 operations that it does not serve" in caplog.text
+    caplog.clear()
+    calls.answers["operad.list.one"] = {"operations": []}
+    assert await session._list("one") == {}
+    calls.answers["operad.list.one"] = {"operations": [wire("a")]}
+    assert list(await session._list("one")) == ["t.a"]
+    assert (len(asked), caplog.text) == (2, "")
+
+
+async def test_an_operation_that_is_listed_as_before_stays_the_same_object():
+    session, calls = session_of(operad__list__one={"operations": [wire("b"), wire("a")]})
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    before = list(session.operations)
+    assert ids(session) == ["t.a", "t.b"]
+    calls.answers["operad.list.one"] = {"operations": [wire("a"), wire("b", title="new"), wire("c")]}
+    await session.refresh()
+    after = list(session.operations)
+    assert (after[0] is before[0], after[1] is before[1], ids(session)) == (True, False, ["t.a", "t.b", "t.c"])
+
+
+async def test_a_namespace_is_put_in_front():
+    session, calls = session_of("peer", operad__list__one={"operations": [wire("a")]})
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    assert ids(session) == ["peer.t.a"]
+
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+async def described(answer, shared=None):
+    session, calls = session_of(
+        operad__list__one={"operations": [wire("a")]}, operad__describe__one=answer, operad__describe=shared
+    )
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    return session, calls
+
+
+def questions(calls):
+    return [row[0] for row in calls.called if row[0].startswith("operad.describe")]
+
+
+async def test_an_operation_is_described_once_for_all_who_wait():
+    session, calls = await described(wire("a", input_schema=SCHEMA))
+    await asyncio.gather(*(session._described("t.a") for _ in range(3)))
+    await session.describe("t.a")
+    await session.describe("t.none")
+    assert questions(calls) == ["operad.describe.one"]
+    assert calls.called[-1][1:] == ({"operationId": "t.a"}, {"timeout": remote._DESCRIBING})
+    assert session.operations[0].spec.input_schema.raw == SCHEMA
+    assert session._describing == {}
+
+
+async def test_another_instance_is_asked_when_the_first_does_not_answer(caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    session, calls = await described(CallError("TIMEOUT", "slow"), wire("a", input_schema=SCHEMA))
+    await session.describe("t.a")
+    assert questions(calls) == ["operad.describe.one", "operad.describe"]
+    assert session.operations[0].spec.input_schema.raw == SCHEMA
+    (record,) = [one for one in caplog.records if "does not describe" in one.getMessage()]
+    assert record.levelno == logging.DEBUG
+
+
+async def test_what_nobody_describes_is_asked_for_again_after_a_while(monkeypatch, caplog):
+    now = SimpleNamespace(at=100.0)
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now.at))
+    session, calls = await described({"nonsense": 1}, CallError("X", ""))
+    await session.describe("t.a")
+    assert "t.a cannot be described: it is called without its schemas" in caplog.text
+    assert [one.levelno for one in caplog.records if "does not describe" in one.getMessage()] == [logging.WARNING]
+    now.at += remote._DESCRIBE_AGAIN - 0.1
+    await session.describe("t.a")
+    assert len(questions(calls)) == 2
+    now.at += 0.1
+    calls.answers["operad.describe.one"] = wire("a", input_schema=SCHEMA)
+    await session.describe("t.a")
+    assert len(questions(calls)) == 3
+    assert session._undescribed == {}
+
+
+async def test_what_was_described_of_another_peers_operation_is_dropped():
+    session, calls = await described(wire("a", input_schema=SCHEMA))
+
+    def moved(input):
+        session._offers["t.a"] = Offer("two", session._offers["t.a"].spec, ())
+        return wire("a", input_schema=SCHEMA)
+
+    calls.answers["operad.describe.one"] = moved
+    await session._described("t.a")
+    assert session.operations[0].spec.input_schema.is_unknown
+
+
+async def test_descriptions_are_told_in_one_go_where_telling_is_dear(monkeypatch):
+    now = SimpleNamespace(at=100.0)
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now.at))
+    session, _ = session_of()
+    told = []
+
+    def changed(operations):
+        told.append(now.at)
+        now.at += 0.01
+
+    session.changed = changed
+    session._tell()
+    assert (session._cost, session._told) == (pytest.approx(0.01), pytest.approx(100.01))
+    session._tell_soon()
+    session._tell_soon()
+    timer = session._telling
+    assert len(told) == 1
+    assert timer is not None
+    wait = timer.when() - asyncio.get_running_loop().time()
+    assert wait == pytest.approx(remote._SHARE * 0.01, abs=0.05)
+    session._tell()
+    assert (timer.cancelled(), session._telling, len(told)) == (True, None, 2)
+    now.at += remote._SHARE * 0.01 + 0.001
+    session._tell_soon()
+    assert len(told) == 3
+    session._tell_soon()
+    await session.describe("t.none")
+    assert (len(told), session._telling) == (4, None)
+    session._tell_soon()
+    await session.aclose()
+    assert session._telling.cancelled()
+
+
+async def test_a_flock_of_changes_is_asked_about_once(monkeypatch):
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    now = SimpleNamespace(at=100.0)
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now.at))
+    session, _ = session_of(operad__list__one={"operations": [wire("a")]}, operad__list__two={"operations": []})
+    done = []
+
+    async def refresh():
+        done.append("all")
+
+    async def refresh_one(instance):
+        done.append(instance)
+
+    session.refresh, session._refresh_one = refresh, refresh_one
+    monkeypatch.setattr(remote.asyncio, "sleep", sleep)
+
+    async def changed(*instances):
+        done.clear()
+        for instance in instances:
+            session._changed_there(instance)
+        await session._asking
+        return sorted(done)
+
+    assert await changed("one", "two", "one") == ["one", "two"]
+    assert await changed("one", None) == ["all"]
+    assert pauses == [remote._SETTLE] * 2
+    for _ in range(remote._MANY - 2):
+        await changed("one")
+    assert set(pauses) == {remote._SETTLE}
+    await changed("one")
+    assert pauses[-1] == remote._OFTEN
+    now.at += remote._WITHIN
+    await changed("one")
+    assert pauses[-1] == remote._OFTEN
+    now.at += 0.1
+    await changed("one")
+    assert pauses[-1] == remote._SETTLE
+
+
+async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(monkeypatch):
+    monkeypatch.setattr(remote, "_MAX_PAGES", 2)
+    session, _ = session_of()
+    session._asking = asyncio.get_running_loop().create_future()
+    for name in "abc":
+        session._changed_there(name)
+    assert session._changed == {"a", "b", None}
+    session._asking.cancel()
+
+
+async def test_what_tells_of_a_change():
+    session, _ = session_of()
+    session._asking = asyncio.get_running_loop().create_future()
+
+    def seen(direction, type_, **payload):
+        session._changed.clear()
+        session._see(SimpleNamespace(direction=direction, event={"type": type_, "payload": payload}))
+        return session._changed
+
+    assert seen("in", "operad.changed", instance="one") == {"one"}
+    assert seen("in", "operad.changed", instance=5) == {None}
+    assert seen("in", "operad.changed") == {None}
+    assert seen("out", "operad.changed", instance="one") == set()
+    assert seen("in", "call.responded", instance="one") == set()
+    for state, epoch, told in (("up", 1, set()), ("up", 2, {None}), ("down", 2, set())):
+        session._changed.clear()
+        session._see_link(state, epoch)
+        assert session._changed == told
+    session._asking.cancel()
+
+
+async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    monkeypatch.setattr(remote, "_SETTLE", 0.0)
+    session, _ = session_of()
+
+    async def broken():
+        raise TransportError("down")
+
+    session.refresh = broken
+    session._changed_there(None)
+    await session._asking
+    assert "peers do not answer: down" in caplog.text
+
+
+async def test_what_is_asked_ends_with_a_session_that_is_not_opened_after_all():
+    session, calls = session_of()
+    calls.instances = [{"instance": "one"}]
+
+    async def lists(operation_id, input=None, **options):
+        session._see_late({"instance": "two"})
+        raise asyncio.CancelledError
+
+    calls.call = lists
+    with pytest.raises(asyncio.CancelledError):
+        await session.open()
+    assert (session._asking.cancelled(), calls.closed) == (True, 1)
+
+
+async def test_what_is_asked_ends_with_the_session():
+    session, calls = session_of()
+    session._changed_there(None)
+    asking = session._asking
+    describing = session._describing["t.a"] = asyncio.ensure_future(asyncio.sleep(60))
+    await session.aclose()
+    assert (asking.done(), describing.cancelled(), calls.closed) == (True, True, 1)
+    session._see_late({"instance": "one"})
+    assert session._asking is asking, "what comes while it closes is not asked about"
+    quiet, calls = session_of()
+    await quiet.aclose()
+    assert calls.closed == 1
+
+
+def test_what_of_a_context_goes_along():
+    ann = Identity(id="ann", scopes=frozenset())
+    context = OperationContext(
+        request_id="7", identity=ann, deadline=5.0, metadata={"traceparent": "00", "tracestate": "a=1", "other": 1}
+    )
+    expected = {
+        "deadline": 5.0,
+        "identity": ann,
+        "parent_request_id": "7",
+        "traceparent": "00",
+        "tracestate": "a=1",
+    }
+    assert _options(context) == expected
+    odd = OperationContext(metadata={"traceparent": 5, "tracestate": None})
+    assert not {"traceparent", "tracestate"} & {name for name, value in _options(odd).items() if value is not None}
+
+
+async def test_a_call_is_passed_on_and_what_it_says_is_its_own():
+    session, calls = session_of(
+        operad__list__one={"operations": [wire("q"), wire("m", type="mutation")]},
+        operad__describe=CallError("X", ""),
+    )
+    calls.answers.update(
+        {"t.q": 5, "t.m": CallError("BROKEN", "it is"), "operad.describe.one": CallError("X", "")}
+    )
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    mutation, query = session.operations
+    context = OperationContext(request_id="7", idempotency_key="k")
+    assert (await query.handler({"a": 1}, context)).data == 5
+    name, input, options = calls.called[-1]
+    assert (name, input, options["retry"], options["idempotency_key"]) == ("t.q", {"a": 1}, True, "k")
+    assert options["parent_request_id"] == "7"
+    with pytest.raises(CallError) as caught:
+        await mutation.handler({}, context)
+    assert caught.value.forwarded is True
+    assert calls.called[-1][2]["retry"] is False
+
+
+async def test_a_stream_is_passed_on_and_what_it_says_is_its_own():
+    session, calls = session_of(operad__list__one={"operations": [wire("s", type="subscription")]})
+    calls.answers["operad.describe.one"] = calls.answers["operad.describe"] = CallError("X", "")
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    (operation,) = session.operations
+    asked = []
+
+    class Items:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            asked.append("closed")
+
+        async def __aiter__(self):
+            yield local_envelope(1, "t.s")
+            raise CallError(ErrorCode.NO_RESPONDERS, "gone")
+
+    def subscribe(operation_id, input, **options):
+        asked.append((operation_id, input, options["parent_request_id"]))
+        return Items()
+
+    calls.subscribe = subscribe
+    stream = operation.handler({"a": 1}, OperationContext(request_id="7"))
+    assert (await anext(stream)).data == 1
+    with pytest.raises(CallError) as caught:
+        await anext(stream)
+    assert asked == [("t.s", {"a": 1}, "7"), "closed"]
+    assert caught.value.forwarded is True
+
+
+async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(caplog):
+    session, calls = session_of("bad name", operad__list__one={"operations": [wire("a")]})
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    assert ids(session) == []
+    assert "peer one offers an operation that cannot be used" in caplog.text
+
+
+async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
+    bus, given = InProcessTransport(), []
+
+    def create(url, **options):
+        given.append((url, options))
+        return bus
+
+    plugins = plugins_of(plugin, make_plugin("p", operad_transports=[TransportFactory(("bus",), create)]))
+    there = registry_of(op=("query", echo))
+    async with CallHandler(there, bus), OperationRegistry(plugins) as registry:
+        await registry.load("remote", url="bus://here", options={"word": 5})
+        await registry.load("remote", namespace="far", url="bus://there", wait=0.1, timeout=5)
+        assert [spec.id for spec in registry.specs()] == ["far.t.op", "t.op"]
+        assert (await registry.execute("far.t.op", 3)).data == 3
+        assert given == [("bus://here", {"word": 5}), ("bus://there", {})]
+        assert "secret" not in repr(RemoteConfig(url="ws://me:secret@here", options={"token": "secret"}))
+        with pytest.raises(ConfigError, match=r"url: expected scheme://…, such as ws://127\.0\.0\.1:8765"):
+            await registry.load("remote", url="here")
+
+
+async def echo(input, context):
+    return input
+
+
+async def test_a_peer_that_lists_much_nonsense_does_not_fill_the_log(caplog):
+    session, calls = session_of(operad__list__one={"operations": [None, *(wire(f"n{n}") for n in range(500))]})
+    calls.answers["operad.list.two"] = {"operations": [{"id": "x"}] * 5_000}
+    calls.answers["operad.list.six"] = {"operations": [wire(f"n{n}", type="mutation") for n in range(500)]}
+    calls.instances = [{"instance": name} for name in ("one", "two", "six")]
+    for _ in range(3):
+        await session.refresh()
+    assert len(ids(session)) == 500
+    assert 0 < len(caplog.records) < 80
+    assert all(len(record.getMessage()) < 500 for record in caplog.records)

@@ -1,0 +1,94 @@
+"""What transports log of their peers, and whom they tell what cannot be read."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from operad.words import printable
+from operad_calls.transport import Reports, unreadable
+
+logger = logging.getLogger("operad.test")
+
+
+def test_one_peer_causes_a_few_lines_and_the_rest_is_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now[0])
+    reports = Reports(logger)
+    for _ in range(1_000):
+        reports.refuse("eve", "junk of eve")
+    assert len(caplog.records) == 20
+    reports.refuse("bob", "junk of bob")
+    assert caplog.messages[-1] == "junk of bob"
+    now[0] += 1.0
+    reports.refuse("eve", "junk of eve")
+    assert caplog.messages[-1] == "junk of eve (and 980 more like it)"
+    assert reports.count == 1_002
+
+
+def test_all_peers_together_cause_no_flood(caplog: pytest.LogCaptureFixture) -> None:
+    reports = Reports(logger)
+    for number in range(5_000):
+        reports.warn(f"peer {number}", "junk")
+    assert len(caplog.records) <= 210
+    assert len(reports._each) <= 1_000
+
+
+def test_what_a_peer_wrote_is_one_line_without_escape_sequences() -> None:
+    assert printable("a\nb\x1b[2J\u202e") == "a\\x0ab\\x1b[2J\\x202e"
+    assert printable("x" * 1_000) == "x" * 200 + "…"
+    assert printable("größe 日本") == "größe 日本"
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"junk", None),
+        (b'{"type":"call.requested","payload":{"requestId":1}}', None),
+        (b'{"type":"news","payload":{"requestId":"r"}}', None),
+        (b'{"type":"call.requested","payload":{"requestId":"%s"}}' % (b"x" * 600), None),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":1e999}}', (True, None)),
+        (b'{"type":"call.requested","payload":{"requestId":"r","replyTo":"inbox:a"}}', (True, "inbox:a")),
+        (b'{"type":"call.responded","payload":{"requestId":"r","output":{"a":1,"a":2}}}', (False, None)),
+        (
+            b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":"inbox:a"}}',
+            (True, "inbox:a"),
+        ),
+        (b'{"type":"call.responded","payload":{"requestId":"r","output":-Infinity}}', (False, None)),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":"\\ud800"}}', (True, None)),
+        (b'{"type":"call.requested","payload":{"requestId":"\\ud800","input":1}}', None),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":7}}', (True, None)),
+        (b'{"type":7,"payload":{"requestId":"r","input":NaN}}', None),
+        (b'{"type":"call.requested","payload":[NaN]}', None),
+        (b'{"type":"call.requested","payload":{"requestId":"r","input":[NaN,"%s"]}}' % (b"x" * 70_000), None),
+        (b"[" * 50_000, None),
+    ],
+)
+def test_who_is_told_of_what_cannot_be_read(data: bytes, found: tuple[bool, str | None] | None) -> None:
+    made = unreadable(data, "why")
+    if found is None:
+        assert made is None
+        return
+    assert made is not None
+    assert (made.is_request, made.reply_to) == found
+    payload = made.event["payload"]
+    assert (payload["requestId"], payload["code"]) == ("r", "SERIALIZATION_ERROR")
+    assert "why" in payload["message"]
+
+
+def test_a_line_about_a_peer_is_cut_at_400_characters(caplog: pytest.LogCaptureFixture) -> None:
+    reports = Reports(logger)
+    reports.warn("eve", "x" * 400)
+    reports.warn("eve", "x" * 401)
+    assert caplog.messages == ["x" * 400, "x" * 400 + "…"]
+
+
+@pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
+def test_what_only_pythons_parser_reads_is_looked_into_up_to_64_kib(more: int, read: bool) -> None:
+    text = b'{"type":"call.requested","payload":{"requestId":"r","replyTo":"inbox:a","input":NaN%s}}'
+    data = text % (b" " * (65_536 - len(text) + 2 + more))
+    assert len(data) == 65_536 + more
+    assert (unreadable(data, "why") is not None) is read

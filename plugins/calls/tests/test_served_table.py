@@ -1,0 +1,546 @@
+"""The table of served requests, one rule after the other: who may have which request, and how each of them ends."""
+
+import asyncio
+import logging
+import math
+import time
+
+import pytest
+
+from operad import ErrorCode, Identity
+from operad.errors import CallError
+from operad.transports import Capabilities, Delivery
+from operad_calls import CallSettings
+from operad_calls.requests import lost
+from operad_calls.serving import served
+from operad_calls.serving.served import Served, ServedRequests, key_of
+
+BROKER = Capabilities(detects_no_responders=True)
+HUB = Capabilities(detects_peer_loss=True)
+STORE = Capabilities(redelivers=True)
+INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
+
+
+class Table:
+    """A table, and what it tells."""
+
+    def __init__(self, capabilities=BROKER, *, repeatable=(), **settings):
+        self.refused, self.ended, self.noticed, self.why = [], [], [], None
+        self.requests = ServedRequests(
+            capabilities,
+            CallSettings(**settings),
+            refuse=lambda one, error: self.refused.append((one.request_id, error)),
+            ended=self._on_end,
+            notice=self.noticed.append,
+            refusal=lambda one: self.why,
+            repeatable=repeatable.__contains__,
+        )
+
+    def _on_end(self, one, error):
+        self.ended.append((one.request_id, error))
+        self.requests.finish(one)
+
+    def take(self, request_id="1", peer="inbox:a", delivery=None, **payload):
+        payload = {"requestId": request_id, "replyTo": peer, "operationId": "t.op", "input": {}, **payload}
+        return self.requests.take(payload, delivery or Delivery())
+
+    def look(self):
+        """Look through the table now, and not when it is time."""
+        self.requests._sweep.cancel()
+        self.requests._sweep = None
+        self.requests._on_sweep()
+
+    def refusal(self, *args, **payload):
+        """The error with which a request is refused."""
+        assert self.take(*args, **payload) is None
+        return self.refused.pop()[1]
+
+
+def warned(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+# --- what is taken --------------------------------------------------------------------------------
+
+
+def test_a_request_is_known_by_its_caller_and_its_id(clock):
+    table = Table()
+    one, other = table.take("1", "inbox:a"), table.take("1", "inbox:b")
+    assert table.requests.active == {("inbox:a", "1"): one, ("inbox:b", "1"): other}
+    assert (one.request_id, one.reply_to, one.operation_id, one.owner) == ("1", "inbox:a", "t.op", "inbox:a")
+    assert (one.sent, one.sent_bytes, one.heard, one.is_over, one.is_asked, one.noticed) == (0, 0, *[False] * 4)
+    assert one.deadline is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "delivery", "key"),
+    [
+        ({"requestId": "1", "replyTo": "a"}, Delivery(), ("a", "1")),
+        ({"requestId": "1", "replyTo": "a"}, Delivery(peer="b"), ("b", "1")),
+        ({"requestId": "1", "replyTo": 5}, Delivery(), ("", "1")),
+        ({"requestId": "1"}, Delivery(), ("", "1")),
+        ({"requestId": 1, "replyTo": "a"}, Delivery(), ("a", "")),
+        ({"replyTo": "a"}, Delivery(), ("a", "")),
+        ({"requestId": "x" * 512, "replyTo": "a"}, Delivery(), ("a", "x" * 512)),
+        ({"requestId": "x" * 513, "replyTo": "a"}, Delivery(), ("a", "")),
+    ],
+)
+def test_the_transport_says_who_asks_and_else_the_address_of_the_answer(payload, delivery, key):
+    assert key_of(payload, delivery) == key
+
+
+@pytest.mark.parametrize("given", [{"request_id": ""}, {"peer": ""}, {"request_id": 7}])
+def test_a_request_that_cannot_be_answered_is_acknowledged_and_dropped(clock, caplog, given):
+    done = []
+    table = Table()
+    assert table.take(**given, delivery=Delivery(done=lambda: done.append(1))) is None
+    assert table.take(**given) is None
+    assert (done, table.requests.active, table.refused) == ([1], {}, [])
+    assert warned(caplog)[0] == "dropped a request without requestId or an address for the answer"
+
+
+def test_a_second_request_with_the_id_of_one_under_way_is_dropped_and_not_acknowledged(clock, caplog):
+    done = []
+    table = Table()
+    one = table.take()
+    assert table.take(delivery=Delivery(done=lambda: done.append(1))) is None
+    assert (done, table.refused, list(table.requests.active.values())) == ([], [], [one])
+    assert warned(caplog) == ["dropped a second request with the id of one that is under way"]
+
+
+def test_what_has_ended_is_not_run_again_where_a_transport_may_deliver_it_twice(clock):
+    done = []
+    table = Table(STORE)
+    table.requests.finish(table.take("1", delivery=Delivery(done=lambda: done.append("first"))))
+    assert table.take("1", delivery=Delivery(done=lambda: done.append("again"))) is None
+    assert (done, table.refused) == (["first", "again"], [])
+    live = Table(BROKER)
+    live.requests.finish(live.take("1"))
+    assert live.take("1") is not None, "elsewhere nothing comes twice"
+    assert live.requests.recent == {}
+
+
+def test_how_long_an_ended_request_is_remembered(clock):
+    """Until its deadline; without one for a minute."""
+    table = Table(STORE)
+    table.requests.finish(table.take("soon", deadline=(clock.now + 5) * 1000))
+    table.requests.finish(table.take("never"))
+    assert table.requests.recent == {("inbox:a", "soon"): 1_005_000.0, ("inbox:a", "never"): 1_060_000.0}
+    clock.now += 5
+    table.requests._forget()
+    assert [key[1] for key in table.requests.recent] == ["soon", "never"]
+    clock.now += 0.001
+    table.requests._forget()
+    assert [key[1] for key in table.requests.recent] == ["never"]
+    clock.now += 60
+    table.requests._forget()
+    assert table.requests.recent == {}
+
+
+def test_no_more_ended_requests_are_remembered_than_the_bound(clock, monkeypatch):
+    monkeypatch.setattr(served, "MAX_RECENT", 2)
+    table = Table(STORE)
+    for name in "abc":
+        table.requests.finish(table.take(name))
+    assert [key[1] for key in table.requests.recent] == ["b", "c"]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation_id", ["", None, 5, ["t.op"]])
+def test_a_request_without_an_operation_is_refused(clock, operation_id):
+    error = Table().refusal(operationId=operation_id)
+    message = "a call.requested needs an operationId, a string"
+    assert (error.code, error.message, error.details) == ("VALIDATION_ERROR", message, {"message": message})
+
+
+@pytest.mark.parametrize("to", [None, "op:t.op", "queue:t.op"])
+def test_a_request_that_comes_to_its_operations_address_is_taken(clock, to):
+    assert Table().take(delivery=Delivery(to=to)) is not None
+
+
+@pytest.mark.parametrize("to", ["op:t.other", "queue:t.other", "all:t.op", "inbox:x", "", "t.op", "xx:t.op"])
+def test_a_request_that_comes_to_another_address_is_refused(clock, to):
+    error = Table().refusal(delivery=Delivery(to=to))
+    assert error.code == ErrorCode.OPERATION_NOT_FOUND
+    assert "is not what is called at this address" in error.message
+
+
+def test_the_question_to_everybody_is_the_only_one(clock):
+    assert Table().take(operationId="operad.discover", delivery=Delivery(to="all:operad.discover")) is not None
+    assert Table().take(operationId="operad.discover", delivery=Delivery(to="op:operad.discover")) is not None
+    assert Table().refusal(operationId="t.op", delivery=Delivery(to="all:operad.discover")) is not None
+
+
+def test_what_the_owner_of_the_table_refuses_is_refused_before_anything_is_counted(clock):
+    table = Table(max_concurrent=1)
+    table.take("1")
+    table.why = CallError("DRAINING", "no more")
+    assert table.refusal("2") is table.why
+
+
+def test_as_many_requests_run_as_are_allowed_and_no_more(clock):
+    table = Table(max_concurrent=2, max_concurrent_per_peer=5)
+    first = table.take("1")
+    table.take("2")
+    error = table.refusal("3")
+    assert (error.code, error.message) == ("OVERLOADED", "2 requests are under way already (max_concurrent)")
+    assert (error.details, error.ran) == ({"limit": "max_concurrent", "value": 2}, False)
+    table.requests.finish(first)
+    assert table.take("3") is not None
+
+
+def test_one_caller_has_as_many_as_are_allowed_to_each(clock):
+    table = Table(max_concurrent=10, max_concurrent_per_peer=2)
+    first = table.take("1", "inbox:a")
+    table.take("2", "inbox:a")
+    error = table.refusal("3", "inbox:a")
+    assert error.message == "2 requests of this caller are under way already (max_concurrent_per_peer)"
+    assert error.details == {"limit": "max_concurrent_per_peer", "value": 2}
+    assert table.take("3", "inbox:b") is not None
+    table.requests.finish(first)
+    table.requests.finish(first)  # it counts once
+    assert table.take("4", "inbox:a") is not None
+    assert table.refusal("5", "inbox:a").code == ErrorCode.OVERLOADED
+
+
+def test_an_identity_is_one_caller_however_many_links_it_has(clock):
+    table = Table(max_concurrent_per_peer=2)
+    ann = Identity(id="ann", scopes=frozenset())
+    one = table.take("1", "inbox:a", Delivery(identity=ann))
+    assert one.owner == "identity ann"
+    table.take("2", "inbox:b", Delivery(identity=ann))
+    assert table.refusal("3", "inbox:c", Delivery(identity=ann)).code == ErrorCode.OVERLOADED
+    assert table.take("3", "inbox:c") is not None
+
+
+def test_who_has_nothing_under_way_is_not_kept(clock):
+    table = Table()
+    for name in "ab":
+        table.take(name)
+    assert table.requests._owned == {"inbox:a": 2}
+    table.requests.finish(table.requests.active[("inbox:a", "a")])
+    assert table.requests._owned == {"inbox:a": 1}
+    table.requests.finish(table.requests.active[("inbox:a", "b")])
+    assert table.requests._owned == {}
+
+
+def test_within_a_process_callers_are_counted_only_when_the_settings_say_so(clock):
+    table = Table(INSIDE, max_concurrent=2)  # by default half of it, elsewhere
+    assert table.take("1") is not None
+    assert table.take("2") is not None
+    assert table.requests._owned == {}
+    for one in list(table.requests.active.values()):
+        table.requests.finish(one)
+    said = Table(INSIDE, max_concurrent=2, max_concurrent_per_peer=1)
+    assert said.take("1") is not None
+    assert said.refusal("2").code == ErrorCode.OVERLOADED
+
+
+def test_what_came_before_runs_again_only_if_it_may(clock):
+    table = Table(STORE, repeatable=("t.twice",))
+    assert table.take("1", operationId="t.twice", delivery=Delivery(redelivered=True)) is not None
+    error = table.refusal("2", operationId="t.once", delivery=Delivery(redelivered=True))
+    assert error.message == lost("t.once", "the handler that had the request was lost; it may have run").message
+    assert table.take("3", operationId="t.once") is not None
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+def test_on_a_live_link_the_duration_counts_and_not_the_clock_of_the_caller(clock):
+    table = Table(INSIDE)
+    assert table.take("1", timeoutMs=250, deadline=1).deadline == 1_000_250.0
+    assert table.take("2", timeoutMs=1e10 - 1).deadline == 1_000_000.0 + 1e10 - 1
+
+
+@pytest.mark.parametrize("timeout", [1e10, -1, None, "5", math.inf])
+def test_what_is_no_duration_leaves_the_deadline(clock, timeout):
+    assert Table(INSIDE).take(timeoutMs=timeout, deadline=1_000_700).deadline == 1_000_700.0
+    assert Table(INSIDE).take(timeoutMs=timeout).deadline is None
+
+
+def test_what_was_stored_has_the_deadline_of_its_callers_clock(clock):
+    assert Table(STORE).take(timeoutMs=250, deadline=1_000_700).deadline == 1_000_700.0
+
+
+@pytest.mark.parametrize("deadline", [1_000_000.0 + 1e10, 10**400, "soon", None, math.inf, math.nan])
+def test_a_deadline_that_no_clock_reaches_is_none(clock, deadline):
+    assert Table(STORE).take(deadline=deadline).deadline is None
+
+
+@pytest.mark.parametrize(("deadline", "told"), [(1_000_000, 1_000_000.0), (-(10**400), 0.0), (-5, 0.0), (7, 7.0)])
+def test_what_comes_at_its_deadline_or_later_does_not_run(clock, deadline, told):
+    error = Table(STORE).refusal(deadline=deadline)
+    assert (error.code, error.message) == ("TIMEOUT", '"t.op" came after its deadline')
+    assert error.details == {"deadline": told}
+
+
+def test_a_duration_of_nothing_is_over_at_once(clock):
+    assert Table(INSIDE).refusal(timeoutMs=0).code == ErrorCode.TIMEOUT
+    assert Table(INSIDE).take(timeoutMs=0.5) is not None
+
+
+def test_a_request_that_was_long_on_its_way_has_so_much_less_time(clock):
+    table = Table(BROKER)
+    assert table.take("1", timeoutMs=1_000, deadline=1_001_000).deadline == 1_001_000.0
+    clock.now += 3
+    late = table.take("2", timeoutMs=5_000, deadline=1_006_000)
+    assert late.deadline == 1_006_000.0, "it was sent 2 s before it came"
+    error = table.refusal("3", timeoutMs=1_000, deadline=1_002_000)
+    assert (error.code, error.message) == ("UNAVAILABLE", '"t.op": came 2.0 s late, after its deadline')
+    assert (error.ran, error.details["sent"]) == (False, False)
+    inside = Table(INSIDE)
+    inside.take("1", timeoutMs=1_000, deadline=1_004_000)
+    assert inside.take("2", timeoutMs=1_000, deadline=1_003_000).deadline == 1_004_000.0, "within a process never"
+
+
+# --- credit, notices ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "total", "granted"),
+    [
+        ({}, None, None),
+        ({"credit": 1, "creditBytes": 0}, 1, 0),
+        ({"credit": 0, "creditBytes": -1}, None, None),
+        ({"credit": True, "creditBytes": False}, None, None),
+        ({"credit": 2.0, "creditBytes": 5.0}, None, None),
+        ({"credit": 7, "creditBytes": 9}, 7, 9),
+    ],
+)
+def test_credit_that_is_none_is_no_credit(clock, payload, total, granted):
+    one = Table().take(**payload)
+    assert (one.total, one.granted) == (total, granted)
+    assert one.renewed == (0.0 if total is None else clock.now)
+
+
+@pytest.mark.parametrize(
+    ("size", "large"), [(64 * 1024, False), (64 * 1024 + 1, True), (True, False), ("x", False)]
+)
+async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_once(size, large):
+    table = Table(HUB)
+    table.requests.start()
+    one = table.take(sentBytes=size)
+    other = table.take("2", sentBytes=size)
+    assert (one.is_large, table.noticed) == (large, [])
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one, other] * large
+    table.look()
+    table.requests.stop()
+    assert table.noticed == [one, other] * large
+
+
+async def test_the_answer_to_a_large_request_tells_that_it_came():
+    table = Table(HUB)
+    table.requests.start()
+    table.requests.finish(table.take(sentBytes=1_000_000))
+    table.take("stream", sentBytes=1_000_000, credit=2).sent = 1
+    one = table.take("2", sentBytes=1_000_000)
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one]
+    table.requests.stop()
+
+
+async def test_a_handler_that_closes_leaves_no_caller_of_a_large_request_without_a_word():
+    """What is under way is finished then, and its caller may have others to send meanwhile."""
+    table = Table(HUB)
+    table.requests.start()
+    table.requests.finish(table.take(sentBytes=1_000_000))
+    one = table.take("2", sentBytes=1_000_000)
+    table.requests.stop()
+    assert table.noticed == [one]
+    other = table.take("3", sentBytes=1_000_000)
+    assert table.noticed == [one, other], "it came while the handler closes"
+    assert table.requests._telling is None, "nothing is left to do later, perhaps in a loop that has ended"
+    await asyncio.sleep(2 * served._LARGE_AFTER)
+    assert table.noticed == [one, other]
+
+
+def test_credit_only_grows_and_wakes_who_waits(clock):
+    async def run():
+        table = Table()
+        one = table.take(credit=2, creditBytes=100)
+
+        def give(**payload):
+            one.waiter = asyncio.get_running_loop().create_future()
+            assert table.requests.on_credit({"requestId": "1", "replyTo": "inbox:a", **payload}, Delivery()) is one
+            return one.waiter.done(), one.total, one.granted, one.is_asked, one.heard
+
+        clock.now += 1
+        assert give(total=2) == (False, 2, 100, True, False)
+        assert one.renewed == clock.now
+        assert give(total=3) == (True, 3, 100, False, False)
+        assert give(total=1) == (False, 3, 100, True, False)
+        assert give(total=True) == (False, 3, 100, True, False)
+        assert give(totalBytes="x") == (False, 3, 100, True, False)
+        assert give(totalBytes=100) == (False, 3, 100, True, True)
+        assert give(totalBytes=101) == (True, 3, 101, True, True)
+        assert table.requests.on_credit({"requestId": "2", "replyTo": "inbox:a"}, Delivery()) is None
+        plain = table.take("2")
+        table.requests.on_credit({"requestId": "2", "replyTo": "inbox:a", "total": 9, "totalBytes": 9}, Delivery())
+        assert (plain.total, plain.granted, plain.heard) == (None, None, False)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "credit", "asked", "expected"),
+    [
+        (BROKER, 1, False, True),
+        (BROKER, 1, True, True),
+        (BROKER, None, True, False),
+        (HUB, 1, False, False),
+        (HUB, 1, True, True),
+        (INSIDE, 1, True, False),
+    ],
+)
+def test_when_a_sign_of_life_is_due_after_credit(clock, capabilities, credit, asked, expected):
+    table = Table(capabilities)
+    one = table.take(credit=credit)
+    one.is_asked = asked
+    assert table.requests.expects_notice(one) is expected
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def test_an_abort_ends_the_request_of_who_sends_it_and_no_other(clock):
+    table = Table()
+    table.take("1", "inbox:a")
+    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:b"}, Delivery()) is False
+    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:a"}, Delivery()) is True
+    assert table.ended == [("1", None)]
+    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:a"}, Delivery()) is False
+
+
+def test_the_loss_of_a_peer_ends_its_requests_where_the_transport_tells_of_it(clock):
+    table = Table(HUB)
+    for name, peer in (("1", "a"), ("2", "b"), ("3", "a")):
+        table.take(name, peer)
+    table.requests.on_lost("a")
+    assert table.ended == [("1", None), ("3", None)]
+    table.requests.on_down()
+    assert table.ended[2:] == [("2", None)]
+    broker = Table(BROKER)
+    broker.take("1", "a")
+    broker.requests.on_lost("a")
+    broker.requests.on_down()
+    assert broker.ended == []
+
+
+def test_the_end_of_a_request_is_told_to_the_transport_once(clock):
+    done = []
+    table = Table()
+    one = table.take(delivery=Delivery(done=lambda: done.append(1)))
+    assert not one.is_over
+    table.requests.finish(one)
+    table.requests.finish(one)
+    assert (one.is_over, done, table.requests.active) == (True, [1], {})
+    again = table.take()
+    table.requests.finish(one)  # the one before, of the same name
+    assert list(table.requests.active.values()) == [again]
+
+
+# --- the look around ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "lease", "period"),
+    [(BROKER, 30.0, 0.05), (HUB, 30.0, 0.25), (STORE, 30.0, 0.05), (BROKER, 0.1, 0.025), (HUB, 0.8, 0.2)],
+)
+def test_how_often_the_table_is_looked_through(capabilities, lease, period):
+    assert Table(capabilities, lease=lease).requests.period == period
+
+
+async def test_a_stream_whose_consumer_is_silent_for_longer_than_the_lease_ends(clock, caplog):
+    caplog.set_level(logging.INFO, "operad.calls")
+    table = Table(HUB, lease=2.5)
+    table.requests.start()
+    table.take("stream", credit=1)
+    table.take("single")
+    clock.now += 2.5
+    table.look()
+    assert table.ended == []
+    clock.now += 0.01
+    table.look()
+    ((name, error),) = table.ended
+    assert (name, error.code) == ("stream", "ABORTED")
+    assert error.message == '"t.op": its consumer gave no sign of life for 2.5 s'
+    assert "the consumer of t.op gave no sign of life: ended" in caplog.text
+    assert [key[1] for key in table.requests.active] == ["single"]
+    table.requests.stop()
+
+
+async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_its_signs_of_life_are_read():
+    table = Table(HUB, lease=0.2)
+    table.requests.start()
+    table.take("stream", credit=1)
+    sweep = table.requests._sweep
+    time.sleep(0.4)
+    async with asyncio.timeout(30):
+        while table.requests._sweep is sweep:
+            await asyncio.sleep(0)
+        assert table.ended == []
+        while not table.ended:
+            await asyncio.sleep(0.01)
+    table.requests.stop()
+
+
+async def test_on_a_broker_a_request_that_takes_long_says_once_where_it_is(clock):
+    table = Table(BROKER)
+    table.requests.start()
+    stream, single, begun = table.take("stream", credit=1), table.take("single"), table.take("begun", credit=1)
+    begun.sent = 1  # an item says it, too
+    table.look()
+    table.look()
+    assert table.noticed == [stream, single]
+    table.requests.stop()
+    hub = Table(HUB)
+    hub.requests.start()
+    hub.take("single")
+    hub.look()
+    assert hub.noticed == []
+    hub.requests.stop()
+
+
+async def test_the_table_is_looked_through_until_it_stops(clock):
+    table = Table(STORE, lease=0.004)
+    table.requests.stop()  # of one that never started nothing is left
+    table.requests.start()
+    table.requests.finish(table.take("1", deadline=(clock.now + 1) * 1000))
+    clock.now += 2
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+        if not table.requests.recent:
+            break
+    assert table.requests.recent == {}
+    table.requests.stop()
+    assert table.requests._sweep is None
+
+
+async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock):
+    table = Table(BROKER)
+    table.requests.start()
+    for _ in range(20):
+        clock.now += 0.05
+        table.look()
+    assert table.take("1", timeoutMs=100).deadline == clock.now * 1000 + 100
+    table.requests.stop()
+
+
+async def test_a_standstill_of_the_loop_is_seen_by_the_look_around(clock):
+    table = Table(BROKER)
+    clock.now += 100
+    table.requests.start()  # what was before does not count
+    assert table.take("1", timeoutMs=5_000).deadline == clock.now * 1000 + 5_000
+    clock.now += 3
+    table.look()
+    assert table.refusal("2", "inbox:new", timeoutMs=2_000).ran is False
+    table.requests.stop()
+
+
+def test_the_record_of_a_request_begins_without_task_waiter_and_turn(clock):
+    one = Served(("inbox:a", "1"), "t.op", {}, Delivery())
+    assert (one.task, one.waiter, one.turn, one.done) == (None, None, None, None)

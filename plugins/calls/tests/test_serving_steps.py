@@ -1,0 +1,1158 @@
+"""The serving side step by step: who asks, what is listed, which addresses are registered, how answers leave."""
+
+import asyncio
+import itertools
+import logging
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    InProcessTransport,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    local_envelope,
+)
+from operad.transports import (
+    Capabilities,
+    Delivery,
+    LinkDownError,
+    NoRespondersError,
+    PayloadTooLargeError,
+    TransportError,
+)
+from operad_calls import CallSettings, inprocess
+from operad_calls.protocol import encode
+from operad_calls.serving import answers, following
+from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
+from operad_calls.serving.following import Following
+from operad_calls.serving.identity import identity_rule
+from operad_calls.serving.listing import Listing
+from operad_calls.serving.served import Served
+from plugins.calls.tests.parts import registry_of
+
+
+class Wire:
+    """A link that keeps what is sent and registered."""
+
+    inbox = "inbox:me"
+
+    def __init__(self):
+        self.sent, self.registered, self.errors, self.gone = [], [], [], []
+        self.refuses = set()
+
+    async def send(self, to, event):
+        if self.errors:
+            error = self.errors.pop(0)
+            if error is not None:
+                raise error
+        self.sent.append((to, event["type"], dict(event["payload"])))
+
+    async def register(self, topic, group=None):
+        await asyncio.sleep(0)
+        if topic in self.refuses:
+            raise TransportError(f"{topic} is taken")
+        self.registered.append((topic, group))
+
+        async def unregister():
+            self.gone.append(topic)
+
+        return SimpleNamespace(unregister=unregister)
+
+    def told(self):
+        found, self.sent = self.sent, []
+        return found
+
+
+async def settle():
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+async def echo(input, context):
+    return input
+
+
+# --- who asks -------------------------------------------------------------------------------------
+
+ANN, BOB = Identity(id="ann", scopes=frozenset()), Identity(id="bob", scopes=frozenset())
+NAMED = {"identity": ANN.to_wire()}
+
+
+@pytest.mark.parametrize(
+    ("rule", "capabilities", "found"),
+    [
+        (None, Capabilities(same_process=True), "ann"),
+        (None, Capabilities(authenticates_peer=True), "bob"),
+        (None, Capabilities(), None),
+        (None, Capabilities(same_process=True, authenticates_peer=True), "ann"),
+        ("peer", Capabilities(same_process=True), "bob"),
+        ("delegate", Capabilities(), "ann"),
+    ],
+)
+def test_who_makes_a_request(rule, capabilities, found):
+    verify = identity_rule(rule, SimpleNamespace(capabilities=capabilities))
+    who = verify(NAMED, Delivery(identity=BOB))
+    assert (None if who is None else who.id) == found
+
+
+def test_a_rule_of_ones_own_is_taken_and_an_unknown_one_refused():
+    def own(payload, delivery):
+        return ANN
+
+    transport = SimpleNamespace(capabilities=Capabilities())
+    assert identity_rule(own, transport) is own
+    with pytest.raises(ValueError, match='identity: expected "peer", "delegate" or a callable, got \'me\''):
+        identity_rule("me", transport)
+
+
+def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
+    verify = identity_rule("delegate", SimpleNamespace(capabilities=Capabilities()))
+    assert verify({}, Delivery(identity=BOB)) is None
+    with pytest.raises(CallError, match="the request names no usable identity: ") as caught:
+        verify({"identity": 5}, Delivery())
+    assert caught.value.code == ErrorCode.ACCESS_DENIED
+
+
+# --- what is listed -------------------------------------------------------------------------------
+
+
+def listing_of(count=3, chosen=lambda spec: True, **more):
+    registry = OperationRegistry()
+    for number in range(count):
+        registry.register(OperationSpec(namespace="t", name=f"n{number:04}", type="query", **more), echo)
+    return Listing(registry, chosen, "me")
+
+
+def listed(listing, identity=None, **input):
+    found = listing._list(input, OperationContext(identity=identity))
+    return [row["id"] for row in found["operations"]], found.get("nextCursor")
+
+
+def test_a_listing_comes_in_pages():
+    listing = listing_of(5)
+    assert listed(listing, limit=2) == (["t.n0000", "t.n0001"], "t.n0001")
+    assert listed(listing, limit=2, cursor="t.n0001") == (["t.n0002", "t.n0003"], "t.n0003")
+    assert listed(listing, limit=2, cursor="t.n0003") == (["t.n0004"], None)
+    assert listed(listing, limit=5)[1] is None
+    assert listed(listing, limit=1, cursor="t.n0003") == (["t.n0004"], None)
+    assert listed(listing, cursor="zzz") == ([], None)
+    assert listing._list(None, OperationContext())["operations"][0]["id"] == "t.n0000"
+
+
+def test_how_long_a_page_is():
+    listing = listing_of(1_002)
+    assert len(listed(listing)[0]) == 200
+    assert len(listed(listing, limit=1_001)[0]) == 1_000
+    assert listed(listing, limit=1_001)[1] == "t.n0999"
+
+
+@pytest.mark.parametrize("input", [{"cursor": 5}, {"limit": 0}, {"limit": "5"}, {"limit": 1.5}])
+def test_a_page_that_cannot_be_is_refused(input):
+    with pytest.raises(
+        CallError, match=r"operad\.list takes \{cursor\?: string, limit\?: integer above 0\}"
+    ) as caught:
+        listing_of()._list(input, OperationContext())
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+
+
+def test_who_may_not_call_an_operation_does_not_see_it():
+    guarded = {"access_control": AccessControl(required_scopes=("s",))}
+    listing = listing_of(2, **guarded)
+    may = Identity(id="may", scopes=frozenset({"s"}))
+    assert listed(listing) == ([], None)
+    assert len(listed(listing, may)[0]) == 2
+    assert listing._describe({"operationId": "t.n0000"}, OperationContext(identity=may))["id"] == "t.n0000"
+    with pytest.raises(CallError) as caught:
+        listing._describe({"operationId": "t.n0000"}, OperationContext())
+    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize("input", [None, {}, {"operationId": 5}, []])
+def test_what_is_to_be_described_is_named(input):
+    with pytest.raises(CallError, match=r"operad\.describe takes \{operationId: string\}"):
+        listing_of()._describe(input, OperationContext())
+
+
+def test_what_is_not_served_is_neither_listed_nor_described():
+    listing = listing_of(2, chosen=lambda spec: spec.name != "n0000")
+    assert listed(listing) == (["t.n0001"], None)
+    for name in ("t.n0000", "t.none"):
+        with pytest.raises(CallError) as caught:
+            listing._describe({"operationId": name}, OperationContext())
+        assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("metadata", "way"),
+    [
+        ({}, ()),
+        ({"operad.remote": 5}, ()),
+        ({"operad.remote": {}}, ()),
+        ({"operad.remote": {"via": "abc"}}, ()),
+        ({"operad.remote": {"via": ["a", 5, "b"]}}, ("a", "b")),
+        ({"operad.remote": {"via": ("a",)}}, ("a",)),
+    ],
+)
+def test_an_operation_of_peers_tells_its_way(metadata, way):
+    spec = OperationSpec(namespace="t", name="op", type="query", metadata=metadata)
+    assert Listing.way_of(spec) == way
+    wire = listing_of()._wire(spec)
+    assert wire.get("via") == ([*way, "me"] if metadata else None)
+    assert "inputSchema" not in wire
+
+
+async def test_the_shared_addresses_are_served_where_the_transport_lets_one(caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    link = Wire()
+    link.refuses = {"op:operad.list"}
+    listing = listing_of()
+    await listing.announce(link)
+    assert link.registered == [("all:operad.discover", None), ("op:operad.describe", "operad")]
+    assert "op:operad.list is not served here" in caplog.text
+    assert listing._discover({}, OperationContext()) == {"instance": "me"}
+    assert listing.answer("operad.discover") == listing._discover
+    assert listing.answer("operad.list") == listing.answer("operad.list.me") == listing._list
+    assert listing.answer("operad.describe.me") == listing._describe
+    assert listing.answer("t.op") is None
+
+
+# --- which addresses are registered ---------------------------------------------------------------
+
+
+class Side:
+    """What follows a registry, on a link that keeps all."""
+
+    def __init__(self, *names, stores=False, chosen=lambda spec: True):
+        self.registry = OperationRegistry()
+        for name in names:
+            self.add(name)
+        self.listing = Listing(self.registry, chosen, "me")
+        self.following = Following(self.registry, self.listing, chosen, stores=stores)
+        self.link = Wire()
+
+    def add(self, name, **more):
+        self.registry.register(
+            OperationSpec(namespace="t", name=name, **{"type": "query", **more}), echo, replace=True
+        )
+
+    def topics(self):
+        """What was registered since the last time, but for the handler's own."""
+        found, self.link.registered = self.link.registered, []
+        return [topic for topic, _ in found if "operad." not in topic]
+
+    def changes(self):
+        return [row for row in self.link.told() if row[1] == "operad.changed"]
+
+
+CHANGED = ("all:operad.changed", "operad.changed", {"instance": "me"})
+
+
+async def test_what_a_registry_holds_is_registered_and_told_once():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    assert ("op:t.a", "operad") in side.link.registered
+    assert side.topics() == ["op:t.a", "op:t.b"]
+    assert side.changes() == [CHANGED]
+    assert (side.following.serving, set(side.following.registered) - {"t.a", "t.b"}) == (
+        2, {"operad.list.me", "operad.describe.me"},
+    )  # fmt: skip
+    await side.following.refresh()
+    assert (side.topics(), side.changes()) == ([], [])
+    side.following.stop()
+
+
+async def test_what_changes_in_a_registry_is_followed_in_one_turn():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    side.topics(), side.changes()
+    side.add("c")
+    side.registry.unregister("t.a")
+    await settle()
+    assert (side.topics(), side.link.gone, side.changes()) == (["op:t.c"], ["op:t.a"], [CHANGED])
+    assert "t.a" not in side.following
+    assert "t.c" in side.following
+    assert "operad.list" in side.following
+    side.add("c")
+    await settle()
+    assert (side.topics(), side.changes()) == ([], [])
+    side.following.stop()
+    side.add("d")
+    await settle()
+    assert side.topics() == []
+
+
+async def test_what_is_stored_has_a_second_address_and_a_query_has_not():
+    side = Side(stores=True)
+    side.add("query", idempotent=True)
+    side.add("twice", type="mutation", idempotent=True)
+    side.add("once", type="mutation")
+    await side.following.start(side.link)
+    assert sorted(side.topics()) == ["op:t.once", "op:t.query", "op:t.twice", "queue:t.twice"]
+    side.add("once", type="mutation", idempotent=True)
+    await settle()
+    assert (side.link.gone, side.topics()) == (["op:t.once"], ["op:t.once", "queue:t.once"])
+    side.following.stop()
+
+
+async def test_an_operation_of_which_one_address_is_refused_is_not_served():
+    side = Side(stores=True)
+    side.add("twice", type="mutation", idempotent=True)
+    side.link.refuses = {"queue:t.twice"}
+    with pytest.raises(TransportError, match="is taken"):
+        await side.following.start(side.link)
+    assert side.link.gone == ["op:t.twice"]
+    assert "t.twice" not in side.following
+    assert side.following._link is None
+
+
+async def test_what_fails_in_a_way_that_nobody_thought_of_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(following, "RETRY", 0.01)
+    side = Side("a")
+    await side.following.start(side.link)
+    side.topics()
+    register, faults = side.link.register, [ZeroDivisionError("what nobody thought of")]
+
+    async def failing(*address):
+        if faults:
+            raise faults.pop()
+        return await register(*address)
+
+    monkeypatch.setattr(side.link, "register", failing)
+    side.add("b")
+    async with asyncio.timeout(30):
+        while "t.b" not in side.following.registered:
+            await asyncio.sleep(0.005)
+    told = [record for record in caplog.records if "could not be registered" in record.getMessage()]
+    assert [type(record.exc_info[1]) for record in told] == [ZeroDivisionError]
+    side.following.stop()
+
+
+async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(following, "RETRY", 0.01)
+    side = Side("a")
+    await side.following.start(side.link)
+    side.topics()
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    assert "operations could not be registered, it is tried again in 0.01 s: op:t.b is taken" in caplog.text
+    side.link.refuses = set()
+    for _ in range(200):
+        await asyncio.sleep(0.005)
+        if "t.b" in side.following.registered:
+            break
+    assert side.topics() == ["op:t.b"]
+    assert side.following._again is None
+    side.following.stop()
+
+
+async def test_a_change_while_it_waits_to_try_again_tries_at_once(monkeypatch):
+    side = Side("a")
+    await side.following.start(side.link)
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    assert side.following._again is not None
+    side.link.refuses = set()
+    side.following._stale = False
+    side.add("c")
+    await settle()
+    assert side.following._again is None
+    assert {"t.b", "t.c"} <= set(side.following.registered)
+    side.following.stop()
+
+
+async def test_when_it_ends_nothing_is_tried_again():
+    side = Side("a")
+    await side.following.start(side.link)
+    side.link.refuses = {"op:t.b"}
+    side.add("b")
+    await settle()
+    side.following.stop()
+    assert side.following._again is None
+    await side.following.refresh()
+    assert "t.b" not in side.following.registered
+    side.changes()
+    await side.following.forget(side.link)
+    assert (side.following.registered, side.following.serving, side.changes()) == ({}, 0, [CHANGED])
+
+
+async def test_when_the_connection_is_back_who_follows_is_told_once():
+    side = Side("a")
+    await side.following.start(side.link)
+    side.changes()
+    side.following.back()
+    await settle()
+    assert side.changes() == [CHANGED]
+    await side.following.refresh()
+    assert side.changes() == []
+    side.following.stop()
+
+
+async def test_what_a_transport_refuses_after_a_break_is_not_served_until_it_does_not():
+    side = Side("a", "b")
+    await side.following.start(side.link)
+    refused = [{"topic": "op:t.a"}, {"topic": "op:t.none"}, {"topic": 5}, "x", {}]
+    side.following.on_registered({"refused": refused})
+    assert (side.following._refused, side.following.serving) == ({"t.a"}, 1)
+    side.following.on_registered({"refused": []})
+    assert side.following.serving == 2
+    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+    side.following.on_registered({})
+    assert side.following.serving == 2
+    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+    side.registry.unregister("t.b")
+    await settle()
+    assert (side.following._refused, side.following.serving) == (set(), 1)
+    side.following.stop()
+
+
+async def test_requests_may_come_before_the_transport_has_answered():
+    side = Side("a")
+    begun = asyncio.Event()
+
+    async def register(topic, group=None):
+        if topic == "op:t.a":
+            assert "t.a" in side.following
+            begun.set()
+            raise TransportError("no")
+        return await Wire.register(side.link, topic, group)
+
+    side.link.register = register
+    with pytest.raises(TransportError):
+        await side.following.start(side.link)
+    assert begun.is_set()
+    assert "t.a" not in side.following
+
+
+async def test_many_operations_are_registered_in_groups(monkeypatch):
+    monkeypatch.setattr(following, "_AT_ONCE", 2)
+    side = Side(*"abcde")
+    under_way, most = 0, 0
+
+    async def register(topic, group=None):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await Wire.register(side.link, topic, group)
+
+    side.link.register = register
+    await side.following.start(side.link)
+    assert (side.topics(), most) == ([f"op:t.{name}" for name in "abcde"], 2)
+    side.following.stop()
+
+
+# --- how answers leave ----------------------------------------------------------------------------
+
+
+def served_of(**payload):
+    return Served(("inbox:a", "1"), "t.op", payload, Delivery())
+
+
+def way():
+    made = Answers()
+    made.start(Wire())
+    return made
+
+
+async def test_an_answer_to_who_counts_no_bytes_goes_as_it_is():
+    back, one = way(), served_of()
+    await back.send(one, responded(one, local_envelope(5, "t.op")))
+    ((to, type_, payload),) = back.link.told()
+    assert (to, type_, payload["requestId"], payload["output"].data) == ("inbox:a", "call.responded", "1", 5)
+    back.link = None
+    await back.send(one, responded(one, 5))
+
+
+async def test_an_answer_within_the_room_goes_at_once_and_an_item_says_the_sum():
+    back = way()
+    event = responded(served_of(), {"data": "x", "meta": {"source": "local"}})
+    size = len(encode(event))
+    single = served_of(creditBytes=size)
+    await back.send(single, dict(event))
+    assert "sentBytes" not in back.link.told()[0][2]
+    stream = served_of(credit=5, creditBytes=2 * size)
+    for number in (1, 2):
+        await back.send(stream, responded(stream, {"data": "x", "meta": {"source": "local"}}))
+        assert back.link.told()[0][2]["sentBytes"] == stream.sent_bytes == number * size
+
+
+async def test_an_answer_beyond_the_room_asks_for_it_and_waits(monkeypatch):
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)
+    back, one = way(), served_of(creditBytes=10)
+    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
+    size = len(encode(event))
+    task = asyncio.ensure_future(back.send(one, event))
+    await settle()
+    assert back.link.told() == [
+        ("inbox:a", "call.credit", {"requestId": "1", "total": 0, "replyTo": "inbox:me", "wantsBytes": size})
+    ]
+    one.granted = size
+    one.waiter.set_result(None)
+    await task
+    assert [row[1] for row in back.link.told()] == ["call.responded"]
+    assert (one.waiter, one.sent_bytes, list(back._answering)) == (None, size, ["inbox:a"])
+
+
+async def test_a_peer_that_answers_no_question_gets_its_answer_after_a_while(monkeypatch):
+    clock = itertools.count()  # a second each time that somebody looks
+    monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=lambda: next(clock), time=time.time))
+    monkeypatch.setattr(answers, "_PATIENCE", 3)
+    monkeypatch.setattr(answers, "_AGAIN", 0.01)
+    back, one = way(), served_of(creditBytes=10)
+    await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
+    kinds = [row[1] for row in back.link.told()]
+    assert kinds[-1] == "call.responded"
+    assert kinds.count("call.credit") == 3
+    assert (one.granted, one.sent_bytes) == (None, 0)
+
+
+async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(monkeypatch):
+    monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+    monkeypatch.setattr(answers, "_AGAIN", 0.005)
+    back, one = way(), served_of(creditBytes=10)
+    back._remember("inbox:a")
+    one.deadline = time.time() * 1000 + 30
+    with pytest.raises(CallError) as caught:
+        await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert caught.value.details == {"deadline": one.deadline}
+    other = served_of(creditBytes=10)
+    other.heard, other.key, other.reply_to = True, ("inbox:b", "1"), "inbox:b"
+    other.deadline = time.time() * 1000 + 10
+    with pytest.raises(CallError):
+        await back.send(other, responded(other, {"data": "x" * 50, "meta": {"source": "l"}}))
+    assert list(back._answering) == ["inbox:a", "inbox:b"]
+
+
+async def test_what_nobody_waits_for_is_not_sent():
+    back, one = way(), served_of(creditBytes=10)
+    one.is_over = True
+    with pytest.raises(CallError, match="nobody waits for it any more") as caught:
+        await back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}}))
+    assert caught.value.code == ErrorCode.ABORTED
+
+
+async def test_what_is_remembered_of_peers_and_operations_is_bounded(monkeypatch):
+    monkeypatch.setattr(answers, "_MAX_PEERS", 2)
+    monkeypatch.setattr(answers, "_MAX_LARGE", 2)
+    back = way()
+    for name in "abca":
+        back._remember(name)
+        back._remember_large(name)
+    assert (list(back._answering), list(back._large)) == (["c", "a"], ["c", "a"])
+    back._remember("c")
+    assert list(back._answering) == ["c", "a"]
+
+
+async def test_an_operation_with_large_answers_writes_one_in_each_turn():
+    back = way()
+    one = served_of(creditBytes=10**9)
+    large = {"data": "x" * 70_000, "meta": {"source": "local"}}
+    await back.send(one, responded(one, {"data": "x", "meta": {"source": "local"}}))
+    assert back._large == {}
+    event = responded(one, {"data": "", "meta": {"source": "local"}})
+    event["payload"]["output"]["data"] = "x" * (65_536 - len(encode(event)))
+    await back.send(one, event)
+    assert back._large == {}, "64 KiB are not large"
+    event = responded(one, {"data": "", "meta": {"source": "local"}})
+    event["payload"]["output"]["data"] = "x" * (65_537 - len(encode(event)))
+    await back.send(one, event)
+    assert list(back._large) == ["t.op"]
+    back.link.told()
+    both = [asyncio.ensure_future(back.send(served_of(creditBytes=10**9), responded(one, large))) for _ in "ab"]
+    await asyncio.sleep(0)
+    assert back.link.told() == []
+    await asyncio.gather(*both)
+    assert len(back.link.told()) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (CallError("X", "why"), "X", "why"),
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.op" is too large: 9 of 5'),
+        (LinkDownError("gone"), None, None),
+    ],
+)
+@pytest.mark.parametrize("room", [None, 10**6])
+async def test_what_cannot_be_sent_becomes_an_error_that_can(error, code, message, room, caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
+    back, one = way(), served_of(**({} if room is None else {"creditBytes": room}))
+    back.link.errors = [error]
+    await back.end(one, responded(one, {"data": 5, "meta": {"source": "l"}}))
+    found = [(row[1], row[2]["code"], row[2]["message"]) for row in back.link.told()]
+    assert found == ([] if code is None else [("call.error", code, message)])
+    assert ("the answer to 1 was not sent: gone" in caplog.text) is (code is None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "details"),
+    [
+        (None, "why" * 500, {"a": 1}),
+        (CallError("SERIALIZATION_ERROR", "no"), repr("why" * 500), None),
+        (PayloadTooLargeError("no"), ("why" * 500)[:1_000], None),
+        (LinkDownError("no"), None, None),
+    ],
+)
+async def test_of_an_error_as_much_is_sent_as_can_be(error, message, details):
+    back = way()
+    back.link.errors = [error]
+    await back.error("inbox:a", "1", CallError("X", "why" * 500, {"a": 1}))
+    found = [(row[2]["code"], row[2]["message"], row[2].get("details")) for row in back.link.told()]
+    assert found == ([] if message is None else [("X", message, details)])
+    back.link.errors = [error, LinkDownError("no")]
+    await back.error("inbox:a", "1", CallError("X", "why", {"a": 1}))
+    back.link = None
+    await back.error("inbox:a", "1", CallError("X", "why"))
+
+
+async def test_a_notice_says_where_the_request_is_and_what_it_wants():
+    back, one = way(), served_of(credit=3)
+    await back.notice(one)
+    await back.notice(one, wants=7)
+    first = {"requestId": "1", "total": 3, "replyTo": "inbox:me"}
+    assert [row[2] for row in back.link.told()] == [first, {**first, "wantsBytes": 7}]
+    back.link.errors = [LinkDownError("gone")]
+    await back.notice(one)
+    back.link = None
+    await back.notice(one)
+
+
+def test_the_events_that_end_a_request():
+    one = served_of(credit=3)
+    one.sent = 2
+    assert completed(one) == {"type": "call.completed", "id": "", "payload": {"requestId": "1", "count": 2}}
+    assert aborted(one) == {"type": "call.aborted", "id": "", "payload": {"requestId": "1"}}
+    assert responded(one, 5) == {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": 5}}
+    assert too_large(one, PayloadTooLargeError("9")).code == ErrorCode.PAYLOAD_TOO_LARGE
+
+
+# --- the bus of one process -----------------------------------------------------------------------
+
+
+class Ear:
+    """A link of a bus, and what it hears."""
+
+    def __init__(self):
+        self.heard, self.states = [], []
+
+    async def open(self, bus):
+        self.link = await bus.open(
+            lambda event, delivery: self.heard.append((event, delivery)),
+            lambda state, epoch: self.states.append((state, epoch)),
+        )
+        return self
+
+    def took(self):
+        found, self.heard = self.heard, []
+        return found
+
+
+def event(type_="news", **payload):
+    return {"type": type_, "id": "", "payload": payload}
+
+
+async def ears(bus, count):
+    return [await Ear().open(bus) for _ in range(count)]
+
+
+async def test_members_of_an_address_take_turns_and_a_registration_counts_once():
+    a, b, sender = await ears(InProcessTransport(), 3)
+    first = await a.link.register("op:t.op")
+    await a.link.register("op:t.op")
+    await b.link.register("op:t.op")
+    to = [await sender.link.send("op:t.op", event()) for _ in range(4)]
+    assert to == [a.link.inbox, b.link.inbox] * 2
+    ((_, delivery), _) = a.took()
+    assert (delivery.peer, delivery.to) == (sender.link.inbox, "op:t.op")
+    await first.unregister()
+    await first.unregister()
+    assert await sender.link.send("op:t.op", event()) == b.link.inbox
+    await b.link.drain(1.0)
+    with pytest.raises(NoRespondersError, match=r"nobody serves t\.op"):
+        await sender.link.send("op:t.op", event())
+
+
+async def test_everybody_hears_what_is_for_all_and_a_question_is_counted():
+    a, b, sender = await ears(InProcessTransport(), 3)
+    for ear in (a, b):
+        await ear.link.register("all:x")
+    assert await sender.link.send("all:x", event("call.requested", requestId="1")) == "all:x"
+    ((told, delivery),) = sender.took()
+    assert told == event("call.completed", requestId="1", count=2)
+    assert delivery == Delivery()
+    assert [len(ear.took()) for ear in (a, b)] == [1, 1]
+    await sender.link.send("all:x", event("news"))
+    assert sender.took() == []
+    await sender.link.send("all:y", event("news"))
+    assert (a.took()[0][1].peer, a.took()) == (sender.link.inbox, [])
+
+
+async def test_the_rest_of_a_bus_learns_who_has_left():
+    bus = InProcessTransport()
+    a, b = await ears(bus, 2)
+    await a.link.register("op:t.op")
+    await a.link.close()
+    await a.link.close()
+    assert (a.states, b.states) == ([("up", 1), ("down", 1)], [("up", 1)])
+    assert b.took() == [(event("link.lost", peer=a.link.inbox), Delivery())]
+    for act in (a.link.send("op:t.op", event()), a.link.register("op:t.op")):
+        with pytest.raises(LinkDownError, match="the link is closed"):
+            await act
+    with pytest.raises(NoRespondersError, match="the peer is gone"):
+        await b.link.send(a.link.inbox, event())
+    assert (bus._topics, list(bus._links)) == ({}, [b.link.inbox])
+    assert await b.link.send(b.link.inbox, event()) == b.link.inbox
+
+
+async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
+    sent = event(a=[1])
+    size = len(encode(sent))
+    (ear,) = await ears(InProcessTransport(strict=True, max_payload=size), 1)
+    await ear.link.send(ear.link.inbox, sent)
+    ((heard, _),) = ear.took()
+    assert heard == sent
+    assert heard["payload"] is not sent["payload"]
+    with pytest.raises(
+        PayloadTooLargeError, match=f"the event has {size + 1} bytes, the transport carries {size}"
+    ):
+        await ear.link.send(ear.link.inbox, event(a=[11]))
+    (plain,) = await ears(InProcessTransport(), 1)
+    await plain.link.send(plain.link.inbox, sent)
+    assert plain.took()[0][0] is sent
+    with pytest.raises(ValueError, match="max_payload needs strict=True"):
+        InProcessTransport(max_payload=5)
+    assert InProcessTransport().capabilities == Capabilities(
+        balances=True, detects_no_responders=True, detects_peer_loss=True, same_process=True
+    )
+
+
+async def test_how_events_arrive_is_remembered_for_so_many_addresses(monkeypatch):
+    monkeypatch.setattr(inprocess, "_MAX_DELIVERIES", 2)
+    a, b = await ears(InProcessTransport(), 2)
+    for name in "xyz":
+        await b.link.register(f"op:{name}")
+        await a.link.send(f"op:{name}", event())
+    assert list(a.link._deliveries) == ["op:z"]
+    first, second = b.took()[-1][1], None
+    await a.link.send("op:z", event())
+    second = b.took()[-1][1]
+    assert first is second
+
+
+# --- a handler as a whole -------------------------------------------------------------------------
+
+
+async def test_a_handler_opens_once_and_closes_again_and_again():
+    bus = InProcessTransport()
+    handler = CallHandler(registry_of(echo=("query", echo)), bus)
+    await handler.aclose()
+    async with handler:
+        assert handler.link is not None
+        assert (handler.serving, handler.active) == (1, 0)
+        with pytest.raises(RuntimeError, match="the call handler is open already"):
+            await handler.open()
+    await handler.aclose()
+    assert handler.link is None
+    async with handler, PendingRequestMap(bus) as calls:
+        assert (await calls.call("t.echo", 5)).data == 5
+
+
+async def test_a_handler_serves_what_is_chosen_and_what_has_a_handler():
+    bus, registry = InProcessTransport(), registry_of(a=("query", echo), b=("query", echo))
+    registry.register_spec(OperationSpec(namespace="t", name="c", type="query"))
+    async with CallHandler(registry, bus, operations=lambda spec: spec.name != "a") as handler:
+        assert set(handler._registered) == {"t.b", *handler._following._listing.own}
+        async with PendingRequestMap(bus) as calls:
+            with pytest.raises(CallError) as caught:
+                await calls.call("t.a")
+            assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
+async def test_what_a_drain_cannot_finish_ends_with_an_error():
+    bus = InProcessTransport()
+    begun = asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    async with PendingRequestMap(bus) as calls:
+        async with CallHandler(registry_of(slow=("query", slow)), bus, drain_timeout=0.02) as handler:
+            task = asyncio.ensure_future(calls.call("t.slow"))
+            await begun.wait()
+            assert handler.active == 1
+        with pytest.raises(CallError, match=r'"t\.slow": the handler was shut down') as caught:
+            await task
+        assert caught.value.code == ErrorCode.UNAVAILABLE
+        assert handler.active == 0
+
+
+async def test_a_handler_waits_for_what_is_under_way():
+    bus = InProcessTransport()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await go.wait()
+        return "done"
+
+    async with PendingRequestMap(bus) as calls:
+        handler = CallHandler(registry_of(slow=("query", slow)), bus, settings=CallSettings(drain_timeout=30.0))
+        await handler.open()
+        task = asyncio.ensure_future(calls.call("t.slow"))
+        await begun.wait()
+        closing = asyncio.ensure_future(handler.aclose())
+        await settle()
+        assert not closing.done()
+        with pytest.raises(CallError):
+            await calls.call("t.slow")
+        go.set()
+        assert (await task).data == "done"
+        await closing
+
+
+# --- what becomes of a request --------------------------------------------------------------------
+
+
+class Asking(Ear):
+    """A caller that is played by hand."""
+
+    async def ask(self, operation_id, request_id="1", **payload):
+        given = {
+            "requestId": request_id,
+            "replyTo": self.link.inbox,
+            "operationId": operation_id,
+            "input": 5,
+            **payload,
+        }
+        await self.link.send(f"op:{operation_id}", event("call.requested", **given))
+
+    async def told(self, count=1):
+        """The next events: types and what they say."""
+        for _ in range(500):
+            if len(self.heard) >= count:
+                break
+            await asyncio.sleep(0.002)
+        return [(one["type"], one["payload"]) for one, _ in self.took()]
+
+
+async def asking(registry, **options):
+    bus = InProcessTransport()
+    handler = CallHandler(registry, bus, **options)
+    await handler.open()
+    return handler, await Asking().open(bus)
+
+
+def items_of(count):
+    async def items(input, context):
+        for number in range(count):
+            yield number
+
+    return ("subscription", items)
+
+
+def outputs(rows):
+    return [payload["output"].data for type_, payload in rows if type_ == "call.responded"]
+
+
+async def test_what_a_request_says_is_what_its_handler_sees():
+    seen = []
+
+    async def see(input, context):
+        seen.append(context)
+
+    handler, caller = await asking(registry_of(see=("query", see)))
+    await caller.ask("t.see", "7", parentRequestId="6", idempotencyKey="k", traceparent="00", tracestate="a",
+                     identity=ANN.to_wire(), timeoutMs=5_000)  # fmt: skip
+    await caller.told()
+    await caller.ask("t.see", "8", parentRequestId=6, idempotencyKey=6, traceparent=6, tracestate="a")
+    await caller.told()
+    first, second = seen
+    assert (first.request_id, first.parent_request_id, first.idempotency_key) == ("7", "6", "k")
+    assert dict(first.metadata) == {"traceparent": "00", "tracestate": "a"}
+    assert first.identity.id == "ann"
+    assert (second.parent_request_id, second.idempotency_key, second.identity) == (None, None, None)
+    assert dict(second.metadata) == {"tracestate": "a"}
+    now = time.time() * 1000
+    assert now < first.deadline < now + 5_100
+    assert now + 25_000 < second.deadline < now + 30_100, "a single call that says nothing ends, too"
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_the_items_of_a_stream_are_numbered_and_end_with_their_count():
+    handler, caller = await asking(registry_of(n=items_of(3)))
+    await caller.ask("t.n", credit=10)
+    rows = await caller.told(4)
+    assert [payload.get("seq") for _, payload in rows] == [0, 1, 2, None]
+    assert [payload.get("replyTo") for _, payload in rows] == [handler.link.inbox, None, None, None]
+    assert rows[-1] == ("call.completed", {"requestId": "1", "count": 3})
+    await caller.ask("t.n", "2")
+    rows = await caller.told(5)
+    assert (outputs(rows), [type_ for type_, _ in rows[3:]]) == ([0, 1, 2], ["call.completed", "call.aborted"])
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_stream_waits_for_credit():
+    handler, caller = await asking(registry_of(n=items_of(5)))
+    await caller.ask("t.n", credit=2)
+    assert outputs(await caller.told(2)) == [0, 1]
+    await settle()
+    assert caller.took() == []
+    await caller.link.send(
+        handler.link.inbox, event("call.credit", requestId="1", total=3, replyTo=caller.link.inbox)
+    )
+    assert outputs(await caller.told(1)) == [2]
+    await caller.link.send(handler.link.inbox, event("call.aborted", requestId="1", replyTo=caller.link.inbox))
+    await settle()
+    assert handler.active == 0
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_single_answer_to_who_gives_credit_is_a_stream_of_one():
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    await caller.ask("t.echo", credit=2)
+    rows = await caller.told(2)
+    assert (outputs(rows), rows[0][1]["seq"], rows[1]) == (
+        [5],
+        0,
+        ("call.completed", {"requestId": "1", "count": 1}),
+    )
+    await caller.ask("operad.list", "2", credit=2, input={})
+    rows = await caller.told(2)
+    assert (rows[0][1]["seq"], rows[1]) == (0, ("call.completed", {"requestId": "2", "count": 1}))
+    assert [row["id"] for row in rows[0][1]["output"].data["operations"]] == ["t.echo"]
+    await caller.ask("t.echo", "3")
+    ((type_, payload),) = await caller.told()
+    assert (type_, "seq" in payload) == ("call.responded", False)
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(("mask", "message"), [(True, False), (False, True)])
+async def test_what_a_handler_did_not_mean_to_tell_is_told_where_that_is_asked_for(mask, message):
+    async def fail(input, context):
+        raise ValueError("the secret")
+
+    handler, caller = await asking(registry_of(fail=("query", fail)), mask_errors=mask)
+    await caller.ask("t.fail")
+    ((type_, payload),) = await caller.told()
+    assert (type_, "the secret" in payload["message"]) == ("call.error", message)
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_who_a_caller_is_may_take_a_while_to_tell():
+    async def verify(payload, delivery):
+        await asyncio.sleep(0)
+        if payload.get("delegation") != "right":
+            raise CallError(ErrorCode.ACCESS_DENIED, "wrong")
+        return ANN
+
+    async def who(input, context):
+        return context.identity.id
+
+    handler, caller = await asking(registry_of(who=("query", who)), identity=verify)
+    await caller.ask("t.who", delegation="right")
+    assert outputs(await caller.told()) == ["ann"]
+    await caller.ask("t.who", "2", delegation="left")
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "ACCESS_DENIED")
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_an_operation_that_cancels_itself_is_told_to_its_caller():
+    async def cancel(input, context):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    handler, caller = await asking(registry_of(cancel=("query", cancel)))
+    await caller.ask("t.cancel")
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "ABORTED")
+    assert handler.active == 0
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.n" is too large: 9 of 5'),
+        (LinkDownError("gone"), "UNAVAILABLE", '"t.n": gone'),
+    ],
+)
+async def test_an_item_that_cannot_be_sent_ends_its_stream_with_the_reason(error, code, message):
+    handler, caller = await asking(registry_of(n=items_of(3)))
+    send, failed = handler.link.send, []
+
+    async def once(to, sent):
+        if sent["type"] == "call.responded" and not failed:
+            failed.append(1)
+            raise error
+        return await send(to, sent)
+
+    handler.link.send = once
+    await caller.ask("t.n", credit=9)
+    rows = await caller.told(1)
+    assert [(type_, payload["code"], payload["message"]) for type_, payload in rows] == [
+        ("call.error", code, message)
+    ]
+    await caller.link.close()
+    await handler.aclose()
+
+
+@pytest.mark.parametrize(("credit", "breath"), [(None, 8), (1_000, 256)])
+async def test_a_stream_that_never_waits_lets_others_run_now_and_then(credit, breath):
+    turns = []
+
+    async def numbers(input, context):
+        for number in range(3 * breath):
+            turns.append(number)
+            yield number
+
+    handler, caller = await asking(registry_of(n=("subscription", numbers)))
+    await caller.ask("t.n", **({} if credit is None else {"credit": credit}))
+    seen = []
+    for _ in range(20):
+        await asyncio.sleep(0)
+        if turns and len(turns) not in seen:
+            seen.append(len(turns))
+    assert seen[:3] == [breath, 2 * breath, 3 * breath]
+    await caller.told(3 * breath + 1)
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_closes_was_not_begun():
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    handler._registered.pop("t.echo")
+    await caller.ask("t.echo")
+    ((_, payload),) = await caller.told()
+    assert payload["code"] == "OPERATION_NOT_FOUND"
+    handler._drained = True
+    await caller.ask("t.echo", "2")
+    ((_, payload),) = await caller.told()
+    assert (payload["code"], payload["message"]) == ("UNAVAILABLE", '"t.echo": the handler is shutting down')
+    await settle()
+    assert handler._tasks == set(), "what was told is done"
+    handler._drained = False
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
+    bus, begun = InProcessTransport(), asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    handler = CallHandler(registry_of(slow=("query", slow)), bus, drain_timeout=0.05)
+    await handler.open()
+    caller = await Asking().open(bus)
+    await caller.ask("t.slow")
+    await begun.wait()
+    closing = asyncio.ensure_future(handler.aclose())
+    await settle()
+    given = {"requestId": "2", "replyTo": caller.link.inbox, "operationId": "t.slow", "input": 5}
+    handler._on_event(event("call.requested", **given), Delivery(caller.link.inbox))
+    await closing
+    await settle()
+    told = {
+        payload["requestId"]: payload["message"]
+        for type_, payload in await caller.told(2)
+        if type_ == "call.error"
+    }
+    assert told == {"1": '"t.slow": the handler was shut down', "2": '"t.slow": the handler is shutting down'}
+    await caller.link.close()
+
+
+async def test_a_handler_tells_when_its_connection_is_lost_and_back(caplog):
+    handler, caller = await asking(registry_of(echo=("query", echo)))
+    begun = asyncio.Event()
+
+    async def slow(input, context):
+        begun.set()
+        await asyncio.sleep(60)
+
+    handler._registry.register(OperationSpec(namespace="t", name="slow", type="query"), slow)
+    await settle()
+    await caller.ask("t.slow")
+    await begun.wait()
+    handler._on_link("down", 1)
+    assert "the connection was lost: 2 operations are served again when it is back" in caplog.text
+    assert handler.active == 0
+    handler._on_link("up", 2)
+    assert "the connection is back: 2 operations are served again" in caplog.text
+    caplog.clear()
+    await caller.link.close()
+    await handler.aclose()
+    handler._on_link("down", 2)
+    assert "the connection was lost" not in caplog.text
+
+
+async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_losses():
+    class Broker:
+        capabilities = Capabilities(detects_no_responders=True)
+
+        def __init__(self):
+            self.bus = InProcessTransport()
+
+        async def open(self, on_event, on_link):
+            return await self.bus.open(lambda one, delivery: on_event(one, Delivery(to=delivery.to)), on_link)
+
+    broker = Broker()
+    handler = CallHandler(registry_of(echo=("query", echo)), broker)
+    await handler.open()
+    caller = await Asking().open(broker.bus)
+    await caller.link.send(
+        handler.link.inbox, event("call.credit", requestId="9", total=3, replyTo=caller.link.inbox)
+    )
+    ((type_, payload),) = await caller.told()
+    assert (type_, payload["code"]) == ("call.error", "UNAVAILABLE")
+    assert payload["message"] == "no such stream: its handler was restarted"
+    for odd in ({"requestId": 9, "replyTo": caller.link.inbox}, {"requestId": "9"}):
+        await caller.link.send(handler.link.inbox, event("call.credit", total=3, **odd))
+    await settle()
+    assert caller.took() == []
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
+    back, one = way(), served_of(creditBytes=10)
+    send = back.link.send
+
+    async def gives(to, event):
+        await send(to, event)
+        one.granted = event["payload"].get("wantsBytes", one.granted)
+
+    back.link.send = gives
+    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
+    await asyncio.wait_for(back.send(one, event), 30)
+    assert [row[1] for row in back.link.told()] == ["call.credit", "call.responded"]
+    assert one.sent_bytes == one.granted == len(encode(event))
+    assert back._answering == {}
+
+
+async def test_a_peer_that_lost_count_gets_what_it_asked_for_at_once():
+    back, one = way(), served_of()
+    assert await back._room(one, 100) is False
+    assert back.link.told() == []

@@ -1,0 +1,253 @@
+"""Requests that a broker stores: which ones may run again, and which calls outlive a connection."""
+
+import asyncio
+import time
+
+import attrs
+import pytest
+
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+    operation,
+)
+from operad.transports import Capabilities, Delivery, TransportError
+from operad_calls import CallSettings, InProcessTransport
+from operad_calls.protocol import STORED
+from operad_testing import Participant
+
+
+class Storing:
+    """An in-process bus whose links claim to store, and keep what was registered and how their owner is told."""
+
+    def __init__(self, *, stores=True):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, redelivers=True, stores=stores)
+        self.links = []
+
+    async def open(self, on_event, on_link):
+        link = await self.bus.open(lambda event, delivery: on_event(event, Delivery()), on_link)
+        self.links.append(StoringLink(link, on_event, on_link))
+        return self.links[-1]
+
+
+class StoringLink:
+    def __init__(self, link, on_event, on_link):
+        self._link = link
+        self.on_event, self.on_link = on_event, on_link
+        self.inbox, self.drain, self.close = link.inbox, link.drain, link.close
+        self.served = set()
+        self.refused = set()
+
+    async def register(self, topic, group=None):
+        if topic in self.refused:
+            raise TransportError(f"{topic} is refused")
+        assert topic not in self.served, "registered twice"
+        self.served.add(topic)
+        return Kept(self, topic, await self._link.register(topic, group))
+
+    async def send(self, to, event):
+        await self._link.send(to, event)
+
+
+@attrs.define
+class Kept:
+    link: object
+    topic: str
+    registration: object
+
+    async def unregister(self):
+        self.link.served.discard(self.topic)
+        await self.registration.unregister()
+
+
+@attrs.define
+class Acknowledged:
+    count: int = 0
+
+    def __call__(self):
+        self.count += 1
+
+
+def registry_of(**handlers):
+    registry = OperationRegistry()
+    for name, (type_, idempotent, handler) in handlers.items():
+        registry.register(OperationSpec(namespace="t", name=name, type=type_, idempotent=idempotent), handler)
+    return registry
+
+
+async def answer(input, context):
+    return 1
+
+
+def deliver(handler, caller, operation_id, request_id, **delivery):
+    payload = {"requestId": request_id, "operationId": operation_id, "input": {}, "replyTo": caller.link.inbox}
+    handler._on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(**delivery))
+
+
+@pytest.mark.parametrize(
+    ("type_", "idempotent", "runs"),
+    [("query", False, True), ("mutation", True, True), ("mutation", False, False), ("subscription", True, False)],
+)
+async def test_a_redelivered_request_runs_again_only_if_that_does_no_harm(type_, idempotent, runs):
+    """After the loss of a handler a query and an idempotent mutation run again; anything else is unavailable."""
+    transport = Storing()
+    done = Acknowledged()
+    registry = registry_of(work=(type_, idempotent, answer))
+    async with CallHandler(registry, transport) as handler, Participant.open(transport) as caller:
+        deliver(handler, caller, "t.work", "1", redelivered=True, done=done)
+        if runs:
+            await caller.wait_for("call.responded")
+        else:
+            (error,) = await caller.wait_for("call.error")
+            assert error["code"] == ErrorCode.UNAVAILABLE
+        await asyncio.sleep(0)
+        assert done.count == 1
+
+
+async def test_only_idempotent_mutations_have_a_queue():
+    """A mutation that says nothing of itself is never stored; a query is not worth it."""
+    transport = Storing()
+    registry = registry_of(
+        put=("mutation", True, answer), post=("mutation", False, answer), get=("query", True, answer)
+    )
+    async with CallHandler(registry, transport) as handler:
+        (link,) = transport.links
+        assert {topic for topic in link.served if topic.startswith("queue:")} == {"queue:t.put"}
+        assert {"op:t.put", "op:t.post", "op:t.get"} <= link.served
+        registry.unregister("t.put")
+        await handler.refresh()
+        assert not {topic for topic in link.served if topic.endswith("t.put")}
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
+    """Also one that is replaced between two looks at the registry."""
+    transport = Storing()
+    registry = registry_of(put=("mutation", not idempotent, answer))
+    async with CallHandler(registry, transport) as handler:
+        spec = OperationSpec(namespace="t", name="put", type="mutation", idempotent=idempotent)
+        registry.unregister("t.put")
+        registry.register(spec, answer)
+        await handler.refresh()
+        served = {topic for topic in transport.links[0].served if topic.endswith("t.put")}
+        assert served == ({"op:t.put", "queue:t.put"} if idempotent else {"op:t.put"})
+
+
+async def test_an_address_that_is_refused_leaves_the_others_served_once():
+    """The next change tries again what failed, and only that; of an operation, all addresses are served or none."""
+    transport = Storing()
+    registry = registry_of(first=("mutation", True, answer))
+    async with CallHandler(registry, transport) as handler:
+        (link,) = transport.links
+        link.refused.add("queue:t.put")
+        for name, idempotent in (("put", True), ("post", False)):
+            registry.register(
+                OperationSpec(namespace="t", name=name, type="mutation", idempotent=idempotent), answer
+            )
+        for _ in range(2):
+            with pytest.raises(TransportError, match="queue:t.put is refused"):
+                await handler.refresh()
+            assert {topic for topic in link.served if "put" in topic or "post" in topic} == {"op:t.post"}
+        link.refused.clear()
+        await handler.refresh()
+        assert {"op:t.put", "queue:t.put"} <= link.served
+        registry.unregister("t.post")
+        await handler.refresh()
+        assert "op:t.post" not in link.served
+
+
+async def test_a_transport_that_does_not_store_is_asked_for_no_queue():
+    """Its links know the addresses ``op:`` and ``all:`` only."""
+    transport = Storing(stores=False)
+    async with CallHandler(registry_of(put=("mutation", True, answer)), transport):
+        assert not [topic for topic in transport.links[0].served if topic.startswith("queue:")]
+
+
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_call_outlives_the_connection_if_its_request_is_stored(stores):
+    """The broker has it, and its answer will come; the other calls fail at once."""
+    transport = Storing(stores=stores)
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.put", "operad")
+        stored, other = (asyncio.create_task(calls.call("t.put", timeout=20)) for _ in range(2))
+        requests = await server.wait_for("call.requested", 2)
+        link = transport.links[0]
+        link.on_event({"type": STORED, "id": "", "payload": {"requestId": requests[0]["requestId"]}}, Delivery())
+        link.on_link("down", 1)
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            await other
+        if not stores:
+            with pytest.raises(CallError, match="UNAVAILABLE"):
+                await stored
+            return
+        assert calls.pending == 1
+        link.on_link("up", 2)
+        meta = {"source": "local", "operationId": "t.put", "timestamp": 0}
+        output = {"data": 7, "meta": meta}
+        await server.send(link.inbox, "call.responded", requestId=requests[0]["requestId"], output=output)
+        assert (await stored).data == 7
+        assert calls.pending == 0
+
+
+async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request():
+    """It has no deadline, and nobody could go on with it."""
+    transport = Storing()
+    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+        await server.link.register("op:t.put", "operad")
+        stream = asyncio.ensure_future(anext(calls.subscribe("t.put")))
+        (asked,) = await server.wait_for("call.requested")
+        link = transport.links[0]
+        link.on_event({"type": STORED, "id": "", "payload": {"requestId": asked["requestId"]}}, Delivery())
+        link.on_link("down", 1)
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            async with asyncio.timeout(30):
+                await stream
+
+
+@pytest.mark.parametrize(("deadline", "count"), [(10**400, 1), (-(10**400), 0)], ids=["after", "before"])
+async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, count):
+    taken = []
+    transport = Storing()
+    async with PendingRequestMap(transport, on_request=taken.append) as calls:
+        asked = {"requestId": "1", "operationId": "t.put", "replyTo": "inbox:x", "deadline": deadline}
+        calls._on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
+    assert len(taken) == count
+    soon = (time.time() + CallSettings().timeout) * 1000  # as one that says nothing
+    assert all(request.deadline <= soon for request in taken)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_what_a_drain_cannot_finish_is_left_to_others_if_it_may_run_again(idempotent):
+    """It is not acknowledged and nobody is told: the link gives it back. Anything else is unavailable."""
+    transport = Storing()
+    done = Acknowledged()
+
+    async def wait(input, context):
+        await asyncio.sleep(60)
+
+    async with Participant.open(transport) as caller:
+        handler = CallHandler(registry_of(work=("mutation", idempotent, wait)), transport, drain_timeout=0.05)
+        async with handler:
+            deliver(handler, caller, "t.work", "1", done=done)
+        errors = caller.of("call.error")
+        assert (done.count, len(errors)) == ((0, 0) if idempotent else (1, 1))
+
+
+def test_idempotence_is_declared_and_crosses_the_wire():
+    """As a field of the spec, which listings show; without it a mutation is not repeatable."""
+
+    @operation(namespace="t", idempotent=True)
+    async def put(key: str) -> None: ...
+
+    assert put.spec.is_repeatable
+    wire = put.spec.to_wire(schemas=False)
+    assert wire["idempotent"] is True
+    assert OperationSpec.from_wire(wire).idempotent
+    plain = OperationSpec(namespace="t", name="post")
+    assert not plain.is_repeatable
+    assert "idempotent" not in plain.to_wire()

@@ -1,0 +1,783 @@
+"""Subscriptions of a call map step by step: what each event does to a stream, and what the other side is told."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from operad import CallError, ErrorCode, local_envelope
+from operad.transports import Capabilities, LinkDownError, NoRespondersError
+from operad_calls import CallSettings
+from operad_calls.calling import stream
+from operad_calls.calling.pending import PendingRequests
+from operad_calls.calling.stream import Stream, Streams
+from operad_calls.protocol import encode
+from operad_calls.requests import Said
+
+BROKER = Capabilities(detects_no_responders=True)
+INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
+HUB = Capabilities(detects_no_responders=True, detects_peer_loss=True)
+
+
+class Wire:
+    """A link that keeps what is sent."""
+
+    inbox = "inbox:me"
+
+    def __init__(self):
+        self.sent = []
+        self.target = None
+        self.error = None
+
+    async def send(self, to, event):
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        self.sent.append((to, event["type"], dict(event["payload"])))
+        return self.target
+
+
+class Side:
+    """The calling side with streams alone."""
+
+    def __init__(self, capabilities=BROKER, **settings):
+        self.requests = PendingRequests(SimpleNamespace(capabilities=capabilities), CallSettings(**settings))
+        self.requests.start()
+        self.link = self.requests.link = Wire()
+        self.streams = Streams(self.requests)
+
+    def open(self, credit=4, timeout=None, **more):
+        """A stream that has been asked for, and the task that reads its first item."""
+        said = Said("t.op", {})
+        said.credit, said.timeout = credit, timeout
+        for name, value in more.items():
+            setattr(said, name, value)
+        self.items = self.streams.items(said, None)
+        return self.items
+
+    async def begun(self, **arguments):
+        """A stream of which nothing has come (``None``: its time was up before it was under way), its items and the task
+        that waits for the first."""
+        items = self.open(**arguments)
+        first = asyncio.ensure_future(anext(items))
+        await settle()
+        (one,) = self.requests.table.values() or (None,)
+        return one, items, first
+
+    def told(self, type_):
+        """What the other side was told by events of a type, since the last time."""
+        found = [(to, payload) for to, kind, payload in self.link.sent if kind == type_]
+        self.link.sent = [row for row in self.link.sent if row[1] != type_]
+        return found
+
+    def beat(self):
+        """One heartbeat, now and not when it is time."""
+        self.streams.stop()
+        self.streams._on_beat()
+
+    async def end(self, *tasks):
+        """Leave nothing behind."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.items.aclose()
+        self.streams.stop()
+        await self.requests.settle()
+
+
+async def settle():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def item(number, **more):
+    return {"output": local_envelope(number, "t.op"), "seq": number, **more}
+
+
+def responded(side, one, payload):
+    side.streams.on_event(one, "call.responded", payload)
+
+
+# --- the request ----------------------------------------------------------------------------------
+
+
+async def test_a_request_says_how_many_items_and_bytes_may_come():
+    side = Side(credit_bytes=5_000)
+    one, _, first = await side.begun(credit=4)
+    ((to, payload),) = side.told("call.requested")
+    assert to == "op:t.op"
+    assert (payload["credit"], payload["creditBytes"], payload["replyTo"]) == (4, 5_000, "inbox:me")
+    assert (one.window, one.total, one.top_up, one.window_bytes, one.granted) == (4, 4, 2, 5_000, 5_000)
+    assert (one.target, one.heard, one.end, one.next_seq, one.taken) == (None, None, None, 0, 0)
+    await side.end(first)
+
+
+async def test_within_a_process_no_bytes_are_counted():
+    side = Side(INSIDE)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    ((_, payload),) = side.told("call.requested")
+    assert "creditBytes" not in payload
+    assert (one.target, one.window_bytes, one.granted) == ("inbox:worker", 0, 0)
+    responded(side, one, item(0, sentBytes=50))
+    assert (await first).data == 0
+    assert not one.sizes
+    await side.end()
+
+
+@pytest.mark.parametrize(("window", "bound"), [(1, 1_024), (512, 1_024), (513, 1_026)])
+async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, bound):
+    side = Side()
+    one, _, first = await side.begun(credit=window)
+    assert one.bound == bound
+    for number in range(bound):
+        responded(side, one, item(number))
+    assert (len(one.items), one.end) == (bound, None)
+    responded(side, one, item(bound))
+    assert one.end.code == ErrorCode.SLOW_CONSUMER
+    assert one.end.message == f'"t.op" sent {bound} items that were not read'
+    assert one.end.details == {"limit": bound}
+    assert side.requests.table == {}
+    await side.end(first)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(LinkDownError("gone"), "UNAVAILABLE"), (NoRespondersError("none"), "NO_RESPONDERS")]
+)
+async def test_what_the_transport_does_not_take_was_not_begun(error, code):
+    side = Side()
+    side.link.error = error
+    with pytest.raises(CallError) as caught:
+        await anext(side.open())
+    assert (caught.value.code, caught.value.ran, caught.value.__cause__) == (code, False, error)
+    assert side.requests.table == {}
+    await settle()
+    assert side.requests.orphans == {}, "there is nobody to tell"
+    await side.end()
+
+
+async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
+    side = Side()
+
+    async def never(to, event):
+        await asyncio.sleep(60)
+
+    side.link.send = never
+    with pytest.raises(CallError) as caught:
+        await anext(side.open(timeout=0.01))
+    assert caught.value.code == ErrorCode.TIMEOUT
+    assert side.requests.table == {}
+    await side.end()
+    limited = Side()
+    limited.link.send = never
+    with pytest.raises(CallError) as caught:
+        await anext(limited.open(timeout=50, limit=1.0))
+    assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+    await limited.end()
+
+
+async def test_a_request_is_signed_when_it_is_first_read():
+    side = Side()
+    signed = []
+    said = Said("t.op", {})
+    said.credit = 1
+    side.items = side.streams.items(said, signed.append)
+    assert signed == []
+    first = asyncio.ensure_future(anext(side.items))
+    await settle()
+    assert signed == [said]
+    await side.end(first)
+
+
+# --- items ----------------------------------------------------------------------------------------
+
+
+async def test_items_come_in_order_and_one_that_comes_twice_counts_once():
+    side = Side()
+    one, items, first = await side.begun()
+    responded(side, one, item(0, replyTo="inbox:worker"))
+    responded(side, one, item(0))
+    responded(side, one, item(1, replyTo="inbox:other"))
+    assert ((await first).data, (await anext(items)).data) == (0, 1)
+    assert (one.target, one.next_seq, one.unnumbered, one.lone) == ("inbox:worker", 2, False, None)
+    assert side.requests.answered == {"t.op": None}
+    await side.end()
+
+
+async def test_an_item_that_is_missing_ends_the_stream_after_what_came():
+    side = Side()
+    one, items, first = await side.begun()
+    responded(side, one, item(0, replyTo="inbox:worker"))
+    responded(side, one, item(2))
+    assert (await first).data == 0
+    with pytest.raises(CallError) as caught:
+        await anext(items)
+    assert caught.value.code == ErrorCode.DATA_LOSS
+    assert caught.value.message == '"t.op": item 1 of the stream was lost (got 2)'
+    assert caught.value.details == {"expected": 1, "got": 2}
+    await settle()
+    assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
+    await side.end()
+
+
+async def test_an_item_that_is_no_envelope_ends_the_stream():
+    side = Side()
+    one, _, first = await side.begun()
+    responded(side, one, {"output": 5, "seq": 0, "replyTo": "inbox:worker"})
+    with pytest.raises(CallError):
+        await first
+    await settle()
+    assert side.told("call.aborted")
+    await side.end()
+
+
+async def test_an_address_that_is_none_is_no_target():
+    side = Side()
+    one, _, first = await side.begun()
+    responded(side, one, item(0, replyTo=5))
+    assert one.target is None
+    await side.end(first)
+
+
+async def test_of_items_without_numbers_the_first_may_be_all_there_is(monkeypatch):
+    now = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+    side = Side(lease=30.0)
+    one, _, first = await side.begun()
+    responded(side, one, {"output": local_envelope("a", "t.op")})
+    assert (one.lone, one.unnumbered, one.next_seq) == (50.0, True, 0)
+    now.at = 80.0
+    side.beat()
+    assert one.end is None
+    now.at = 80.01
+    side.beat()
+    assert one.end is True
+    assert (await first).data == "a"
+    await side.end()
+
+
+async def test_a_second_item_without_a_number_shows_a_stream(monkeypatch):
+    side = Side()
+    one, _, first = await side.begun()
+    for _ in range(2):
+        responded(side, one, {"output": local_envelope("a", "t.op")})
+    assert (one.lone, one.unnumbered) == (None, True)
+    side.streams.on_event(one, "call.completed", {"count": 7})  # of numbers that it never gave
+    assert one.end is True
+    await side.end(first)
+
+
+# --- credit ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("window", "told"), [(1, [2, 3, 4, 5]), (2, [3, 4, 5, 6]), (4, [6, 8]), (5, [7, 9])])
+async def test_credit_is_renewed_when_half_of_the_window_is_read(window, told):
+    side = Side(INSIDE)
+    side.link.target = "inbox:worker"
+    one, items, first = await side.begun(credit=window)
+    seen = []
+    for number in range(4):
+        responded(side, one, item(number))
+        assert (await (first if number == 0 else anext(items))).data == number
+        seen += [payload["total"] for _, payload in side.told("call.credit")]
+    assert seen == told
+    await side.end()
+
+
+async def test_what_was_read_of_a_stream_that_has_ended_gives_no_credit():
+    side = Side(INSIDE)
+    side.link.target = "inbox:worker"
+    one, items, first = await side.begun(credit=1)
+    responded(side, one, item(0))
+    side.streams.on_event(one, "call.completed", {"count": 1})
+    assert (await first).data == 0
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    assert side.told("call.credit") == []
+    assert side.told("call.aborted") == []
+    await side.end()
+
+
+async def test_room_is_told_when_half_of_the_window_of_bytes_is_read():
+    side = Side(credit_bytes=2_000)
+    side.link.target = "inbox:worker"
+    one, items, first = await side.begun(credit=64)
+    for number, sent in enumerate((999, 1_000, 1_001, 2_000)):
+        responded(side, one, item(number, sentBytes=sent))
+    assert (one.arrived, list(one.sizes)) == (2_000, [999, 1_000, 1_001, 2_000])
+    assert (await first).data == 0
+    assert (one.read, side.told("call.credit")) == (999, [])
+    await anext(items)
+    ((_, payload),) = side.told("call.credit")
+    assert (payload["totalBytes"], payload["total"], one.granted) == (3_000, 66, 3_000)
+    await anext(items)
+    assert side.told("call.credit") == []
+    await anext(items)
+    assert one.granted == 4_000
+    assert not one.sizes
+    await side.end()
+
+
+async def test_sizes_that_do_not_grow_or_are_none_change_nothing():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun()
+    for number, sent in enumerate((500, 400, "x", None, True)):
+        responded(side, one, item(number, sentBytes=sent))
+    assert (one.arrived, list(one.sizes)) == (500, [500] * 5)
+    await side.end(first)
+
+
+def wants(side, one, size, reply_to="inbox:worker"):
+    payload = {"replyTo": reply_to} if size is None else {"replyTo": reply_to, "wantsBytes": size}
+    side.streams.on_event(one, "call.credit", payload)
+
+
+async def test_a_handler_that_says_where_it_is_is_known_from_then_on():
+    side = Side()
+    one, _, first = await side.begun()
+    side.streams.on_event(one, "call.credit", {"replyTo": 5})
+    side.streams.on_event(one, "news", {"replyTo": "inbox:news"})
+    assert (one.target, one.heard) == (None, None)
+    wants(side, one, None)
+    assert one.target == "inbox:worker"
+    assert one.heard is not None
+    wants(side, one, None, "inbox:other")
+    assert one.target == "inbox:worker"
+    await settle()
+    assert side.told("call.credit") == [], "who asks for nothing is told nothing"
+    await side.end(first)
+
+
+async def test_a_handler_that_asks_for_room_is_always_heard():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun()
+
+    async def asked(size):
+        wants(side, one, size)
+        await settle()
+        return [payload["totalBytes"] for _, payload in side.told("call.credit")]
+
+    assert await asked(1_000) == [2_000]
+    assert (one.wants, one.granted) == (1_000, 2_000)
+    assert await asked(2_000) == [2_000]
+    assert await asked(5) == [2_000]
+    assert one.wants == 2_000, "what it wanted once it wants still"
+    assert await asked(True) == []
+    await side.end(first)
+
+
+async def test_what_fits_in_the_window_of_what_was_read_is_granted_at_once():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun()
+    responded(side, one, item(0, sentBytes=900))
+    await first
+    side.told("call.credit")
+    wants(side, one, 2_900)
+    await settle()
+    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_900]
+    assert (one.granted, side.requests.arrivals.under_way) == (2_900, 0)
+    await side.end()
+
+
+async def test_an_item_larger_than_the_window_comes_when_all_before_it_is_read():
+    side = Side(credit_bytes=2_000)
+    one, items, first = await side.begun(credit=64)
+    responded(side, one, item(0, sentBytes=100))
+    responded(side, one, item(1, sentBytes=200))
+    wants(side, one, 9_000)
+    await settle()
+    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_000], "heard, and not granted"
+    await first
+    await settle()
+    assert side.told("call.credit") == []
+    await anext(items)
+    await settle()
+    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [9_000]
+    assert (one.granted, side.requests.arrivals.under_way) == (9_000, 7_000)
+    responded(side, one, item(2, sentBytes=9_000))
+    assert side.requests.arrivals.under_way == 0
+    await side.end()
+
+
+async def test_what_is_wanted_is_granted_while_the_items_before_it_are_read():
+    side = Side(credit_bytes=2_000)
+    one, items, first = await side.begun()
+    for number in range(3):
+        responded(side, one, item(number, sentBytes=300 * (number + 1)))
+    wants(side, one, 2_500)
+    await settle()
+    side.told("call.credit")
+    await first
+    assert side.told("call.credit") == []
+    await anext(items)
+    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_600]
+    await side.end()
+
+
+async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request():
+    for word in ("call.credit", "call.responded"):
+        side = Side(link_bytes=100)
+        one, _, first = await side.begun()
+        side.requests.departures._take(one, 70_000)
+        payload = {"replyTo": "inbox:worker"} if word == "call.credit" else item(0)
+        side.streams.on_event(one, word, payload)
+        assert one.outgoing == 0
+        await side.end(first)
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "end"),
+    [
+        ("call.completed", {"count": 1}, True),
+        ("call.completed", {"count": 0}, True),
+        ("call.completed", {}, True),
+        ("call.completed", {"count": "2"}, True),
+        ("call.completed", {"count": 2}, "DATA_LOSS"),
+        ("call.aborted", {}, True),
+        ("call.error", {"code": "BROKEN", "message": "m"}, "BROKEN"),
+    ],
+)
+async def test_each_way_in_which_a_stream_ends(type_, payload, end):
+    side = Side()
+    one, items, first = await side.begun()
+    responded(side, one, item(0))
+    side.streams.on_event(one, type_, payload)
+    assert side.requests.table == {}
+    assert (await first).data == 0
+    if end is True:
+        with pytest.raises(StopAsyncIteration):
+            await anext(items)
+    else:
+        with pytest.raises(CallError) as caught:
+            await anext(items)
+        assert caught.value.code == end
+    await settle()
+    assert side.told("call.aborted") == []
+    await side.end()
+
+
+def test_a_stream_begins_with_nothing_read():
+    one = Stream("t.op", "1", 4)
+    assert (one.window_bytes, one.arrived, one.read, one.next_seq, one.taken) == (0, 0, 0, 0, 0)
+    assert (one.unnumbered, one.lone, one.waiter, one.top_up) == (False, None, None, 2)
+    one.notice("inbox:a")
+    assert one.target == "inbox:a"
+
+
+async def test_only_the_first_item_shows_that_somebody_serves_it():
+    side = Side()
+    one, _, first = await side.begun()
+    one.next_seq = 1
+    responded(side, one, item(1))
+    assert side.requests.answered == {}
+    one.next_seq = 0
+    responded(side, one, item(0))
+    assert side.requests.answered == {"t.op": None}
+    await side.end(first)
+
+
+async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not():
+    for size, large in ((64 * 1024, False), (64 * 1024 + 1, True)):
+        side = Side()
+        said = Said("t.op", "")
+        said.credit = 1
+        probe = side.requests.event(said, "x" * 32, side.link, 0.0)
+        probe["payload"]["creditBytes"] = CallSettings().credit_bytes
+        said.input = "x" * (size - len(encode(probe)))
+        side.items = side.streams.items(said, None)
+        first = asyncio.ensure_future(anext(side.items))
+        await settle()
+        ((_, payload),) = side.told("call.requested")
+        assert ("sentBytes" in payload) is large
+        assert (side.requests.departures._under_way > 0) is large
+        await side.end(first)
+
+
+async def test_what_is_wanted_to_the_byte():
+    side = Side(credit_bytes=2_000)
+    one, items, first = await side.begun(credit=64)
+    for number in range(3):
+        responded(side, one, item(number, sentBytes=100 * (number + 1)))
+    wants(side, one, 2_100)
+    await settle()
+    await first  # which reads 100 bytes: now there is room for it
+    assert one.granted == 2_100
+    assert {payload["totalBytes"] for _, payload in side.told("call.credit")} <= {2_000, 2_100}
+    await anext(items)
+    assert (one.granted, side.told("call.credit")) == (2_100, [])
+    await side.end()
+
+
+async def test_one_that_asks_for_as_much_as_it_has_is_told_and_no_more():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun(credit=64)
+    asked = []
+    side.streams._ask = lambda stream: asked.append(stream.wants)
+    wants(side, one, 2_000)
+    assert asked == []
+    wants(side, one, 2_001)
+    assert asked == [2_001]
+    await settle()
+    assert len(side.told("call.credit")) == 2
+    await side.end(first)
+
+
+async def test_an_item_that_is_asked_for_is_granted_by_the_link_only_when_all_is_read():
+    side = Side(credit_bytes=2_000)
+    one, _, first = await side.begun(credit=64)
+    one.wants, one.arrived, one.read = 9_000, 100, 99
+    assert side.streams._ask(one) is False
+    assert one.granted == 2_000
+    one.read = 100
+    assert side.streams._ask(one) is True
+    assert one.granted == 9_000
+    other = Stream("t.op", "2", 4)
+    other.window_bytes, other.wants = 10, 10
+    side.requests.table["2"] = other
+    assert side.streams._ask(other) is True
+    assert other.granted == 10
+    del side.requests.table["2"]
+    await side.end(first)
+
+
+@pytest.mark.parametrize(
+    ("granted", "wanted", "arrived", "read", "told", "after"),
+    [
+        (100, 0, 50, 49, False, 100),
+        (100, 0, 50, 50, True, 150),
+        (100, 0, 60, 60, True, 160),
+        (100, 150, 80, 49, False, 100),
+        (100, 150, 80, 50, True, 150),
+        (100, 100, 80, 50, True, 150),
+        (100, 500, 80, 79, False, 100),
+        (100, 500, 80, 80, False, 500),
+    ],
+)
+async def test_when_a_handler_is_told_of_what_was_read(granted, wanted, arrived, read, told, after):
+    side = Side(credit_bytes=100)
+    one, _, first = await side.begun(credit=64)
+    one.granted, one.wants, one.arrived = granted, wanted, arrived
+    assert side.streams._has_read(one, read) is told
+    assert one.granted == after
+    await side.end(first)
+
+
+async def test_beats_follow_one_another():
+    side = Side(lease=60.0)
+    _, _, first = await side.begun()
+    for _ in range(2):
+        side.streams._beat.cancel()
+        side.streams._on_beat()
+        assert side.streams._beat is not None
+        assert not side.streams._beat.cancelled()
+    await side.end(first)
+
+
+def test_the_first_end_of_a_stream_counts():
+    one = Stream("t.op", "1", 4)
+    one.fail(CallError("FIRST", ""))
+    one.finish(True)
+    assert one.end.code == "FIRST"
+
+
+async def test_who_leaves_a_stream_tells_its_handler():
+    side = Side()
+    one, items, first = await side.begun()
+    responded(side, one, item(0, replyTo="inbox:worker"))
+    await first
+    await items.aclose()
+    await settle()
+    assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
+    await side.end()
+
+
+async def test_an_item_that_does_not_come_in_time_ends_the_stream():
+    for seconds in (0.02, 1.0, 5.0):
+        side = Side()
+        one, _, first = await side.begun(timeout=seconds)
+        with pytest.raises(CallError) as caught:
+            await first
+        assert caught.value.code == ErrorCode.TIMEOUT
+        await side.end()
+        if one is not None:  # on a busy machine its time may be up before
+            break
+    assert one.waiter is None
+
+
+async def test_each_item_has_its_own_time_and_the_deadline_is_of_all():
+    for seconds in (0.03, 1.0, 5.0):
+        side = Side()
+        limit = (time.time() + seconds) * 1000
+        one, items, first = await side.begun(timeout=30.0, limit=limit)
+        if one is not None:  # on a busy machine its time may be up before
+            break
+        await side.end(first)
+    responded(side, one, item(0))
+    assert (await first).data == 0
+    with pytest.raises(CallError) as caught:
+        await anext(items)
+    assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": limit})
+    await side.end()
+
+
+async def test_a_stream_that_waits_keeps_no_timer_when_its_item_has_come():
+    side = Side()
+    one, _, first = await side.begun(timeout=30.0)
+    responded(side, one, item(0))
+    assert (await first).data == 0
+    assert one.waiter is None
+    await side.end()
+
+
+# --- the lease ------------------------------------------------------------------------------------
+
+
+async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(monkeypatch):
+    now = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+    side = Side(lease=30.0)
+    one, _, first = await side.begun()
+    wants(side, one, None)
+    now.at = 100.0
+    responded(side, one, item(0))
+    assert one.heard == 100.0
+    now.at = 130.0
+    side.beat()
+    assert one.end is None
+    now.at = 130.1
+    side.beat()
+    assert (one.end.code, one.end.message) == ("UNAVAILABLE", '"t.op": its handler gave no sign of life for 30 s')
+    assert side.requests.table == {}
+    await settle()
+    assert [to for to, _ in side.told("call.aborted")] == ["inbox:worker"]
+    await side.end(first)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "word", "lost"),
+    [
+        (BROKER, None, True),
+        (BROKER, {"seq": 0}, False),
+        (BROKER, {}, False),
+        (HUB, None, False),
+        (INSIDE, None, False),
+    ],
+)
+async def test_a_stream_without_a_word_is_lost_where_nobody_tells_of_lost_handlers(
+    monkeypatch, capabilities, word, lost
+):
+    """An item is a word, numbered or not: who sends it may know no signs of life."""
+    now = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+    side = Side(capabilities, lease=30.0)
+    one, _, first = await side.begun()
+    now.at = 80.0
+    side.beat()
+    assert one.end is None
+    if word is not None:
+        responded(side, one, item(0, **word) if word else {"output": item(0)["output"]})
+        responded(side, one, item(1) if word else {"output": item(1)["output"]})
+    now.at = 80.1
+    side.beat()
+    assert (one.end is not None) is lost
+    if lost:
+        assert (one.end.code, one.end.details["sent"]) == ("UNAVAILABLE", True)
+        assert list(side.requests.orphans) == [one.request_id], "if it says later that it has it, it is told"
+    await side.end(first)
+
+
+async def test_of_a_loop_that_stood_still_no_handler_counts_as_silent_before_its_signs_of_life_are_read():
+    side = Side(lease=0.2)
+    one, _, first = await side.begun()
+    wants(side, one, None)
+    beat = side.streams._beat
+    time.sleep(0.4)
+    async with asyncio.timeout(30):
+        while side.streams._beat is beat:
+            await asyncio.sleep(0)
+        assert one.end is None
+        while one.end is None:
+            await asyncio.sleep(0.01)
+    await side.end(first)
+
+
+async def test_each_beat_renews_the_credit_of_streams_and_one_renewal_runs_at_once():
+    side = Side(HUB, lease=60.0)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    for _ in range(3):
+        side.beat()
+    await settle()
+    assert [payload["total"] for _, payload in side.told("call.credit")] == [4]
+    side.beat()
+    await settle()
+    assert len(side.told("call.credit")) == 1
+    one.finish(True)
+    side.beat()
+    await settle()
+    assert side.told("call.credit") == [], "what has ended needs none"
+    await side.end(first)
+
+
+@pytest.mark.parametrize(("capabilities", "target"), [(BROKER, "inbox:other"), (HUB, "inbox:worker")])
+async def test_credit_goes_to_who_says_that_it_has_the_stream_where_a_broker_gave_it_to_another_one(
+    capabilities, target
+):
+    """One that is gone: to it the broker gave it first."""
+    side = Side(capabilities, lease=60.0)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    wants(side, one, None, "inbox:other")
+    side.beat()
+    await settle()
+    assert [to for to, _ in side.told("call.credit")] == [target]
+    await side.end(first)
+
+
+@pytest.mark.parametrize("word", ["notice", "item", "original item"])
+async def test_no_credit_overtakes_the_request_of_a_stream_of_which_nobody_has_said_a_word(word):
+    """As on Redis, where they take different ways: a handler that stood still would know no such stream."""
+    side = Side(BROKER, lease=60.0)
+    side.link.target = "inbox:worker"
+    one, _, first = await side.begun()
+    side.beat()
+    await settle()
+    assert side.told("call.credit") == []
+    if word == "notice":
+        wants(side, one, None)
+    else:
+        responded(side, one, item(0) if word == "item" else {"output": item(0)["output"]})
+    await settle()
+    side.beat()
+    await settle()
+    assert [to for to, _ in side.told("call.credit")] == ["inbox:worker"]
+    await side.end(first)
+
+
+async def test_the_heart_beats_three_times_a_lease_and_only_while_there_is_a_stream():
+    side = Side(lease=60.0)
+    loop = side.requests.loop
+    before = loop.time()
+    one, _, first = await side.begun()
+    beat = side.streams._beat
+    assert before + 20.0 <= beat.when() <= loop.time() + 20.0
+    side.streams._start_beat()
+    assert side.streams._beat is beat
+    side.streams._on_beat()
+    assert side.streams._beat is not None
+    beat.cancel()
+    side.streams.stop()
+    assert side.streams._beat is None
+    side.requests.end(one)
+    side.streams._on_beat()
+    assert side.streams._beat is None
+    side.requests.table[one.request_id] = one
+    side.requests.link = None
+    side.streams._on_beat()
+    assert side.streams._beat is None
+    side.requests.link = side.link
+    await side.end(first)

@@ -1,0 +1,25 @@
+"""The conformance kits: suites to subclass, and small real parts to test with.
+
+pytest loads `operad_testing.fixtures` by itself; everything else is imported when it is first used.
+"""
+
+from operad.lazy import lazily
+
+_HOMES = {
+    "operad_testing._broker": "BrokerConformance",
+    "operad_testing._cassette": "Cassette cassette",
+    "operad_testing._envelopes": "EnvelopeKindCapabilities EnvelopeKindConformance",
+    "operad_testing._examples": "ANYTHING Example",
+    "operad_testing._fakes": "CallLog StaticSource make_plugin plugins_of",
+    "operad_testing._hostile": "hostile_schemas",
+    "operad_testing._leaks": "HeldResources assert_nothing_pending",
+    "operad_testing._plugins": "PluginConformance",
+    "operad_testing._results": "ResultStoreConformance",
+    "operad_testing._running": "run",
+    "operad_testing._server": "ServerProcess",
+    "operad_testing._sources": "SourceCapabilities SourceConformance",
+    "operad_testing._support": "support_table",
+    "operad_testing.transport": "Participant TransportConformance",
+}
+
+__getattr__, __dir__ = lazily(__name__, _HOMES)

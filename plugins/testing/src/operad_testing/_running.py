@@ -1,0 +1,73 @@
+"""Running a test's coroutine without any pytest plugin, in bounded time, leaving nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial, update_wrapper
+from typing import Any, TypeVar
+
+from operad_testing._leaks import assert_nothing_pending
+
+T = TypeVar("T")
+
+LIMIT = 60.0
+"""Seconds that one test may take."""
+GRACE = 2.0
+"""Seconds that tasks and timers get to end after a test."""
+
+
+def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
+    """Run a coroutine in an event loop of its own.
+
+    Args:
+        main: the body of a test.
+        timeout: seconds.
+
+    Raises:
+        AssertionError: it does not end in time, or leaves tasks or timers behind that do not end by themselves.
+    """
+
+    async def bounded() -> T:
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                result = await main
+        except TimeoutError:
+            if limit.expired():
+                raise AssertionError(f"the test did not end within {timeout:g} s") from None
+            raise
+        await assert_nothing_pending(grace=GRACE)
+        return result
+
+    return asyncio.run(bounded())
+
+
+async def pause(seconds: float) -> None:
+    """Let time go by in which the event loop runs: on a busy machine it stands still for longer than a pause."""
+    for _ in range(round(seconds * 100)):
+        await asyncio.sleep(0.01)
+
+
+Body = Callable[..., Coroutine[Any, Any, None]]
+
+
+def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callable[[Any], None]]:
+    """A decorator that makes of the coroutine methods of a suite plain tests, which any runner takes.
+
+    Args:
+        arrange: ``arrange(suite, body)`` runs ``body``, the method of that suite, with what it has arranged.
+    """
+
+    def decorate(test: Body) -> Callable[[Any], None]:
+        def plain(suite: Any) -> None:
+            arrange(suite, partial(test, suite))
+
+        update_wrapper(plain, test)
+        del plain.__wrapped__  # type: ignore[attr-defined]  # else pytest takes its parameters for fixtures
+        return plain
+
+    return decorate
+
+
+in_loop = tests_with(lambda _, body: run(body()))
+"""For a test that arranges all by itself."""

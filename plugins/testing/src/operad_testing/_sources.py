@@ -1,0 +1,492 @@
+"""Conformance of sources."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, ClassVar
+
+import attrs
+
+from operad import OperationRegistry, Plugins, load_plugins
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ConfigError, ErrorCode, OperadError
+from operad.operations import OperationSpec, OperationType
+from operad.sources import SourceContext
+from operad_testing._examples import ANYTHING, Example, equal, given, skip
+from operad_testing._running import in_loop, pause, run
+
+NAMESPACE = "conformance"
+"""The namespace under which the suite loads the source."""
+POLLS = 500
+"""How often a test looks for a change, 20 ms apart."""
+MANY, LARGE = 200, 1_000_000
+"""How many calls run at once, and how many bytes a large answer has."""
+
+
+@attrs.frozen(kw_only=True)
+class SourceCapabilities:
+    """What a source can do. The suite tests what is declared, and the support table lists it."""
+
+    calls: bool = True
+    """It has queries or mutations (``example``)."""
+    subscriptions: bool = False
+    """It has subscriptions (``stream``)."""
+    errors: bool = True
+    """An operation that fails raises `CallError` with a code (``failing``)."""
+    error_envelopes: bool = False
+    """An operation that fails answers an envelope whose kind says that it is an error (``error_envelope``)."""
+    cancellation: bool = True
+    """A call ends at once when it is cancelled or its deadline passes (``slow``)."""
+    changes: bool = False
+    """Its operations follow what they are made from (``change()``)."""
+    restarts: bool = False
+    """What it talks to can go away and come back, and calls work again afterwards (``restart()``)."""
+    envelope_kind: str = "local"
+    """The source of its envelopes' meta."""
+
+
+class SourceConformance:
+    """What every source keeps to. Subclass it, say what yours can do, and give it something to talk to.
+
+    ::
+
+        class TestPigeons(SourceConformance):
+            source = "pigeons"
+            capabilities = SourceCapabilities(subscriptions=True, envelope_kind="pigeon")
+            example = Example("fly", {"to": "Rome"}, data={"arrived": True})
+            stream = Example("watch", data=[{"bird": 1}, {"bird": 2}])
+            ...
+
+            @asynccontextmanager
+            async def environment(self):
+                async with a_loft() as address:
+                    yield {"address": address}
+
+    Plain classes with plain ``test_`` methods: any runner will do, and no pytest plugin is needed.
+    """
+
+    source: ClassVar[str]
+    """The source's name."""
+    capabilities: ClassVar[SourceCapabilities] = SourceCapabilities()
+    """What it can do."""
+    example: ClassVar[Example | None] = None
+    """A call that succeeds."""
+    invalid: ClassVar[Example | None] = None
+    """A call whose input the operation's input schema refuses; leave it out where nothing has a schema."""
+    stream: ClassVar[Example | None] = None
+    """A subscription, with the first items that it yields."""
+    failing: ClassVar[Example | None] = None
+    """A call that raises `CallError`, with its code."""
+    error_envelope: ClassVar[Example | None] = None
+    """A call that answers an error envelope."""
+    slow: ClassVar[Example | None] = None
+    """A call that takes a minute unless something ends it."""
+    large: ClassVar[Example | None] = None
+    """A call that answers a megabyte or more."""
+    mismatched: ClassVar[Example | None] = None
+    """A call whose answer does not fit the output schema that the source declares; ``data`` is what it answers."""
+    broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    """Options, on top of those of `environment`, with which the source cannot be loaded."""
+    secrets: ClassVar[Sequence[str]] = ()
+    """Strings in the options of `environment` that nothing may show."""
+
+    def plugins(self) -> Plugins:
+        """The plugins to test with; default: all that are installed."""
+        return load_plugins()
+
+    def environment(self) -> AbstractAsyncContextManager[Mapping[str, Any]]:
+        """Start what the source connects to and yield the options for ``registry.load(source, **options)``."""
+        return _nothing()
+
+    async def change(self, registry: OperationRegistry) -> None:
+        """Make the environment offer other operations than before; with the capability ``changes``.
+
+        Args:
+            registry: where the source is loaded, under the namespace `NAMESPACE`.
+        """
+        raise NotImplementedError("with capabilities.changes, override change()")
+
+    async def stir(self, registry: OperationRegistry) -> None:
+        """Make the subscription of ``stream`` speak, where it does so only when something happens.
+
+        Runs beside the subscription, and is cancelled with it. Arguments as for `change`.
+        """
+
+    async def restart(self, registry: OperationRegistry) -> None:
+        """End what the source talks to, and start it again at the same place; with the capability ``restarts``.
+
+        Arguments as for `change`.
+        """
+        raise NotImplementedError("with capabilities.restarts, override restart()")
+
+    # --- the source itself -----------------------------------------------------------------------
+
+    def test_a_plugin_offers_the_source(self) -> None:
+        """`Plugins.sources` has it under its name, with a line that describes it."""
+        source = self.plugins().source(self.source)
+        equal(source.name, self.source, "the name of the source")
+        assert source.description, f'give Source("{self.source}", …) a description: one line for listings'
+
+    @in_loop
+    async def test_an_unknown_option_is_refused(self) -> None:
+        """A misspelt option is an error that names it."""
+        async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+            error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
+            assert "no_such_option" in error, f"the error does not name the option: {error}"
+
+    @in_loop
+    async def test_broken_options_are_refused_with_a_reason(self) -> None:
+        """What cannot be loaded raises an `OperadError` with a message, and nothing is registered."""
+        if not self.broken:
+            skip(f"{type(self).__name__} gives no broken options")
+        async with self.environment() as options:
+            for broken in self.broken:
+                async with OperationRegistry(self.plugins()) as registry:
+                    error = await _refusal(registry, self.source, {**options, **broken}, OperadError)
+                    assert error.strip(), f"{broken}: the error has no message"
+                    equal(registry.specs(), (), f"operations after a failed load with {broken}")
+
+    def test_secrets_are_not_shown(self) -> None:
+        """No secret is in the repr of the configuration or in the log, whatever else goes wrong."""
+        if not self.secrets:
+            skip(f"{type(self).__name__} gives no secrets")
+        shown: list[str] = []
+
+        async def body() -> None:
+            async with self.environment() as options:
+                shown.append(repr(_configured(self.plugins(), self.source, options)))
+                async with self._loaded(options) as registry:
+                    if self.example is not None:
+                        await self._execute(registry, self.example)
+
+        # A leak, or a wrong namespace, is for the tests that are named for it to say.
+        with _Logged(shown), suppress(Exception):
+            run(body())
+        for secret in self.secrets:
+            assert not any(secret in text for text in shown), "a secret is shown in a repr or in the log"
+
+    def test_what_was_loaded_and_closed_leaves_nothing_behind(self) -> None:
+        """Loading, and closing the registry, leaves no task, timer or generator."""
+
+        async def body() -> None:
+            async with self._loaded():
+                pass
+
+        run(body())
+
+    # --- operations ------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_operations_load_into_the_namespace(self) -> None:
+        """Loading registers operations with ids of the namespace that was asked for."""
+        async with self._loaded() as registry:
+            specs = registry.specs()
+            assert specs, "the source loaded no operation"
+            for spec in specs:
+                assert spec.namespace == NAMESPACE, f"{spec.id}: use context.namespace where it is given"
+
+    @in_loop
+    async def test_specs_survive_the_wire(self) -> None:
+        """Every spec has a self-contained JSON form that says the same."""
+        async with self._loaded() as registry:
+            for spec in registry.specs():
+                wire = spec.to_wire()
+                assert OperationSpec.from_wire(json.loads(json.dumps(wire))).to_wire() == wire, spec.id
+
+    @in_loop
+    async def test_two_loads_live_side_by_side(self) -> None:
+        """A source can be loaded twice into one registry, under two namespaces."""
+        async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
+            one = await registry.load(self.source, namespace="one", **options)
+            two = await registry.load(self.source, namespace="two", **options)
+            equal([spec.name for spec in two], [spec.name for spec in one], "the operations of the second load")
+            equal(len(registry), len(one) + len(two), "the number of operations of both loads")
+
+    @in_loop
+    async def test_closing_twice_is_harmless(self) -> None:
+        """`SourceSession.aclose` is idempotent, and nothing runs on afterwards."""
+        plugins = self.plugins()
+        source = plugins.source(self.source)
+        async with self.environment() as options:
+            config = _configured(plugins, self.source, options)
+            session = await source.open(config, SourceContext(plugins=plugins, namespace=NAMESPACE))
+            await session.aclose()
+            await session.aclose()
+
+    @in_loop
+    async def test_operations_follow_changes(self) -> None:
+        """The registry holds what the source offers now."""
+        if not self.capabilities.changes:
+            skip(f"{type(self).__name__} does not declare changes")
+        async with self.environment() as options, self._loaded(options) as registry:
+            before = [spec.id for spec in registry.specs()]
+            await self.change(registry)
+            for _ in range(POLLS):
+                if [spec.id for spec in registry.specs()] != before:
+                    return
+                await asyncio.sleep(0.02)
+            raise AssertionError("the operations did not change in time; call session.changed(operations)")
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_call_answers_an_envelope(self) -> None:
+        """The data are as expected, the meta are of the declared kind, and both survive the wire."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            self._check(registry, await self._execute(registry, example), example.data)
+
+    @in_loop
+    async def test_calls_run_side_by_side(self) -> None:
+        """Ten calls at once all answer."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
+                self._check(registry, envelope, example.data)
+
+    @in_loop
+    async def test_many_calls_at_once_all_answer(self) -> None:
+        """Two hundred calls at once all answer: no pool, queue or table of the source is too small to wait."""
+        example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            calls = [self._execute(registry, example) for _ in range(MANY)]
+            for envelope in await asyncio.gather(*calls):
+                self._check(registry, envelope, example.data)
+
+    @in_loop
+    async def test_a_large_answer_arrives_whole(self) -> None:
+        """An answer of a megabyte or more is neither cut nor changed."""
+        if self.large is None:
+            skip(f"{type(self).__name__} gives no large example")
+        example = self.large
+        async with self._loaded() as registry:
+            envelope = await self._execute(registry, example)
+            self._check(registry, envelope, example.data)
+            size = len(json.dumps(envelope.to_wire()["data"]))
+            assert size >= LARGE, f"the large example answers {size} bytes, expected {LARGE} or more"
+
+    def test_an_answer_off_its_schema_is_passed_on_with_a_warning(self) -> None:
+        """What does not fit the declared output schema is logged, and the caller still gets it."""
+        if self.mismatched is None:
+            skip(f"{type(self).__name__} gives no mismatched example")
+        example = self.mismatched
+        logged: list[str] = []
+
+        async def body() -> None:
+            async with self._loaded() as registry:
+                envelope = await self._execute(registry, example)
+                equal(envelope.received, example.data, "what the source answered")
+
+        with _Logged(logged):
+            run(body())
+        said = [line for line in logged if "does not match its output schema" in line]
+        assert said, "nothing was logged: does the source declare an output schema?"
+
+    @in_loop
+    async def test_calls_work_again_after_a_restart(self) -> None:
+        """When what the source talks to went away and came back, calls work again, without another load."""
+        if not self.capabilities.restarts:
+            skip(f"{type(self).__name__} does not declare restarts")
+        example = given(self.example, self.capabilities.calls, self, "example")
+        async with self._loaded() as registry:
+            self._check(registry, await self._execute(registry, example), example.data)
+            await self.restart(registry)
+            failure: CallError | None = None
+            for _ in range(POLLS):
+                try:
+                    envelope = await self._execute(registry, example, timeout=5)
+                except CallError as error:
+                    failure = error
+                    await asyncio.sleep(0.02)
+                else:
+                    self._check(registry, envelope, example.data)
+                    return
+            raise AssertionError(f"calls still fail after the restart: {failure}")
+
+    @in_loop
+    async def test_invalid_input_is_refused(self) -> None:
+        """Input that does not match the schema raises VALIDATION_ERROR and never reaches the source."""
+        if self.invalid is None:
+            skip(f"{type(self).__name__} gives no invalid example")
+        example = self.invalid
+        async with self._loaded() as registry:
+            error = await self._failure(registry, example)
+            assert error.code == ErrorCode.VALIDATION_ERROR, f"got {error.code}: {error.message}"
+
+    @in_loop
+    async def test_a_failing_call_raises_its_code(self) -> None:
+        """A failure is a `CallError` with a message and details that JSON can hold."""
+        example = given(self.failing, self.capabilities.errors, self, "failing")
+        async with self._loaded() as registry:
+            error = await self._failure(registry, example)
+            assert error.code == (example.error or ErrorCode.EXECUTION_ERROR), f"got {error.code}: {error}"
+            assert error.message, "the error has no message"
+            json.dumps(error.to_wire(), allow_nan=False)
+
+    @in_loop
+    async def test_an_error_envelope_is_known_as_one(self) -> None:
+        """The envelope kind's ``is_error`` tells it from a success."""
+        example = given(self.error_envelope, self.capabilities.error_envelopes, self, "error_envelope")
+        async with self._loaded() as registry:
+            envelope = await self._execute(registry, example)
+            self._check(registry, envelope, example.data)
+            is_error = registry.plugins.envelope_kinds.is_error(envelope)
+            assert is_error, f"the kind does not call this an error: {envelope.meta}"
+
+    @in_loop
+    async def test_a_deadline_ends_a_call(self) -> None:
+        """A call that takes too long raises TIMEOUT, and the next call works."""
+        example = given(self.slow, self.capabilities.cancellation, self, "slow")
+        async with self._loaded() as registry:
+            for timeout in (0.2, 2.0, 10.0):
+                error = await self._failure(registry, example, timeout=timeout)
+                if error.ran is not False:  # on a busy machine it may come too late to be begun
+                    break
+            assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
+            await self._still_works(registry)
+
+    @in_loop
+    async def test_a_cancelled_call_ends(self) -> None:
+        """Cancelling the calling task ends the call, and the next call works."""
+        example = given(self.slow, self.capabilities.cancellation, self, "slow")
+        async with self._loaded() as registry:
+            call = asyncio.create_task(self._execute(registry, example))
+            await pause(0.2)
+            assert not call.done(), f"the slow example has ended already: {call}"
+            call.cancel()
+            await asyncio.wait([call], timeout=10)
+            assert call.cancelled(), "the call did not end within 10 s of its cancellation"
+            await self._still_works(registry)
+
+    # --- subscriptions ---------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_subscription_yields_envelopes(self) -> None:
+        """The first items are as expected, each an envelope of the declared kind."""
+        example = given(self.stream, self.capabilities.subscriptions, self, "stream")
+        async with self._loaded() as registry:
+            spec = registry.get_spec(example.id(NAMESPACE))
+            assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
+            equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
+            expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
+            items = registry.subscribe(spec.id, dict(example.input), _trusted())
+            async with items, _beside(self.stir(registry)):
+                for data in expected:
+                    self._check(registry, await anext(items), data)
+
+    @in_loop
+    async def test_leaving_a_subscription_ends_it(self) -> None:
+        """Leaving the loop after the first item leaves nothing running, and the next call works."""
+        example = given(self.stream, self.capabilities.subscriptions, self, "stream")
+        async with self._loaded() as registry:
+            items = registry.subscribe(example.id(NAMESPACE), dict(example.input), _trusted())
+            async with _beside(self.stir(registry)):
+                async for envelope in items:
+                    assert isinstance(envelope, ResponseEnvelope), f"got {envelope!r}"
+                    break
+            await self._still_works(registry)
+
+    # --- how -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _loaded(self, options: Mapping[str, Any] | None = None) -> AsyncIterator[OperationRegistry]:
+        if options is None:
+            async with self.environment() as made, self._loaded(made) as registry:
+                yield registry
+            return
+        async with OperationRegistry(self.plugins()) as registry:
+            await registry.load(self.source, namespace=NAMESPACE, **options)
+            yield registry
+
+    async def _execute(
+        self, registry: OperationRegistry, example: Example, timeout: float | None = None
+    ) -> ResponseEnvelope[Any]:
+        operation_id = example.id(NAMESPACE)
+        return await registry.execute(operation_id, dict(example.input), _trusted(), timeout=timeout)
+
+    async def _failure(
+        self, registry: OperationRegistry, example: Example, timeout: float | None = None
+    ) -> CallError:
+        try:
+            envelope = await self._execute(registry, example, timeout)
+        except CallError as error:
+            return error
+        raise AssertionError(f"expected a CallError of {example.name}, got {envelope}")
+
+    async def _still_works(self, registry: OperationRegistry) -> None:
+        if self.example is not None:
+            self._check(registry, await self._execute(registry, self.example), self.example.data)
+
+    def _check(self, registry: OperationRegistry, envelope: ResponseEnvelope[Any], data: Any) -> None:
+        assert isinstance(envelope, ResponseEnvelope), f"expected an envelope, got {envelope!r}"
+        equal(envelope.meta.source, self.capabilities.envelope_kind, "the kind of the envelope")
+        if data is not ANYTHING:
+            equal(envelope.data, data, "the data")
+        wire = json.loads(json.dumps(envelope.to_wire(), allow_nan=False))
+        equal(registry.plugins.envelope_kinds.from_wire(wire), envelope, "the envelope after the wire")
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[Mapping[str, Any]]:
+    yield {}
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run ``work`` as long as the block; its failure is the block's."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        raise outcome
+
+
+def _trusted() -> OperationContext:
+    """The suite calls as the application itself: access control is the registry's, and tested there."""
+    return OperationContext(trusted=True)
+
+
+def _configured(plugins: Plugins, name: str, options: Mapping[str, Any]) -> Any:
+    from operad.config import structure
+
+    return structure(plugins.source(name).config_type, options, f'source "{name}"')
+
+
+async def _refusal(
+    registry: OperationRegistry, source: str, options: Mapping[str, Any], expected: type[OperadError]
+) -> str:
+    try:
+        specs = await registry.load(source, namespace=NAMESPACE, **options)
+    except expected as error:
+        return str(error)
+    raise AssertionError(f"expected {expected.__name__} for {sorted(options)}, got {len(specs)} operations")
+
+
+class _Logged(logging.Handler):
+    """Collect what the program logs, at every level."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(logging.DEBUG)
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+    def __enter__(self) -> None:
+        root = logging.getLogger()
+        self._level = root.level
+        root.addHandler(self)
+        root.setLevel(logging.DEBUG)
+
+    def __exit__(self, *_: object) -> None:
+        root = logging.getLogger()
+        root.removeHandler(self)
+        root.setLevel(self._level)

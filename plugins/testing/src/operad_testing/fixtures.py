@@ -1,0 +1,68 @@
+"""Fixtures for pytest, which loads them through its entry point where operad-testing is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import Operation, OperationRegistry
+from operad_testing._cassette import Cassette, cassette
+from operad_testing._fakes import StaticSource, plugins_of
+
+FAKE = "fake"
+
+
+@pytest.fixture
+def operad_source() -> StaticSource:
+    """A source named ``fake`` without operations; ``operad_source.change([operation, …])`` gives it some."""
+    return StaticSource(FAKE, ())
+
+
+@pytest.fixture
+def operad_registry(operad_source: StaticSource) -> Iterator[OperationRegistry]:
+    """A registry without installed plugins; ``await operad_registry.load("fake")`` loads the source ``fake``."""
+    registry = OperationRegistry(plugins_of(operad_source))
+    yield registry
+    asyncio.run(registry.aclose())
+
+
+@pytest.fixture
+def operad_operation() -> Callable[..., Operation[..., Any]]:
+    """Makes an operation that answers a value: ``operad_operation("pets.get", {"id": 1})``, or raises an error."""
+    from operad import OperationSpec
+
+    def make(id: str, answer: Any = None, **spec: Any) -> Operation[..., Any]:
+        namespace, _, name = id.partition(".")
+
+        async def handle(input: Any, context: Any) -> Any:
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return Operation(OperationSpec(namespace=namespace, name=name, **{"type": "query", **spec}), handle)
+
+    return make
+
+
+@pytest.fixture
+def operad_cassette(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cassette]]:
+    """``operad_cassette(registry)``: a cassette of this test's own, ``cassettes/<test>.json`` beside its file.
+
+    ``OPERAD_CASSETTES=record`` (or another mode) records anew; without it, what is there is played.
+    """
+    name = re.sub(r"[^\w.-]+", "_", request.node.name)
+    path = Path(request.path).parent / "cassettes" / f"{Path(request.path).stem}.{name}.json"
+    with ExitStack() as stack:
+
+        def play(registry: OperationRegistry, **options: Any) -> Cassette:
+            mode: Any = options.pop("mode", None) or os.environ.get("OPERAD_CASSETTES") or "once"
+            return stack.enter_context(cassette(path, registry, mode=mode, **options))
+
+        yield play

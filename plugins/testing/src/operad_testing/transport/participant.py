@@ -1,0 +1,373 @@
+"""A peer that speaks the events by hand, the operations that the kit calls, and what a test opens."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from copy import deepcopy
+from itertools import combinations
+from typing import Any, ClassVar
+
+import attrs
+
+from operad import OperationRegistry
+from operad.access import AccessControl, Identity
+from operad.context import OperationContext
+from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError
+from operad.operations import OperationSpec
+from operad.transports import (
+    Capabilities,
+    Delivery,
+    Event,
+    Link,
+    LinkState,
+    OnEvent,
+    OnLink,
+    Transport,
+    TransportError,
+)
+from operad_calls import CallHandler, PendingRequestMap, protocol
+from operad_testing._running import Body, run, tests_with
+
+SOON = 20.0
+"""Seconds within which something has to happen that should happen at once: a bound, not a measurement."""
+
+
+class Participant:
+    """A raw link that keeps what it received: a peer that speaks the events by hand."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Event, Delivery]] = []
+        self.states: list[LinkState] = []
+        self.epochs: list[int] = []
+        self.link: Link
+        self._changed = asyncio.Event()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, transport: Transport) -> AsyncIterator[Participant]:
+        """A participant on a transport."""
+        made = cls()
+        made.link = await transport.open(made.on_event, made.on_link)
+        try:
+            yield made
+        finally:
+            await made.link.close()
+
+    def on_event(self, event: Event, delivery: Delivery) -> None:
+        """What a link calls."""
+        self.events.append((event, delivery))
+        if event["type"] == protocol.REQUESTED and delivery.done is not None:
+            delivery.done()
+        self._changed.set()
+
+    def on_link(self, state: LinkState, epoch: int) -> None:
+        """What a link calls."""
+        self.states.append(state)
+        self.epochs.append(epoch)
+
+    def of(self, type_: str) -> list[dict[str, Any]]:
+        """The payloads of all events of a type, in the order of arrival."""
+        return [event["payload"] for event, _ in self.events if event["type"] == type_]
+
+    async def wait_for(self, type_: str, count: int = 1) -> list[dict[str, Any]]:
+        """The payloads of the events of a type, once there are as many."""
+        async with asyncio.timeout(SOON):
+            while len(self.of(type_)) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.of(type_)
+
+    async def send(self, to: str, type_: str, **payload: Any) -> str | None:
+        """Send an event."""
+        return await self.link.send(to, {"type": type_, "id": "", "payload": payload})
+
+    async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
+        """Send a request; answers where what follows it goes."""
+        values: dict[str, Any] = {
+            "input": {} if input is None else input,
+            "replyTo": self.link.inbox,
+            "timeoutMs": 20_000,
+            **payload,
+        }
+        values.setdefault("deadline", math.ceil(time.time() * 1000 + values["timeoutMs"]))
+        to = f"op:{operation_id}"
+        follow = await self.send(to, protocol.REQUESTED, requestId=request_id, operationId=operation_id, **values)
+        return follow or ""
+
+
+@attrs.define(eq=False)
+class Served:
+    """What the operations of the kit saw."""
+
+    runs: list[str] = attrs.field(factory=list)
+    """What `kit.work` was given, in order."""
+    started: int = 0
+    ended: int = 0
+    """How many waits and streams were left, in whatever way."""
+    yielded: int = 0
+    gate: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        async with asyncio.timeout(SOON):
+            while not condition():  # noqa: ASYNC110  # conditions of all kinds, some of other processes
+                await asyncio.sleep(0.005)
+
+
+@attrs.frozen
+class PigeonMeta:
+    """Metadata of a kind that no plugin declares."""
+
+    source: ClassVar[str] = "pigeon"
+
+    grams: int
+
+
+def kit_registry(  # noqa: C901  # a list of small handlers
+    served: Served, extra: tuple[str, ...] = (), *, idempotent: bool = False
+) -> OperationRegistry:
+    """The operations that the kit calls.
+
+    Args:
+        served: where they write what they saw.
+        extra: ids of further operations, which answer their own id.
+        idempotent: whether ``kit.work`` is declared so, which lets brokers store its requests.
+    """
+    registry = OperationRegistry()
+
+    def add(name: str, type: str, handler: Callable[..., Any], **spec: Any) -> None:
+        registry.register(OperationSpec(namespace="kit", name=name, type=type, **spec), handler)
+
+    async def echo(input: Any, context: OperationContext) -> Any:
+        await asyncio.sleep(input.get("delay", 0))
+        return input.get("value")
+
+    async def work(input: Any, context: OperationContext) -> Any:
+        served.runs.append(input["name"])
+        await asyncio.sleep(0)
+        return input["name"]
+
+    async def wait(input: Any, context: OperationContext) -> str:
+        served.started += 1
+        try:
+            await served.gate.wait()
+        finally:
+            served.ended += 1
+        return "waited"
+
+    async def nested(input: Any, context: OperationContext) -> Any:
+        return (await context.env.kit.wait({})).data
+
+    async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        served.started += 1
+        try:
+            for number in range(input["to"]):
+                served.yielded += 1
+                yield number
+            if input.get("then") == "fail":
+                raise CallError("BROKEN", "it broke", input.get("details", {"after": input["to"]}))
+            if input.get("then") == "wait":
+                await served.gate.wait()
+        finally:
+            served.ended += 1
+
+    async def fail(input: Any, context: OperationContext) -> None:
+        if input.get("declared"):
+            raise CallError("LOST_SHOE", "there is one shoe only", input.get("details", {"shoes": 1}))
+        raise ValueError("the secret is 42")
+
+    async def whoami(input: Any, context: OperationContext) -> Any:
+        return None if context.identity is None else context.identity.id
+
+    async def context_of(input: Any, context: OperationContext) -> Any:
+        return {
+            "parent": context.parent_request_id,
+            "deadline": context.deadline,
+            "trace": dict(context.metadata),
+        }
+
+    async def unencodable(input: Any, context: OperationContext) -> Any:
+        return {"nan": math.nan, "set": {1}, "key": {1: 2}, "bytes": [b"x"]}[input["what"]]
+
+    async def big(input: Any, context: OperationContext) -> Any:
+        return "x" * input["size"]
+
+    async def bigs(input: Any, context: OperationContext) -> AsyncIterator[str]:
+        for _ in range(input.get("count", 1)):
+            served.yielded += 1
+            yield "x" * input["size"]
+
+    async def blames(input: Any, context: OperationContext) -> Any:
+        raise CallError(input["code"], "of another call", {"sent": False})
+
+    async def pigeon(input: Any, context: OperationContext) -> ResponseEnvelope[str]:
+        return ResponseEnvelope("coo", PigeonMeta(grams=420))
+
+    async def pigeons(input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[str]]:
+        yield ResponseEnvelope("coo", PigeonMeta(grams=420))
+
+    add("blames", "mutation", blames)
+    add("pigeon", "mutation", pigeon)
+    add("pigeons", "subscription", pigeons)
+    add("echo", "query", echo)
+    add("work", "mutation", work, idempotent=idempotent)
+    add("charge", "mutation", work)
+    add("wait", "query", wait)
+    add("nested", "query", nested)
+    add("count", "subscription", count)
+    add("fail", "mutation", fail)
+    add("whoami", "query", whoami)
+    add("context", "query", context_of)
+    add("guarded", "query", whoami, access_control=AccessControl(required_scopes=["kit"]))
+    add("unencodable", "query", unencodable)
+    add("big", "query", big)
+    add("bigs", "subscription", bigs)
+    for operation_id in extra:
+        namespace, _, name = operation_id.partition(".")
+
+        async def own_id(input: Any, context: OperationContext, answer: str = operation_id) -> str:
+            return answer
+
+        registry.register(OperationSpec(namespace=namespace, name=name, type="query"), own_id)
+    return registry
+
+
+class Repeating:
+    """A transport that brings each request twice, the second time marked: as a broker does whose consumer died.
+
+    Args:
+        transport: what brings them once.
+        first: whether the first one arrives; else it went to somebody who was lost.
+    """
+
+    def __init__(self, transport: Transport, *, first: bool = True) -> None:
+        self._transport = transport
+        self._first = first
+        self.capabilities = attrs.evolve(transport.capabilities, redelivers=True)
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
+        """A link on which it does so."""
+
+        def twice(event: Event, delivery: Delivery) -> None:
+            if event["type"] != protocol.REQUESTED or not event["payload"]["operationId"].startswith("kit."):
+                on_event(event, delivery)
+                return
+            if self._first:
+                on_event(deepcopy(event), delivery)
+            on_event(event, attrs.evolve(delivery, redelivered=True))
+
+        return await self._transport.open(twice, on_link)
+
+
+class Kit:
+    """One test's transport, and parts to open on it."""
+
+    def __init__(self, transport: Transport, *, idempotent: bool = False) -> None:
+        self.transport = transport
+        self.served = Served()
+        self._idempotent = idempotent
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of the transport."""
+        return self.transport.capabilities
+
+    @property
+    def authenticating(self) -> bool:
+        """Whether the sender of an event is beyond doubt."""
+        return self.capabilities.same_process or self.capabilities.authenticates_peer
+
+    def serving(self, served: Served | None = None, extra: tuple[str, ...] = (), **options: Any) -> CallHandler:
+        """A handler of the kit's operations."""
+        return CallHandler(self.registry(served, extra), self.transport, **options)
+
+    def registry(self, served: Served | None = None, extra: tuple[str, ...] = ()) -> OperationRegistry:
+        """The kit's operations."""
+        return kit_registry(served or self.served, extra, idempotent=self._idempotent)
+
+    def calling(self, **options: Any) -> PendingRequestMap:
+        """A call map."""
+        return PendingRequestMap(self.transport, **options)
+
+    def participant(self) -> AbstractAsyncContextManager[Participant]:
+        """A raw link."""
+        return Participant.open(self.transport)
+
+    async def encodes(self, calls: PendingRequestMap) -> bool:
+        """Whether events become JSON on their way: a tuple comes back as a list."""
+        return isinstance((await calls.call("kit.echo", {"value": (1, 2)})).data, list)
+
+
+class TransportSuite:
+    """What the parts of `TransportConformance` share: the transport under test."""
+
+    idempotent_work = False
+    """Whether the mutation ``kit.work`` is declared idempotent, so that a broker may store its requests."""
+
+    def transport(self) -> AbstractAsyncContextManager[Transport]:
+        """A transport to a bus, hub or broker (or a part of one) that only this test uses."""
+        raise NotImplementedError
+
+    def authenticated(self, transport: Transport, identity: Identity) -> Transport:
+        """A transport to the same hub whose links are authenticated as ``identity``.
+
+        Needed where `Capabilities.authenticates_peer` is declared; such an identity is asked for under the ids
+        ``alice`` (with the scope ``kit``) and ``bob`` (without).
+        """
+        raise NotImplementedError
+
+    async def sever(self, transport: Transport) -> None:
+        """Cut all connections of the transport's links at once, without a farewell, so that they can come back.
+
+        Leave it out where links cannot be cut.
+        """
+        raise NotImplementedError
+
+
+def _run(suite: TransportSuite, body: Body) -> None:
+    async def main() -> None:
+        async with suite.transport() as transport:
+            kit = Kit(transport, idempotent=suite.idempotent_work)
+            try:
+                await body(kit)
+            finally:
+                kit.served.gate.set()
+
+    run(main())
+
+
+with_kit = tests_with(_run)
+"""For the tests of a `TransportSuite`: each gets a `Kit` on a transport of its own."""
+
+
+async def error_of(awaitable: Any) -> CallError:
+    """The `CallError` that it raises."""
+    try:
+        result = await awaitable
+    except CallError as error:
+        return error
+    raise AssertionError(f"expected a CallError, got {result!r}")
+
+
+def data_of(responded: dict[str, Any]) -> Any:
+    """The data of an answer, handed over as an object or as JSON."""
+    output = responded["output"]
+    return output.data if isinstance(output, ResponseEnvelope) else output["data"]
+
+
+def unguessable(names: list[str]) -> None:
+    """Fails where names differ by so little that one tells the others, as with a prefix and a counter."""
+    for one, two in combinations(names, 2):
+        differing = sum(a != b for a, b in zip(one, two, strict=False))
+        assert differing >= 12, f"one of these can be guessed from the other: {one}, {two}"
+
+
+async def whatever(awaitable: Any) -> None:
+    """A forged event may be refused when it is sent, or dropped where it comes."""
+    with suppress(TransportError):
+        await awaitable

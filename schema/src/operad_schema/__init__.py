@@ -1,0 +1,17 @@
+"""JSON Schema: one compiled object for a schema of any draft. Imports nothing of operad."""
+
+from operad_schema.bundling import SharedDefinitions
+from operad_schema.limits import Limits
+from operad_schema.records import Change, SchemaError
+from operad_schema.schema import UNKNOWN, Schema, from_schema, lazy_schema
+
+__all__ = [
+    "UNKNOWN",
+    "Change",
+    "Limits",
+    "Schema",
+    "SchemaError",
+    "SharedDefinitions",
+    "from_schema",
+    "lazy_schema",
+]

@@ -1,0 +1,336 @@
+"""Validation of the normal form: closures, compiled where a value first reaches a schema and shared by all that
+refer to it.
+
+Nothing can be fetched, every pattern is bounded, and what a schema can make of a value is known before: where one
+part of it can meet many schemas (`Node.crowd`), each schema that is applied draws on one budget for the whole
+call (`patterns.WORK`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from operad_schema.evaluating import Evaluation, is_plain, seen_by
+from operad_schema.keywords import (
+    Check,
+    all_of,
+    any_of,
+    check_count,
+    check_number,
+    check_string,
+    check_types,
+    check_unique,
+    check_values,
+    exact,
+    one_of,
+    types_of,
+)
+from operad_schema.nodes import Body, Definition, Node, Store
+from operad_schema.patterns import WORK, TooMuchWorkError
+from operad_schema.tags import decides
+from operad_schema.values import CONTAINER, MAX_PARTS, count_parts
+
+Answer = TypeVar("Answer")
+
+_TYPED = {"type", "default"}
+_VALUES = {"enum", "const"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_STRINGS = {"minLength", "maxLength", "pattern"}
+_ITEMS = {"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"}
+_ARRAYS = _ITEMS | {"contains", "uniqueItems"}
+_PROPERTIES = {"properties", "required"}
+_NAMES = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"}
+_OBJECTS = _PROPERTIES | _NAMES | {"minProperties", "maxProperties", "dependentRequired", "dependentSchemas"}
+_LOOPS = _NAMES | {"items", "unevaluatedItems", "contains", "uniqueItems"}
+SPARSE = 32
+"""From how many declared properties on an object of few is read by what it has."""
+
+
+class Checks:
+    """The checks of a document's schemas, each made when first needed and kept by its node."""
+
+    def __init__(self, store: Store) -> None:
+        self.patterns = store.patterns
+        self.limits = store.limits
+        self.kind = store.kind
+        self._local = threading.local()
+        self.evaluation = Evaluation(self)
+
+    def of(self, body: Body) -> Check:
+        """The check of a schema; it answers for any value, and raises `RecursionError` on one that is too deep."""
+        if isinstance(body, bool):
+            return _everything if body else _nothing
+        return body.check or self._make(body)
+
+    def _make(self, body: Node) -> Check:
+        if is_plain(body):
+            body.check = self.counted(body, self.but_unevaluated(body))
+        else:
+            evaluate = self.evaluation.of(body)
+            body.check = self.counted(body, lambda value: evaluate(value) is not None)
+        return body.check
+
+    def counted(self, body: Node, check: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+        """`check`, drawing on the call's budget where one part of a value can meet many schemas."""
+        if not body.counts or _is_leaf(body):
+            return check
+        deep = "uniqueItems" in body
+        breadth = len(body.get("patternProperties", ())) + (not _LOOPS.isdisjoint(body))
+        own = 1 + sum(_is_leaf(one) for one in body.here())
+        work = WORK
+
+        def counted(value: Any) -> Answer:
+            count = own
+            if breadth and isinstance(value, CONTAINER):
+                count += breadth * len(value) + (count_parts(value, MAX_PARTS) if deep else 0)
+            work.steps = left = work.steps - count
+            if left < 0:
+                raise TooMuchWorkError
+            return check(value)
+
+        return counted
+
+    def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
+        """The check of a schema whose `unevaluated*` says no more than `additionalProperties` or `items` would.
+
+        Without `in_place`, of what it says itself, and not of the schemas in it that see the same value.
+        """
+        types = types_of(body)
+        checks: list[Check] = []
+        parts: dict[type, Check] = {}
+        if not body.keys().isdisjoint(_OBJECTS):
+            parts[dict] = self._object(body, in_place=in_place)
+        if not body.keys().isdisjoint(_ARRAYS):
+            parts[list] = self._array(body)
+        if not body.keys().isdisjoint(_STRINGS):
+            parts[str] = check_string(body, self.patterns)
+        if not body.keys().isdisjoint(_NUMBERS):
+            parts[int] = check_number(body)
+        if parts or types is not None:
+            checks.append(check_types(types, parts))
+        if not body.keys().isdisjoint(_VALUES):
+            checks.append(check_values(body))
+        if "not" in body:
+            excluded = self.lazy(body["not"])
+            checks.append(lambda value: not excluded(value))
+        if in_place:
+            checks.extend(self._unions(body))
+        return checks[0] if len(checks) == 1 else all_of(checks)
+
+    def lazy(self, body: Body) -> Check:
+        """The check of a schema, made when first called."""
+        if isinstance(body, bool) or body.keys() <= _TYPED | _VALUES:
+            return self.of(body)
+        return lambda value: (body.check or self._make(body))(value)
+
+    def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+        """`check`, asked once in a call for each part of a value, where its definition is met too often."""
+        if not definition.is_heavy:
+            return check
+
+        def remember(value: Any) -> Any:
+            memo = getattr(self._local, "memo", None)
+            if memo is None or not isinstance(value, CONTAINER):
+                return check(value)
+            WORK.step(1)
+            key = definition, what, id(value)
+            found = memo.get(key)
+            if found is None:
+                # With the value, so that its id stays its own for as long as it is remembered.
+                found = memo[key] = (value, check(value))
+            return found[1]
+
+        return remember
+
+    def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
+
+        Without it, two schemas that refer to both of themselves take 2**depth steps.
+        """
+        local = self._local
+
+        def run(*arguments: Any) -> Any:
+            local.memo = {}
+            try:
+                return function(*arguments)
+            finally:
+                local.memo = None
+
+        return run
+
+    def _unions(self, body: Node) -> Iterator[Check]:
+        if body.ref is not None:
+            yield self.remembered(body.ref, self.lazy(body.ref.body), "valid")
+        for node in body.get("allOf", ()):
+            yield self.lazy(node)
+        for key, combine in (("anyOf", any_of), ("oneOf", one_of)):
+            if key in body:
+                branches = [self.lazy(node) for node in body[key]]
+                yield _tagged(body, key, branches, combine(branches))
+        if "then" in body or "else" in body:
+            condition, then, otherwise = (self.lazy(body.get(key, True)) for key in ("if", "then", "else"))
+            yield lambda value: then(value) if condition(value) else otherwise(value)
+
+    def _object(self, body: Node, *, in_place: bool) -> Check:
+        checks = []
+        if not body.keys().isdisjoint(("minProperties", "maxProperties")):
+            checks.append(check_count(body, "minProperties", "maxProperties"))
+        if not body.keys().isdisjoint(_PROPERTIES):
+            checks.append(self._properties(body))
+        if (others := self._others(body)) is not None:
+            checks.append(others)
+        if "propertyNames" in body:
+            name_check = self.lazy(body["propertyNames"])
+            checks.append(lambda value: all(map(name_check, value)))
+        if "dependentRequired" in body:
+            needs = [(name, set(others)) for name, others in body["dependentRequired"].items()]
+            checks.append(lambda value: all(name not in value or value.keys() >= others for name, others in needs))
+        if in_place and "dependentSchemas" in body:
+            rows = [(name, self.lazy(node)) for name, node in body["dependentSchemas"].items()]
+            checks.append(lambda value: all(name not in value or check(value) for name, check in rows))
+        return checks[0] if len(checks) == 1 else all_of(checks)
+
+    def _properties(self, body: Node) -> Check:
+        properties = body.get("properties", {})
+        needed = set(body.get("required", ()))
+        rows = [(name, exact(node), self.lazy(node), name in needed) for name, node in properties.items()]
+        undeclared = tuple(needed - properties.keys())
+
+        def check_object(value: Any) -> bool:
+            for name, classes, check, required in rows:
+                if name in value:
+                    item = value[name]
+                    if item.__class__ not in classes and not check(item):
+                        return False
+                elif required:
+                    return False
+            for name in undeclared:  # noqa: SIM110  # a generator would be slower
+                if name not in value:
+                    return False
+            return True
+
+        if len(rows) < SPARSE:
+            return check_object
+        by_name = {name: check for name, _, check, _ in rows}
+
+        def check_sparse(value: Any) -> bool:
+            if len(value) * 4 > len(rows):
+                return check_object(value)
+            if not needed <= value.keys():
+                return False
+            return all(name not in by_name or by_name[name](item) for name, item in value.items())
+
+        return check_sparse
+
+    def _others(self, body: Node) -> Check | None:
+        """The check of what `properties` does not name; of `unevaluatedProperties` where that is simple."""
+        if body.keys().isdisjoint(_NAMES):
+            return None
+        simple = is_plain(body)
+        rest = body.get("additionalProperties", body.get("unevaluatedProperties", True) if simple else True)
+        rest = True if isinstance(rest, Node) and not rest else rest
+        hides = "additionalProperties" in body or "unevaluatedProperties" not in body or not simple
+        seen = [body] if hides else seen_by(body)
+        names = {name for one in seen for name in one.get("properties", ())}
+        patterns = [
+            (self.patterns[source].matches, self.lazy(node) if one is body else _everything)
+            for one in seen
+            for source, node in one.get("patternProperties", {}).items()
+        ]
+        if not patterns and isinstance(rest, bool):
+            return None if rest else lambda value: value.keys() <= names
+        further = self.lazy(rest)
+
+        def check_others(value: Any) -> bool:
+            for name, item in value.items():
+                matched = False
+                for matches, check in patterns:
+                    if isinstance(name, str) and matches(name):
+                        matched = True
+                        if not check(item):
+                            return False
+                if not matched and name not in names and not further(item):
+                    return False
+            return True
+
+        return check_others
+
+    def _array(self, body: Node) -> Check:
+        checks = []
+        if not body.keys().isdisjoint(_ITEMS):
+            checks.append(self._items(body))
+        if "uniqueItems" in body:
+            checks.append(check_unique)
+        if "contains" in body:
+            least, most, contained = (
+                body.get("minContains", 1),
+                body.get("maxContains"),
+                self.lazy(body["contains"]),
+            )
+            if most is None and least <= 1:
+                checks.append(lambda value: least == 0 or any(map(contained, value)))
+            else:
+                top = math.inf if most is None else most
+                checks.append(lambda value: least <= sum(map(contained, value)) <= top)
+        return checks[0] if len(checks) == 1 else all_of(checks)
+
+    def _items(self, body: Node) -> Check:
+        prefix = [self.lazy(node) for node in body.get("prefixItems", ())]
+        simple = is_plain(body)
+        item = body.get("items", body.get("unevaluatedItems", True) if simple else True)
+        classes, check = exact(item), self.lazy(item)
+        least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
+        start = len(prefix)
+        if "items" not in body and simple:
+            start = max(len(one.get("prefixItems", ())) for one in seen_by(body))
+        is_bounded = least > 0 or most != math.inf
+
+        def check_array(value: Any) -> bool:
+            if is_bounded and not least <= len(value) <= most:
+                return False
+            if prefix:
+                for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
+                    if not one(part):
+                        return False
+            if item is not True:
+                for part in value[start:] if start else value:
+                    if part.__class__ not in classes and not check(part):
+                        return False
+            return True
+
+        return check_array
+
+
+def _is_leaf(body: Body) -> bool:
+    """Whether no schema is in it: the schema that it is in counts it with itself."""
+    if isinstance(body, bool):
+        return True
+    holds = body.ref is not None or "uniqueItems" in body
+    return not holds and next(body.here(), None) is None and next(body.parts(), None) is None
+
+
+def _everything(_value: Any) -> bool:
+    return True
+
+
+def _nothing(_value: Any) -> bool:
+    return False
+
+
+def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Check:
+    """The check of a union that a discriminator decides; `plain` where it does not."""
+    given = body.get("discriminator")
+    if given is None or not given["decides"] or given["union"] != keyword:
+        return plain
+    name, tags = given["propertyName"], given["tags"]
+
+    def check(value: Any) -> bool:
+        if not decides(given, keyword, value):
+            return plain(value)
+        tag = value[name]
+        return isinstance(tag, str) and tag in tags and branches[tags[tag]](value)
+
+    return check

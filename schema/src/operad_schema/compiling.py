@@ -1,0 +1,352 @@
+"""What a `Schema` becomes when it is first used: its normal form, its check, its cast; shared where it can be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from operad_schema.casting import Casting
+from operad_schema.checking import Checks
+from operad_schema.conjunctions import Call, Caster, flatten
+from operad_schema.nodes import Closure, SchemaLimitError, Store
+from operad_schema.patterns import WORK, TooMuchWorkError
+from operad_schema.reader import read
+from operad_schema.records import Origin, SchemaError
+from operad_schema.references import References, dialect_of, parse_pointer
+from operad_schema.values import MAX_PARTS, count_parts, is_deeper
+
+logger = logging.getLogger("operad_schema")
+
+STEPS_OF_A_PART = 15
+"""What each part of a value adds to `max_check_steps`."""
+
+Traced = tuple[Any, bool, bool, bool]
+"""A cast value; whether nothing about it is worth a warning, whether anything was dropped, or invented."""
+
+
+class Compiled:
+    """The check and the cast of one schema with all that it reaches."""
+
+    def __init__(self, closure: Closure) -> None:
+        store = closure.store
+        self.closure = closure
+        self.warnings = closure.warnings
+        self.limits = store.limits
+        self.checks: Checks = _made(store, "checks", lambda: Checks(store))
+        self.root = closure.root.body
+        members, impossible = flatten([self.root])
+        self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
+        self._is_recursive = closure.is_recursive or closure.has_kinds
+        self._is_heavy = closure.is_heavy or closure.has_kinds
+        self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
+        self._counts_steps = closure.counts or closure.has_kinds
+        self._said_exhausted = False
+        self._tracers: dict[bool, Callable[[Any], Traced]] = {}
+
+    # Each made when first used, because most schemas are for checking alone, or for casting alone; and without a
+    # wrapper that it does not need, because these are the hot ones.
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        """See `operad_schema.schema.Schema`; so for the next four."""
+        return self._counted(self._validator())
+
+    @cached_property
+    def caster(self) -> Callable[[Any], Any]:
+        return self._counted(self._caster())
+
+    @cached_property
+    def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
+        return self._counted(self._normalizer())
+
+    @cached_property
+    def errors(self) -> Callable[[Any], list[SchemaError]]:
+        return self._counted(self._errors)
+
+    @cached_property
+    def mismatches(self) -> Callable[[Any], list[SchemaError]]:
+        return self._counted(self._mismatches)
+
+    def _is_too_deep(self, value: Any) -> bool:
+        return self._is_recursive and is_deeper(value, self.limits.max_data_depth)
+
+    def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`function`, with a budget for the work of a call where it needs one."""
+        if not self._counts and not self._counts_steps:
+            return function
+        patterns, steps = self.limits.max_pattern_steps, self.limits.max_check_steps
+
+        def run(value: Any) -> Any:
+            allowed = steps + STEPS_OF_A_PART * count_parts(value, MAX_PARTS) if self._counts_steps else math.inf
+            with WORK.call(patterns, allowed) as work:
+                result = function(value)
+                exhausted = work.exhausted
+            if exhausted and not self._said_exhausted:
+                self._said_exhausted = True
+                text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
+                logger.warning(text, patterns)
+            return result
+
+        return run
+
+    def _validator(self) -> Callable[[Any], bool]:
+        if self.is_unknown:
+            return lambda _value: True
+        check = self.checks.of(self.root)
+        if self._is_heavy:
+            check = self.checks.remembering(check)
+
+        def validate(value: Any) -> bool:
+            try:
+                return check(value)
+            except Exception:  # noqa: BLE001  # RecursionError, or what the methods of an odd Python object raise
+                return False
+
+        if not self._is_recursive:
+            return validate
+        return lambda value: not self._is_too_deep(value) and validate(value)
+
+    def _inner(self, *, keeps: bool = False) -> Caster:
+        casting = _made(self.closure.store, ("casting", keeps), lambda: Casting(self.checks, keeps=keeps))
+        with casting.lock:
+            cast: Caster = casting.node([self.root])
+        return self.checks.remembering(cast) if self._is_heavy else cast
+
+    def _caster(self) -> Callable[[Any], Any]:
+        if self.is_unknown:
+            return lambda value: value
+        inner, recursive, depth = self._inner(), self._is_recursive, self.limits.max_data_depth
+
+        def cast(value: Any) -> Any:
+            if recursive and is_deeper(value, depth):
+                return self._left(value, None)
+            call = Call()
+            call.value = value
+            try:
+                return inner(value, call)
+            except Exception as error:  # noqa: BLE001  # a cast never raises, whatever a value's own methods do
+                return self._left(value, error)
+
+        return cast
+
+    def _left(self, value: Any, error: Exception | None) -> Any:
+        """A value that is left as it is."""
+        if error is None:
+            logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
+        else:
+            why = "beyond max_check_steps" if isinstance(error, TooMuchWorkError) else type(error).__name__
+            logger.warning("a value cannot be cast (%s): it is left as it is", why)
+        return value
+
+    def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
+        """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
+        made = self._tracers.get(keeps)
+        if made is None:
+            made = self._tracers[keeps] = self._tracer(keeps=keeps)
+        return made
+
+    def _tracer(self, *, keeps: bool) -> Callable[[Any], Traced]:
+        if self.is_unknown:
+            return lambda value: (value, True, False, False)
+        inner = self._inner(keeps=keeps)
+        recursive, depth = self._is_recursive, self.limits.max_data_depth
+        check = self.validator if self._is_heavy else self.checks.of(self.root)
+
+        def trace(value: Any) -> Traced:
+            if recursive and is_deeper(value, depth):
+                return self._left(value, None), False, False, False
+            call = Call()
+            call.value = value
+            try:
+                out = inner(value, call)
+            except Exception as error:  # noqa: BLE001  # see above
+                return self._left(value, error), False, False, False
+            if call.invented is not None:
+                return out, False, call.dropped, True
+            try:
+                clean = check(out)
+            except Exception:  # noqa: BLE001  # see above
+                clean = False
+            return out, clean, call.dropped, False
+
+        return self._counted(trace)
+
+    def _normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
+        trace = self.tracer()
+
+        def normalize(value: Any) -> tuple[Any, bool]:
+            out, clean, _, _ = trace(value)
+            return out, clean
+
+        return normalize
+
+    def _errors(self, value: Any) -> list[SchemaError]:
+        """What is wrong with a value."""
+        if self.validator(value):
+            return []
+        # What is wrong is said by modules of their own, which nobody needs for whom all is right.
+        from operad_schema.explaining import readable, too_deep, too_much
+        from operad_schema.finding import faults
+
+        if self._is_too_deep(value):
+            return [too_deep(self.limits.max_data_depth)]
+        kind = type(value).__name__
+        try:
+            found = self.checks.remembering(faults)(self.checks, value, self.root)
+        except RecursionError:
+            return [too_deep(self.limits.max_data_depth)]
+        except Exception as error:  # noqa: BLE001  # TypeError on what is no JSON
+            text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
+            return [SchemaError("$", text, "", "a JSON value", kind)]
+        text = "expected a value of the schema at $"
+        generic = SchemaError("$", text, "", "a value of the schema", kind)
+        if not found and WORK.steps < 0:
+            return [too_much(self.limits.max_check_steps)]
+        return readable(found) or [generic]
+
+    def _mismatches(self, value: Any) -> list[SchemaError]:
+        """What is worth a warning once a value is cast."""
+        from operad_schema.explaining import filled_up, invented
+
+        call = Call()
+        call.value = out = value
+        if not self.is_unknown and not self._is_too_deep(value):
+            try:
+                out = self._inner()(value, call)
+            except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
+                call = Call()
+        found = invented(out, call.invented or [])
+        if call.filled > self.limits.max_filled:
+            # The rest stays absent, so that there are as many errors; one says it for all.
+            return [filled_up(self.limits.max_filled), *found[: self.limits.max_schema_errors]]
+        return found + self._errors(out)
+
+
+def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
+    """What is shared by all schemas of a document, made once."""
+    with store.lock:
+        if key not in store.made:
+            store.made[key] = make()
+        return store.made[key]
+
+
+# --- what is shared ------------------------------------------------------------------------------------
+
+MAX_CACHED = 512
+"""The compiled schemas that are kept for others that say the same; a schema in use keeps its own."""
+
+_lock = threading.Lock()
+_cache: OrderedDict[Any, Compiled] = OrderedDict()
+_LONG = 1_000
+"""Characters from which on a schema is known by its digest there, not by its text."""
+_stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
+
+
+def compiled(origin: Origin) -> Compiled:
+    """The compiled form of a schema; another's where that says the same.
+
+    A schema of its own is known by its text, one of a document by its definition in the document's normal form.
+    """
+    if origin.document is not None:
+        store = _store(origin.document, dialect(origin), origin)
+        return _of_document(store, closure_of(store, origin), origin)
+    key = _text_key(origin)
+    with _lock:
+        found = _cache.get(key)
+        if found is not None:
+            _cache.move_to_end(key)
+            return found
+    closure = closure_of(new_store(origin), origin)
+    _warn(closure, origin)
+    made = Compiled(closure)
+    if key is not None:
+        with _lock:
+            made = _cache.setdefault(key, made)
+            while len(_cache) > MAX_CACHED:
+                _cache.popitem(last=False)
+    return made
+
+
+def _of_document(store: Store, closure: Closure, origin: Origin) -> Compiled:
+    _warn(closure, origin)
+    made: Compiled = _made(store, closure.root, lambda: Compiled(closure))
+    return made
+
+
+def dialect(origin: Origin) -> str:
+    """How a schema is read."""
+    return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
+
+
+def new_store(origin: Origin, *, annotations: bool = False) -> Store:
+    """An empty normal form of the document that a schema is part of, or of the schema itself."""
+    document = origin.raw if origin.document is None else origin.document
+    roots = ((),) if origin.document is None else _roots(document)
+    used = dialect(origin)
+    references = References(document, used, roots, origin.limits.max_schema_indexed)
+    return Store(references, read, used, limits=origin.limits, annotations=annotations)
+
+
+def closure_of(store: Store, origin: Origin) -> Closure:
+    """The normal form of a schema with all that it reaches; unknown, with the reason, where there is none."""
+    try:
+        if origin.document is not None and not origin.pointer:
+            return store.closure((), origin.raw)
+        return store.closure(parse_pointer(origin.pointer))
+    except LookupError as error:
+        reason = f"the document has nothing at {origin.pointer!r} ({error})"
+    except SchemaLimitError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "nested too deeply to be read"
+    nothing = new_store(Origin(True, None, None, "", store.limits)).closure(())
+    nothing.warnings = (f"{reason}: the schema is unknown",)
+    return nothing
+
+
+def _warn(closure: Closure, origin: Origin) -> None:
+    warned = closure.store.warned
+    for warning in closure.warnings:
+        if warning not in warned:  # by another schema of the document that reaches the same one
+            warned.add(warning)
+            logger.warning("schema%s: %s", f" {origin.pointer}" if origin.pointer else "", warning)
+
+
+def _text_key(origin: Origin) -> Any:
+    try:
+        text = json.dumps(origin.raw, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if len(text) > _LONG:
+        import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
+
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect(origin), origin.limits
+    return text, dialect(origin), origin.limits
+
+
+def _store(document: Any, used: str, origin: Origin) -> Store:
+    """The normal form of a document, shared by its schemas for as long as one of them is compiled."""
+    key = id(document), used, origin.limits
+    with _lock:
+        found = _stores.get(key)
+        # The store holds its document, so the id is the document's own for as long as the store lives.
+        if found is None or found.references.document is not document:
+            found = _stores[key] = new_store(origin)
+        return found
+
+
+def _roots(document: Any) -> tuple[tuple[Any, ...], ...]:
+    """Where a document holds schemas: as an OpenAPI or Swagger document, or as a schema itself."""
+    components = document.get("components") if isinstance(document, Mapping) else None
+    named = components.get("schemas") if isinstance(components, Mapping) else None
+    roots: list[tuple[Any, ...]] = [()]
+    if isinstance(named, Mapping):
+        roots += [("components", "schemas", name) for name in named]
+    return tuple(roots)

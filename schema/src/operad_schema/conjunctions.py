@@ -1,0 +1,255 @@
+"""What a cast reads as one: the conjunction of a schema, its reference and its `allOf`; and what a call keeps."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from operad_schema.limits import Limits
+from operad_schema.nodes import Body, Definition, Node, lists_containers
+from operad_schema.patterns import Pattern
+from operad_schema.references import Location
+from operad_schema.values import MAX_PARTS, count_parts, equal
+
+ABSENT: Any = object()
+"""In the place of a value: there is none."""
+
+SCALARS = 10
+"""How many scalar defaults may be filled in for each other part that may, and for each part of the value."""
+
+Members = tuple[Node, ...]
+"""The schemas whose conjunction is a node, without their references, `allOf` and `$siblings`."""
+
+
+class Call:
+    """What one cast keeps: the zero values it invented, as (container, key), whether it dropped anything, and
+    its budgets."""
+
+    invented: list[tuple[Any, Any]] | None = None
+    dropped = False
+    recasts = 0
+    filled = 0
+    """The parts of the defaults and zero values that are filled in, without scalar defaults."""
+    scalars: float = 0
+    """The scalar defaults: there may be far more of them, as many as are plausible for the value."""
+    is_full = False
+    """Whether as much is filled in as may be: what is missing from there on stays absent."""
+    value: Any = None
+    """What is cast."""
+
+    def be_full(self) -> None:
+        """Nothing more is filled in: whatever comes is too much, scalar defaults included."""
+        self.is_full, self.scalars = True, math.inf
+
+    def is_plausible(self) -> bool:
+        """Whether so many scalar defaults as are filled in by now are to be expected, for such a value."""
+        return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
+
+    def mark(self) -> tuple[int, bool]:
+        """Where the notes are, for `forget` and `moved`."""
+        return len(self.invented or ()), self.dropped
+
+    def forget(self, mark: tuple[int, bool]) -> None:
+        """Drop what was noted since `mark`: it is about no part of the result."""
+        self.dropped = mark[1]
+        if self.invented is not None:
+            del self.invented[mark[0] :]
+            self.invented = self.invented or None
+
+    def moved(self, mark: tuple[int, bool], before: Any, after: Any) -> None:
+        """Note the places of `before` as those of `after`, which was cast from it; what was dropped has none."""
+        start = mark[0]
+        if self.invented is None or len(self.invented) <= start:
+            return
+        twins: dict[int, Any] = {}
+        stack = [(before, after)]
+        while stack:
+            old, new = stack.pop()
+            twins[id(old)] = new
+            # No cast makes another kind of a container.
+            if isinstance(old, dict):
+                stack.extend((item, new[key]) for key, item in old.items() if key in new)
+            elif isinstance(old, list):
+                stack.extend(zip(old, new))  # noqa: B905  # what was cut off has no twin
+        places = [(twins.get(id(container), container), key) for container, key in self.invented[start:]]
+        self.invented[start:] = [(container, key) for container, key in places if has(container, key)]
+        self.invented = self.invented or None
+
+
+def has(container: Any, key: Any) -> bool:
+    """Whether an object has a property, or an array a position."""
+    return key < len(container) if isinstance(container, list) else key in container
+
+
+Caster = Callable[[Any, Call], Any]
+
+
+class Fills(Protocol):
+    """What is filled in where something is missing; see `operad_schema.zeros`."""
+
+    invents: bool
+    schemas: list[Body]
+
+    def __call__(self, out: Any, key: Any, call: Call) -> bool:
+        """Fill in a property or the next position; whether it did."""
+
+    def template(self) -> Any:
+        """What is filled in, made once; `ABSENT` where there is nothing."""
+
+
+Row = tuple[str, frozenset[type], Caster, Fills | None]
+"""A declared property: its name, the classes of values that need no cast, its cast, and what fills it in."""
+
+
+class Checking(Protocol):
+    """What casts take from the checks of a document."""
+
+    limits: Limits
+    patterns: dict[str, Pattern]
+
+    def of(self, body: Body) -> Callable[[Any], bool]:
+        """Whether a value is valid by a schema."""
+
+    def kind(self, location: Location) -> Definition | None:
+        """The schema at a location that a tag names; None where there is none that can be read."""
+
+
+class Casts(Protocol):
+    """What unions, zero values and objects take from the casts of a document."""
+
+    keeps: bool
+    checks: Checking
+    lock: threading.RLock
+    busy: list[Any]
+    kinds: int
+
+    def node(self, schemas: Iterable[Body]) -> Caster:
+        """The cast of a conjunction."""
+
+    def lazy(self, schemas: list[Body]) -> Caster:
+        """The same, compiled when first called."""
+
+    def rows(self, members: Members) -> list[Row]:
+        """The declared properties of a conjunction."""
+
+
+class Lazy:
+    """A cast that is compiled when first called; `put` puts it where this stood."""
+
+    __slots__ = ("casting", "made", "put", "schemas")
+
+    def __init__(self, casting: Casts, schemas: list[Body]) -> None:
+        self.casting = casting
+        self.schemas = schemas
+        self.put: Callable[[Caster], None] | None = None
+        self.made: Caster | None = None
+
+    def __call__(self, value: Any, call: Call) -> Any:
+        if self.made is None:
+            with self.casting.lock:
+                self.made = self.casting.node(self.schemas)
+            if self.put is not None:
+                self.put(self.made)
+        return self.made(value, call)
+
+
+def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
+    """The members of a conjunction, each once, and whether one of them is `false`.
+
+    A member is a schema without what is a member of its own: its reference, its `allOf`, and `$siblings`.
+    """
+    members: list[Node] = []
+    seen: set[Node] = set()
+    stack = list(schemas)[::-1]
+    impossible = False
+    while stack:
+        body = stack.pop()
+        if isinstance(body, bool):
+            impossible = impossible or not body
+        elif body not in seen:
+            seen.add(body)
+            if bare := body.less("$ref", "allOf", "$siblings"):
+                members.append(bare)
+            stack.extend(reversed(body.get("allOf", ())))
+            if body.ref is not None:
+                stack.append(body.ref.body)
+            if "$siblings" in body:
+                stack.append(body["$siblings"])
+    return tuple(members), impossible
+
+
+def identity(value: Any, _call: Call) -> Any:
+    """The cast of a schema that says nothing."""
+    return value
+
+
+def node_types(members: Members) -> list[str] | None:
+    """The JSON types that every member allows, in the first one's order; None when none says."""
+    types: list[str] | None = None
+    for member in members:
+        given = member.get("type")
+        if given is None:
+            continue
+        names = [given] if isinstance(given, str) else given
+        types = names if types is None else common_types(types, names)
+    return types
+
+
+def common_types(left: list[str], right: list[str]) -> list[str]:
+    out = []
+    for name in left:
+        if name in right or (name == "integer" and "number" in right):
+            out.append(name)
+        elif name == "number" and "integer" in right:
+            out.append("integer")
+    return out
+
+
+def allowed_values(members: Members) -> list[Any] | None:
+    """The values of `enum` and `const`, as far as every member allows them; None when none says."""
+    values: list[Any] | None = None
+    for member in members:
+        for given in ([member["const"]] if "const" in member else None, member.get("enum")):
+            if given is not None:
+                values = (
+                    given if values is None else [one for one in values if any(equal(one, two) for two in given)]
+                )
+    return values
+
+
+_FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueItems", "dependentRequired",
+            "dependentSchemas", "propertyNames", "oneOf"}  # fmt: skip
+"""What can be true of a value and false of its cast."""
+_CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
+
+
+def is_fragile(members: Members) -> bool:
+    """Whether a container can be valid by a node, and its cast not."""
+    fragile = any(not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members)
+    closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
+    return fragile or closed
+
+
+def further_items(members: Members, length: int) -> list[tuple[int, Body]]:
+    """For each member that says something about further elements: from which one on, and its schema."""
+    rests: list[tuple[int, Body]] = [
+        (len(member.get("prefixItems", ())), member["items"]) for member in members if "items" in member
+    ]
+    if rests:
+        return rests
+    if any("contains" in member for member in members):
+        return []  # it marks what it matches as evaluated, so `false` would not mean every further element
+    return [(length, member["unevaluatedItems"]) for member in members if "unevaluatedItems" in member]
+
+
+def position_schemas(members: Members, index: int) -> list[Body]:
+    schemas: list[Body] = []
+    for member in members:
+        prefix = member.get("prefixItems", ())
+        if index < len(prefix):
+            schemas.append(prefix[index])
+        elif "items" in member:
+            schemas.append(member["items"])
+    return schemas

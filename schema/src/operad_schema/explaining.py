@@ -1,0 +1,226 @@
+"""For people: the errors of a value, and what a cast did to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from operad_schema.finding import Fault
+from operad_schema.nodes import Node
+from operad_schema.records import Change, SchemaError
+from operad_schema.values import equal, shown
+
+_NAME = re.compile(r"[^\W\d]\w*")
+_WIDTH = 80
+_LOOKED_AT = 64
+"""How many declared properties one that is undeclared may have been meant to be."""
+
+
+def path_of(parts: Iterable[Any]) -> str:
+    """A path such as `$.items[3].id`; a name that is no word is quoted: `$["a b"]`."""
+    out = "$"
+    for part in parts:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        elif isinstance(part, str) and _NAME.fullmatch(part):
+            out += f".{part}"
+        else:
+            text = str(part).replace("\\", "\\\\").replace('"', '\\"')
+            out += f'["{text}"]'
+    return out
+
+
+def _short(value: Any) -> str:
+    return shown(value, _WIDTH)
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _any_of(values: Iterable[Any]) -> str:
+    shown = [_short(value) for value in values]
+    return shown[0] if len(shown) == 1 else "one of " + ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
+
+
+def _type(fault: Fault) -> tuple[str, str]:
+    return fault.wanted if isinstance(fault.wanted, str) else " or ".join(fault.wanted), _type_name(fault.value)
+
+
+def _length(fault: Fault) -> tuple[str, str]:
+    singular, plural = {
+        "Length": ("character", "characters"),
+        "Items": ("item", "items"),
+        "Properties": ("property", "properties"),
+    }[fault.keyword[3:]]
+    least = "at least" if fault.keyword.startswith("min") else "at most"
+    return f"{least} {fault.wanted} {singular if fault.wanted == 1 else plural}", str(len(fault.value))
+
+
+def _bound(fault: Fault) -> tuple[str, str]:
+    sign = {"minimum": ">=", "maximum": "<=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}[fault.keyword]
+    return f"a number {sign} {shown(fault.wanted, _WIDTH)}", _short(fault.value)
+
+
+def _undeclared(fault: Fault) -> tuple[str, str]:
+    return "no undeclared property", ", ".join(map(_short, fault.wanted[:5]))
+
+
+def _matching(fault: Fault) -> tuple[str, str]:
+    least = "at least" if fault.keyword == "minContains" else "at most"
+    return f"an array with {least} {fault.wanted} matching items", "fewer" if least == "at least" else "more"
+
+
+_TEXTS: dict[str, Callable[[Fault], tuple[str, str]]] = {
+    "type": _type,
+    "pattern": lambda fault: (f"a string that matches {_short(fault.wanted)}", _short(fault.value)),
+    "enum": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
+    "const": lambda fault: (_short(fault.wanted), _short(fault.value)),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _length),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _bound),
+    "multipleOf": lambda fault: (f"a multiple of {shown(fault.wanted, _WIDTH)}", _short(fault.value)),
+    "required": lambda fault: (f"the property {fault.wanted!r}", "none"),
+    **dict.fromkeys(("additionalProperties", "unevaluatedProperties"), _undeclared),
+    "items": lambda fault: (f"at most {fault.wanted} items", str(len(fault.value))),
+    "unevaluatedItems": lambda _fault: ("no further items", "some"),
+    "uniqueItems": lambda _fault: ("unique items", "the same item twice"),
+    "contains": lambda _fault: ("an array with a matching item", "none"),
+    **dict.fromkeys(("minContains", "maxContains"), _matching),
+    "not": lambda fault: ("a value outside the excluded schema", _short(fault.value)),
+    "dependentRequired": lambda _fault: ("the properties that others depend on", "some missing"),
+    "discriminator": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
+    "false": lambda fault: ("nothing here", _short(fault.value)),
+}
+
+
+def readable(found: Iterable[Fault]) -> list[SchemaError]:
+    """What the search found, for people."""
+    return [_readable(fault) for fault in found]
+
+
+def _readable(fault: Fault) -> SchemaError:
+    path = path_of(fault.path)
+    if fault.keyword in ("anyOf", "oneOf"):
+        return _union(fault, path)
+    expected, got = _TEXTS[fault.keyword](fault)
+    meant = _meant(fault) if fault.keyword == "additionalProperties" else ""
+    return SchemaError(path, f"expected {expected}, got {got} at {path}{meant}", fault.keyword, expected, got)
+
+
+def _meant(fault: Fault) -> str:
+    """Which declared property the first undeclared one was probably meant to be."""
+    from difflib import get_close_matches  # with the first one
+
+    name = fault.wanted[0]
+    declared = fault.schema.get("properties", {}) if isinstance(fault.schema, Node) else {}
+    missing = [one for one in islice(declared, _LOOKED_AT) if one not in fault.value and len(one) <= _WIDTH]
+    near = get_close_matches(name, missing, 1, 0.7) if isinstance(name, str) and len(name) <= _WIDTH else []
+    return f"; did you mean {_short(near[0])}?" if near else ""
+
+
+def _union(fault: Fault, path: str) -> SchemaError:
+    """A union's error says what came closest: the branch whose first mismatch is deepest."""
+    count = len(fault.wanted)
+    branches = fault.branches
+    if fault.keyword == "oneOf" and not branches:
+        expected, got = f"exactly one of {count} alternatives", "a match of several"
+        return SchemaError(path, f"expected {expected}, got {got} at {path}", "oneOf", expected, got)
+    if branches and all(one.keyword == "type" and one.path == fault.path for one in branches):
+        names = dict.fromkeys(_type(one)[0] for one in branches)
+        expected, got = " or ".join(names), _type_name(fault.value)
+        return SchemaError(path, f"expected {expected}, got {got} at {path}", fault.keyword, expected, got)
+    expected, got = f"one of {count} alternatives", _short(fault.value)
+    message = f"expected {expected}, got {got} at {path}"
+    if branches:
+        closest = _readable(max(branches, key=_closeness))
+        message += f" (closest: {closest.message})"
+    return SchemaError(path, message, fault.keyword, expected, got)
+
+
+def _closeness(fault: Fault) -> tuple[bool, int]:
+    """A branch that failed on its tag is further away than one that failed on its content."""
+    return fault.keyword not in ("type", "const", "enum"), len(fault.path)
+
+
+def too_much(limit: int) -> SchemaError:
+    """The error of a value whose check takes too many steps."""
+    expected, got = f"a value that takes at most {limit} steps of checking (max_check_steps)", "more"
+    text = f"expected {expected}, got {got} at $; [registry.limits] can raise it"
+    return SchemaError("$", text, "max_check_steps", expected, got)
+
+
+def too_deep(limit: int) -> SchemaError:
+    """The error of a value with too many levels."""
+    expected, got = f"at most {limit} levels of arrays and objects (max_data_depth)", "more"
+    return SchemaError("$", f"expected {expected}, got {got} at $", "max_data_depth", expected, got)
+
+
+def filled_up(limit: int) -> SchemaError:
+    """The error of a value in which more is missing than may be filled in."""
+    expected, got = f"at most {limit} missing parts (max_filled)", "more"
+    return SchemaError(
+        "$", f"expected {expected}, got {got} at $: the rest stays absent", "max_filled", expected, got
+    )
+
+
+def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:
+    """The zero values that a cast put into `value`, each as an error of `required`."""
+    if not places:
+        return []
+    wanted: dict[int, list[Any]] = {}
+    for container, key in places:
+        wanted.setdefault(id(container), []).append(key)
+    out = []
+    for parts, container in _containers(value):
+        for key in wanted.pop(id(container), ()):
+            path = path_of((*parts, key))
+            expected, got = f"the property {key!r}" if isinstance(key, str) else f"item {key}", "none"
+            text = f"expected {expected}, got none at {path_of(parts)}: {_short(container[key])} was filled in"
+            out.append(SchemaError(path, text, "required", expected, got))
+    return out
+
+
+def _containers(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    stack: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while stack:
+        parts, item = stack.pop()
+        if isinstance(item, dict):
+            yield parts, item
+            stack.extend(((*parts, key), below) for key, below in reversed(list(item.items())))
+        elif isinstance(item, list):
+            yield parts, item
+            stack.extend(((*parts, index), below) for index, below in reversed(list(enumerate(item))))
+
+
+def changes(before: Any, after: Any) -> list[Change]:
+    """The difference that a cast made."""
+    found: list[Change] = []
+    stack: list[tuple[tuple[Any, ...], Any, Any]] = [((), before, after)]
+    while stack:
+        parts, old, new = stack.pop()
+        if old is new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            _object_changes(parts, old, new, found, stack)
+        elif isinstance(old, list | tuple) and isinstance(new, list):
+            pairs = zip(old, new, strict=False)
+            stack.extend(reversed([((*parts, index), one, two) for index, (one, two) in enumerate(pairs)]))
+            dropped, filled = range(len(new), len(old)), range(len(old), len(new))
+            found.extend(Change(path_of((*parts, index)), "dropped", old[index], None) for index in dropped)
+            found.extend(Change(path_of((*parts, index)), "filled", None, new[index]) for index in filled)
+        elif old.__class__ is not new.__class__ or not equal(old, new):
+            found.append(Change(path_of(parts), "converted", old, new))
+    return found
+
+
+def _object_changes(parts: tuple[Any, ...], old: dict[Any, Any], new: dict[Any, Any], found: list[Change],
+                    stack: list[tuple[tuple[Any, ...], Any, Any]]) -> None:  # fmt: skip
+    for key, value in old.items():
+        if key not in new:
+            found.append(Change(path_of((*parts, key)), "dropped", value, None))
+    for key, value in new.items():
+        if key not in old:
+            found.append(Change(path_of((*parts, key)), "filled", None, value))
+    stack.extend(((*parts, key), old[key], new[key]) for key in reversed(list(new)) if key in old)

@@ -1,0 +1,135 @@
+"""OpenAPI's `discriminator` of a base: a schema without branches of its own whose tag names one of its kinds.
+
+`Pet` has `discriminator: {propertyName: kind, mapping: {cat: Cat}}`, and `Cat` is `allOf: [Pet, …]`. A value of
+`Pet` that says `cat` is cast by both, so that what only `Cat` declares stays. Validation does not look at kinds
+(OpenAPI 3.0.4 and 3.1.1, "Discriminator Object": a base "does not perform a search for child schemas").
+
+In the normal form it is `$kinds`: `propertyName`, `mapped` (where the schema of a tag is), `base` (where the base
+is: the names of those beside it that include it are tags) and `other` (where that of any other tag is:
+`defaultMapping` of 3.2). Kinds are read when a tag first names them: a base may have a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from operad_schema.conjunctions import Call, Caster, Casts, Members, flatten
+from operad_schema.nodes import Body, Node
+from operad_schema.references import Location
+
+KINDS = "$kinds"
+MOST = 1_000
+"""How many casts the kinds of one document may have; a kind that is met later counts as unknown. Bases beside one
+another have as many as there are combinations of their kinds, and values choose them."""
+
+_OPEN = Node({"additionalProperties": True})
+
+
+def settled(members: Members) -> Members:
+    """The members of a conjunction, in which no base asks for its kinds whose kind was already chosen.
+
+    A kind includes its base, so that the base comes again with each; what stands in its place says that it did.
+    """
+    if not any(KINDS in member for member in members):
+        return members
+    known = set(members)
+    return tuple(
+        dict.fromkeys(bare if KINDS in one and (bare := one.less(KINDS)) in known else one for one in members)
+    )
+
+
+def derives(body: Body, location: Location) -> bool:
+    """Whether a schema includes the one at a location: itself, by reference or in an `allOf`."""
+    stack, seen = [body], set[int]()
+    while stack:
+        one = stack.pop()
+        if not isinstance(one, Node) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        stack.extend(one.get("allOf", ()))
+        if one.ref is not None:
+            if one.ref.target.location == location:
+                return True
+            stack.append(one.ref.body)
+    return False
+
+
+def _kept(name: str) -> Node:
+    """A schema that takes everything, and of which a property is no undeclared one."""
+    return Node({"dependentRequired": {name: []}})
+
+
+class Kinds:
+    """The cast of a conjunction that has a base: by the kind that a value's tag names."""
+
+    def __init__(self, casting: Casts, members: Members, member: Node) -> None:
+        given: dict[str, Any] = member[KINDS]
+        self.casting = casting
+        self.read = casting.checks.kind
+        self.tag: str = given["propertyName"]
+        self.mapped: dict[str, Location] = given["mapped"]
+        self.base: Location | None = given["base"]
+        self.other: Location | None = given["other"]
+        self.rest = tuple(one.less(KINDS) if one is member else one for one in members)
+        self.strangers: set[Location] = set()
+        self.casts: dict[Location | None, Caster] = {}
+        self.keeping: Body = (
+            True if any(self.tag in one.get("properties", ()) for one in members) else _kept(self.tag)
+        )
+        self.of_base: Caster = casting.lazy(list(self.rest))
+
+    def cast(self, value: Any, call: Call) -> Any:
+        """The value, cast by its kind; where that gives it another tag, by that one's."""
+        if not isinstance(value, dict):
+            return self.of_base(value, call)
+        mark = call.mark()
+        kind, out, tried = self.kind(value), value, set[Location | None]()
+        while True:
+            before, out = out, (self.casts.get(kind) or self._caster(kind))(out, call)
+            call.moved(mark, before, out)
+            again = self.kind(out) if isinstance(out, dict) else kind
+            if again == kind:
+                return out
+            tried.add(kind)
+            if again in tried:  # each makes it the other's
+                call.forget(mark)
+                return value
+            kind = again
+
+    def kind(self, value: dict[Any, Any]) -> Location | None:
+        """Where the kind of an object is; None where its tag names none."""
+        tag = value.get(self.tag)
+        if not isinstance(tag, str):
+            return self.other
+        if (mapped := self.mapped.get(tag)) is not None:
+            return mapped
+        if self.base is None:
+            return self.other
+        named = (*self.base[:-1], tag)
+        if named == self.base or named in self.casts:
+            return named
+        if named in self.strangers or (found := self.read(named)) is None:
+            return self.other
+        if derives(found.body, self.base):
+            return named
+        self.strangers.add(named)  # there are no more of these than names in the document
+        return self.other
+
+    def _caster(self, kind: Location | None) -> Caster:
+        with self.casting.lock:
+            if kind is not None and self.casting.kinds >= MOST:
+                return self.casts.get(None) or self._caster(None)
+            self.casting.kinds += kind is not None
+            cast = self.casts[kind] = self.casting.node([*self._schemas(kind), self.keeping])
+        return cast
+
+    def _schemas(self, kind: Location | None) -> Iterable[Body]:
+        if kind is not None and kind == self.base:
+            return self.rest
+        found = None if kind is None else self.read(kind)
+        if found is not None and flatten([found.body])[0]:
+            return *self.rest, found.body
+        # Nobody can say what is undeclared, unless the base takes nothing further.
+        is_closed = any(member.get("additionalProperties") is False for member in self.rest)
+        return self.rest if is_closed else (*self.rest, _OPEN)

@@ -1,0 +1,70 @@
+"""The bounds of the engine, in one place. Each has a name that errors, warnings and the configuration use."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+
+@attrs.frozen
+class Limits:
+    """How large a schema, a value and the work between them may be; every bound is a count of at least 1.
+
+    Raises `ValueError` for a bound that is no such count.
+    """
+
+    max_schema_bytes: int = 1024 * 1024
+    """The size of a schema with all that it reaches, as JSON without annotations."""
+    max_schema_nodes: int = 20_000
+    """The subschemas of a schema with all that it reaches."""
+    max_schema_depth: int = 64
+    """Subschemas within subschemas, and levels of a `default`, `const` or `enum` value."""
+    max_schema_in_place: int = 10_000
+    """The subschemas that apply to one and the same value."""
+    max_schema_enum: int = 5_000
+    """The members of one `enum`."""
+    max_schema_indexed: int = 100_000
+    """The nodes of a document that the search for `$id` and anchors looks at."""
+    max_pattern_length: int = 1_024
+    """The characters of a pattern."""
+    max_pattern_string: int = 4_096
+    """The characters of a string that a pattern is run on; a longer one counts as a match."""
+    max_pattern_steps: int = 4_000_000
+    """The steps of backtracking, at worst, that the patterns of one call may take; beyond them strings match."""
+    max_check_steps: int = 30_000
+    """The schemas that one call may apply to a value, beside 15 for each part of it; one that takes more is not
+    valid. Counted only where one part can meet more than 64 schemas."""
+    max_data_depth: int = 200
+    """The levels of a value that are checked and cast."""
+    max_fill: int = 10_000
+    """The parts of a value that one default or zero value may have; a larger one is not filled in."""
+    max_filled: int = 10_000
+    """The parts that zero values and structured defaults may add in one call; what is beyond stays absent."""
+    max_recasts: int = 100
+    """How often, in one call, unions may change their mind about the branch of a value that they have cast."""
+    max_schema_errors: int = 20
+    """The errors that are collected for one value."""
+    max_error_steps: int = 20_000
+    """The subschemas that the search for errors applies to parts of one value; it ends there."""
+
+    def __attrs_post_init__(self) -> None:
+        for bound in attrs.fields(Limits):
+            value = getattr(self, bound.name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole or value == math.inf) or value < 1:
+                raise ValueError(f"{bound.name}: expected a whole number of at least 1, got {value!r}")
+
+    def trusting(self) -> Limits:
+        """The same without the bounds on how large a schema may be, for documents of one's own."""
+        unbounded: int = math.inf  # type: ignore[assignment]  # compared with, never counted to
+        return attrs.evolve(
+            self,
+            max_schema_bytes=unbounded,
+            max_schema_nodes=unbounded,
+            max_schema_in_place=unbounded,
+            max_schema_enum=unbounded,
+        )
+
+
+DEFAULT = Limits()

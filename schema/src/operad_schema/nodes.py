@@ -1,0 +1,442 @@
+"""The normal form of schemas: what validation and cast read, and nothing else.
+
+It is JSON Schema 2020-12 made of a schema and what that reaches: annotations, `format` and unknown keywords
+are gone, older spellings are translated, references lead to objects, and every hostile or broken part is
+unknown, with a warning. Three private keywords serve the cast and the union: `$siblings` (what stands beside a
+`$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad_schema.tags`) and `$kinds` (that of a base, see
+`operad_schema.kinds`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from operad_schema.groups import components
+from operad_schema.limits import Limits
+from operad_schema.loosening import loosen
+from operad_schema.patterns import Pattern
+from operad_schema.references import Location, References, Target
+from operad_schema.tags import settle_tags
+from operad_schema.vocabulary import WORDS
+
+_MISSING: Any = object()
+FEW = 64
+"""How many schemas one part of a value may meet without being counted."""
+MANY = 1_000
+"""From how many on what was found out about a part of a value is remembered."""
+
+
+class SchemaLimitError(ValueError):
+    """A schema is beyond a named limit, and unknown for that."""
+
+
+class Node(dict[str, Any]):
+    """A schema of the normal form: its keywords, and what was made of it. Known by identity.
+
+    `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
+    """
+
+    __slots__ = ("_lesser", "check", "counts", "is_lax", "ref")
+
+    def __init__(self, keywords: Mapping[str, Any] | None = None, ref: Definition | None = None) -> None:
+        super().__init__(keywords or {})
+        self.ref = ref
+        self.check: Callable[[Any], bool] | None = None
+        """Whether a value is valid; made when first needed."""
+        self.counts = False
+        """Whether each check draws on the budget of its call."""
+        self.is_lax = False
+        """Whether it takes more than was written: a pattern of it is not run, or an `enum` too large."""
+        self._lesser: dict[tuple[str, ...], Node] = {}
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def less(self, *keys: str) -> Node:
+        """The schema without some keywords: the same object every time, because nodes are known by identity."""
+        if self.keys().isdisjoint(keys):
+            return self
+        made = self._lesser.get(keys)
+        if made is None:
+            made = Node({key: value for key, value in self.items() if key not in keys})
+            made.ref = None if "$ref" in keys else self.ref
+            made = self._lesser.setdefault(keys, made)
+        return made
+
+    def here(self) -> Iterator[Body]:
+        """The subschemas that apply to the same value, but for the reference."""
+        return self._below("itself")
+
+    def parts(self) -> Iterator[Body]:
+        """The subschemas that apply to parts of the value."""
+        return self._below("parts")
+
+    def _below(self, what: str) -> Iterator[Body]:
+        for key, value in self.items():
+            if key == "$siblings":
+                if what == "itself":
+                    yield value
+            elif (word := WORDS.get(key)) is not None and word.applies == what:
+                if word.holds == "map":
+                    yield from value.values()
+                elif word.holds == "list":
+                    yield from value
+                else:
+                    yield value
+
+
+Body = Node | bool
+
+
+class Definition:
+    """One schema of the normal form that has a name, with what was found out about it."""
+
+    __slots__ = (
+        "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
+        "refs", "size", "tagged", "target", "warnings",
+    )  # fmt: skip
+
+    def __init__(self, name: str, target: Target) -> None:
+        self.name = name
+        self.target = target
+        self.body: Body = True
+        self.is_read = False
+        self.nodes = 0
+        self.size = 0
+        self.refs: tuple[Definition, ...] = ()
+        self.crowd = 0
+        """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
+        self.is_heavy: bool
+        """Whether that is so many that what was found out about a part of a value is remembered within a call."""
+        self.counts = False
+        """Whether that is so many that each schema that is applied draws on the budget of its call."""
+        self.is_recursive: bool
+        self.is_lax = False
+        """Whether any schema that it reaches takes more than was written."""
+        self.has_kinds = False
+        """Whether a cast may read further schemas: the kinds that tags name."""
+        self.warnings: list[str] = []
+        self.tagged: list[Node] = []
+        """The unions with a `discriminator`."""
+
+    def warn(self, location: Location, text: str) -> None:
+        """Note what is ignored or unknown, and where."""
+        if len(self.warnings) < 20:
+            self.warnings.append(f"{where(location)}: {text}")
+
+
+def where(location: Location) -> str:
+    """A location for people: `#/components/schemas/Pet`."""
+    tokens = [token.replace("~", "~0").replace("/", "~1") for token in location if isinstance(token, str)]
+    return "#" + "".join("/" + token for token in tokens)
+
+
+class Closure:
+    """A schema with all that it reaches."""
+
+    __slots__ = ("definitions", "root", "store", "warnings")
+
+    def __init__(
+        self, root: Definition, definitions: tuple[Definition, ...], store: Store, warnings: tuple[str, ...]
+    ) -> None:
+        self.root = root
+        self.definitions = definitions
+        """The root first, then the rest by distance."""
+        self.store = store
+        """Kept, so that the document's other schemas find it for as long as this one is used."""
+        self.warnings = warnings
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether any of it is; see `Definition`."""
+        return any(definition.is_heavy for definition in self.definitions)
+
+    @property
+    def counts(self) -> bool:
+        """Whether any of it draws on the budget of its call."""
+        return any(definition.counts for definition in self.definitions)
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether any of it refers to itself."""
+        return any(definition.is_recursive for definition in self.definitions)
+
+    @property
+    def has_kinds(self) -> bool:
+        """Whether a cast may read further schemas, which may be heavy, count and recurse."""
+        return any(definition.has_kinds for definition in self.definitions)
+
+
+class Store:
+    """The normal form of a document's schemas, made when first reached and shared by all that reach it.
+
+    `read` reads one definition (`operad_schema.reader`), raising `SchemaLimitError` beyond `max_schema_nodes`.
+    """
+
+    def __init__(self, references: References, read: Callable[[Store, Definition], None], dialect: str, *,
+                 limits: Limits, annotations: bool = False) -> None:  # fmt: skip
+        self.references = references
+        self.dialect = dialect
+        self.limits = limits
+        self.annotations = annotations
+        self.patterns: dict[str, Pattern] = {}
+        self.lock = threading.RLock()
+        self.warned: set[str] = set()
+        self.made: dict[Any, Any] = {}
+        """What was made of the schemas: checks, casts and compiled forms."""
+        self._read = read
+        self._definitions: dict[Any, Definition] = {}
+
+    def closure(self, location: Location, schema: Any = _MISSING) -> Closure:
+        """The schema at a location, or `schema` as if it stood in the document's root.
+
+        Raises `LookupError` for no such location, `SchemaLimitError` beyond a limit.
+        """
+        with self.lock:
+            try:
+                return self._closure(self.define(self._root(location, schema)))
+            except TrackDynamicError:
+                # The first dynamic reference: what a schema is now depends on how it was reached.
+                self.references.tracks_dynamic = True
+                self._definitions.clear()
+                return self._closure(self.define(self._root(location, schema)))
+
+    def kind(self, location: Location) -> Definition | None:
+        """The schema at a location that a tag names; None where there is none, or one that is beyond a limit."""
+        try:
+            return self.closure(location).root
+        except (LookupError, SchemaLimitError, RecursionError):
+            return None
+
+    def _root(self, location: Location, schema: Any) -> Target:
+        if schema is _MISSING:
+            return self.references.locate(location)
+        base = self.references.locate(())
+        scope = self.references.enter(base.node, (), base.scope)
+        # A number cannot be a token of a pointer, so no location of the document is hidden by it. It stays the
+        # schema's own: its definition holds it.
+        return Target((id(schema),), schema, scope)
+
+    def define(self, target: Target) -> Definition:
+        """The definition of what a reference leads to, read or not."""
+        key = target.location, target.scope.dynamic
+        found = self._definitions.get(key)
+        if found is None:
+            found = self._definitions[key] = Definition(f"d{len(self._definitions)}", target)
+        return found
+
+    def _closure(self, root: Definition) -> Closure:
+        seen = {root: None}
+        queue = deque([root])
+        nodes = size = 0
+        while queue:
+            definition = queue.popleft()
+            if not definition.is_read:
+                self._read(self, definition)
+                definition.is_read = True
+            nodes += definition.nodes
+            size += definition.size
+            self._hold(nodes, size)
+            for ref in definition.refs:
+                if ref not in seen:
+                    seen[ref] = None
+                    queue.append(ref)
+        # What is new reaches all that it refers to, so what was settled before cannot change.
+        self._settle([definition for definition in seen if not definition.crowd])
+        warnings = [text for definition in seen for text in definition.warnings]
+        return Closure(root, tuple(seen), self, tuple(warnings))
+
+    def _hold(self, nodes: int, size: int) -> None:
+        if nodes > self.limits.max_schema_nodes:
+            raise SchemaLimitError(f"beyond max_schema_nodes = {self.limits.max_schema_nodes}")
+        if size > self.limits.max_schema_bytes:
+            raise SchemaLimitError(f"beyond max_schema_bytes = {self.limits.max_schema_bytes} ({size} so far)")
+
+    def _settle(self, fresh: list[Definition]) -> None:
+        """Cut what would not end, and note what recurses and what is heavy."""
+        for group in components({one: in_place_refs(one.body) for one in fresh}):
+            for one in group:
+                if len(group) > 1 or one in in_place_refs(one.body):
+                    one.body = without(one.body, group)
+                    one.warn(one.target.location, "it refers to itself in place: that reference is unknown")
+        weights: dict[Definition, int] = {}
+        most = self.limits.max_schema_in_place
+        edges = {one: in_place_refs(one.body) for one in fresh}
+        for group in components(edges):
+            for one in group:
+                weights[one] = 1 + sum(weights.get(ref, 1) for ref in edges[one])
+                if weights[one] > most:
+                    one.body, weights[one] = True, 1
+                    one.warn(one.target.location, f"beyond max_schema_in_place = {most}: it is unknown")
+        edges = {one: refs_of(one.body) for one in fresh}
+        for group in components(edges):
+            recurses = len(group) > 1 or any(one in edges[one] for one in group)
+            crowd = _recursive_crowd(group) if recurses else 0
+            is_lax = any(one.is_lax or any(ref.is_lax for ref in edges[one]) for one in group)
+            for one in group:
+                one.is_lax = is_lax
+                one.is_recursive = recurses
+                one.crowd = crowd or max(_crowd(one.body))
+                one.is_heavy = one.crowd >= MANY
+        _count([one for one in fresh if one.crowd > FEW])
+        loosen(fresh)
+        for one in fresh:
+            for node in one.tagged:
+                settle_tags(node, decides=self.dialect.startswith("openapi"))
+
+
+def _crowd(body: Body) -> tuple[int, int]:
+    """How many schemas the value itself can meet, and how many a part of it can, at most; both up to `MANY`."""
+    if isinstance(body, bool):
+        return 1, 0
+    itself, parts = 1, 0
+    for one in body.here():
+        below = _crowd(one)
+        itself, parts = itself + below[0], parts + below[1]
+    if body.ref is not None:
+        itself, parts = itself + body.ref.crowd, parts + body.ref.crowd
+    for key, held in body.items():
+        word = WORDS.get(key)
+        if word is not None and word.applies == "parts":
+            schemas = held.values() if word.holds == "map" else held if word.holds == "list" else (held,)
+            each = [max(_crowd(one)) for one in schemas]
+            parts += max(each, default=0) if key in ("properties", "prefixItems") else sum(each)
+    return min(itself, MANY), min(parts, MANY)
+
+
+_SCALAR = {"type", "default", "enum", "const", "minLength", "maxLength", "pattern", "minimum", "maximum",
+           "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}  # fmt: skip
+_TREE = _SCALAR | {"$ref", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
+                   "anyOf", "oneOf", "$kinds"}  # fmt: skip
+_CONTAINERS = {"object", "array"}
+
+
+def _recursive_crowd(group: frozenset[Definition]) -> int:
+    """How many schemas one part of a value can meet where these refer to one another, at most; up to `MANY`.
+
+    Each level of a value could double them, but not where the schemas are plain trees: there each part is either
+    a declared property, another property or an item, and meets what the one schema in question says of it.
+    """
+    if not all(_is_tree(one.body) for one in group):
+        return MANY
+    each = [_crowd(one.body) for one in group]  # what refers to the group counts as nothing yet
+    if any(ref in group for one in group for ref in in_place_refs(one.body)):
+        return min(MANY, 1 + sum(itself + parts for itself, parts in each))
+    return min(MANY, 1 + max(itself for itself, _ in each) + max(parts for _, parts in each))
+
+
+def _is_tree(body: Body) -> bool:
+    """Whether each part of a value meets one schema of it, and a cast never has to look at a part twice."""
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, bool):
+            continue
+        if not node.keys() <= _TREE or (node.ref is not None and len(node) > 1) or lists_containers(node):
+            return False
+        for key in ("anyOf", "oneOf"):
+            if key in node:
+                branches = [one for one in node[key] if not _is_scalar(one)]
+                if len(branches) > 1 or not node.keys() <= {key, "default"}:
+                    return False
+                stack.extend(branches)
+        stack.extend(node.get("properties", {}).values())
+        stack.extend(node[key] for key in ("items", "additionalProperties") if key in node)
+    return True
+
+
+def _is_scalar(body: Body) -> bool:
+    """Whether no array and no object is valid by it, as its types say."""
+    if isinstance(body, bool) or "type" not in body or not body.keys() <= _SCALAR:
+        return False
+    types = body["type"]
+    return _CONTAINERS.isdisjoint([types] if isinstance(types, str) else types)
+
+
+def lists_containers(node: Node) -> bool:
+    """Whether an array or an object is among the values that its `const` and `enum` name."""
+    return any(isinstance(value, (dict, list)) for value in [node.get("const"), *node.get("enum", ())])
+
+
+def _count(crowded: list[Definition]) -> None:
+    """Note that these definitions, and all that they reach, draw on the budget of a call."""
+    stack: list[Any] = list(crowded)
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Definition) and not one.counts:
+            one.counts = True
+            stack.append(one.body)
+        elif isinstance(one, Node):
+            # A check that was made before does not count: it is made anew.
+            one.counts, one.check = True, None
+            stack.extend([*one.here(), *one.parts()])
+            if one.ref is not None:
+                stack.append(one.ref)
+
+
+class TrackDynamicError(Exception):
+    """A dynamic reference was met, and the store does not track the dynamic scope yet."""
+
+
+def in_place_refs(body: Body) -> list[Definition]:
+    """What a schema refers to in place; what it refers to twice is there twice."""
+    return _refs(body, parts=False)
+
+
+def refs_of(body: Body) -> list[Definition]:
+    """What a schema refers to, wherever."""
+    return _refs(body, parts=True)
+
+
+def _refs(body: Body, *, parts: bool) -> list[Definition]:
+    found = []
+    stack: list[Any] = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Node):
+            if node.ref is not None:
+                found.append(node.ref)
+            stack.extend(node.here())
+            if parts:
+                stack.extend(node.parts())
+    return found
+
+
+def without(body: Body, group: frozenset[Definition]) -> Body:
+    """A schema whose in-place references to a group are unknown."""
+    if isinstance(body, bool):
+        return body
+    if body.ref in group:
+        return True
+    out = Node(body, body.ref)
+    for key, value in body.items():
+        if key == "$siblings" or (key in WORDS and WORDS[key].applies == "itself"):
+            if isinstance(value, list):
+                out[key] = [unless_unknown(without(node, group), node) for node in value]
+            elif key == "dependentSchemas":
+                out[key] = {name: without(node, group) for name, node in value.items()}
+            else:
+                out[key] = without(value, group)
+    # What is unknown refuses nothing: neither by being excluded, nor by being the second to match.
+    if out.get("not") is True and body["not"] is not True:
+        del out["not"]
+    if "anyOf" not in out and any(node.ref in group for node in body.get("oneOf", ()) if isinstance(node, Node)):
+        out["anyOf"] = out.pop("oneOf")
+        out.pop("discriminator", None)
+    return out
+
+
+def unless_unknown(made: Body, given: Any) -> Body:
+    """A schema as it was read; in the place of one that is unknown, one that may declare whatever there is.
+
+    What stands beside it in an `allOf` or a union does not know all properties, so no cast may drop the others.
+    """
+    return Node({"additionalProperties": True}) if made is True and given is not True else made

@@ -1,0 +1,138 @@
+"""`pattern` and `patternProperties`: ECMA-262 regular expressions, run only where their work is bounded.
+
+Python's `re` backtracks and holds the GIL: `^(a+)+$` takes seconds on 26 characters. A pattern from a schema
+is therefore read by a small scanner (`operad_schema.translating`, imported for the first pattern there is),
+which translates it to Python, refuses what can backtrack without bound, and counts what is left: how many
+steps a match of a string of n characters can take at worst. What a string costs is drawn from one budget for
+a whole call (`Work`), so that many strings, or many patterns, cost no more than one. A refused pattern is an
+annotation; a string that is not looked at matches.
+
+Why not an engine of linear time: its wheels leave out platforms, each match costs twenty times as much, a
+budget is needed all the same (bounded repeats multiply its states), and it runs no pattern of the documents
+tried that this scanner refuses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+FREE = 5_000
+"""The steps up to which a match is not counted: most strings, with most patterns."""
+
+
+class TooMuchWorkError(Exception):
+    """A call has applied more schemas than it may."""
+
+
+class Work(threading.local):
+    """What one call may still cost: steps of backtracking at worst, and schemas applied to parts of a value."""
+
+    left: float = 0
+    steps = math.inf
+    depth = 0
+    exhausted = False
+
+    @contextmanager
+    def call(self, patterns: float, steps: float) -> Iterator[Work]:
+        """Within it, at most so many; a call within a call draws on the outer one's."""
+        if self.depth == 0:
+            self.left, self.steps, self.exhausted = patterns, steps, False
+        self.depth += 1
+        try:
+            yield self
+        finally:
+            self.depth -= 1
+            if self.depth == 0:
+                self.steps = math.inf
+
+    def step(self, count: int) -> None:
+        """Draw on the budget of schemas; raises `TooMuchWorkError` when it is spent."""
+        self.steps -= count
+        if self.steps < 0:
+            raise TooMuchWorkError
+
+
+WORK = Work()
+
+
+class Pattern:
+    """A pattern that may be run. `source` is what it is known by in the normal form.
+
+    Args:
+        written: as it stands in the schema.
+        body: the same for Python.
+        longest: the characters of the longest string that it is run on.
+        factors: the choices that a match can make, each with whether the string's length bounds it too.
+        repeats: whether it repeats something without bound and has more to match after that.
+        anchored: whether a match can begin at the start of a string alone.
+        start: the character that every match begins with, if known.
+    """
+
+    def __init__(
+        self,
+        written: str,
+        body: str,
+        longest: int,
+        *,
+        factors: Iterable[tuple[int, bool]],
+        repeats: bool,
+        anchored: bool,
+        start: str,
+    ) -> None:
+        self.written = written
+        self.body = body
+        self.longest = longest
+        self.source = f"{longest} {body}"
+        self._factors = tuple(factors)
+        self._repeats = repeats
+        self._anchored = anchored
+        self._start = start
+
+    def cost(self, text: str) -> int:
+        """The steps that a match of `text` can take at worst, but for what grows with its length alone."""
+        length = len(text) + 1
+        starts = 1 if self._anchored else text.count(self._start) + 1 if self._start else length
+        return self._cost(length, starts)
+
+    def _cost(self, length: int, starts: int) -> int:
+        steps = starts * (length if self._repeats else 1)
+        for factor, grows in self._factors:
+            steps *= min(factor, length) if grows else factor
+        return steps
+
+    @cached_property
+    def is_cheap(self) -> bool:
+        """Whether no string costs enough to be counted."""
+        return self._cost(self.longest + 1, 1 if self._anchored else self.longest + 1) <= FREE
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern as Python runs it."""
+        return re.compile(self.body)
+
+    def matches(self, text: str) -> bool:
+        """Whether `text` matches; a string beyond `longest`, or beyond what is left of the call, does."""
+        if len(text) > self.longest:
+            return True
+        if not self.is_cheap and (cost := self.cost(text)) > FREE:
+            if cost > WORK.left:
+                WORK.exhausted = True
+                return True
+            WORK.left -= cost
+        return self.compiled.search(text) is not None
+
+    def of_names(self) -> Pattern:
+        """The same for names of properties, never counted: a name that could cost more than `FREE` matches."""
+        longest = self.longest
+        while longest > 16 and self._cost(longest + 1, 1 if self._anchored else longest + 1) > FREE:
+            longest //= 2
+        same = object.__new__(Pattern)
+        same.__dict__.update(self.__dict__)
+        same.__dict__.pop("is_cheap", None)
+        same.longest, same.source = longest, f"{longest} {self.body}"
+        return same

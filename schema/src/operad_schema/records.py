@@ -1,0 +1,47 @@
+"""What the engine is given, and what it says about a value."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import attrs
+
+from operad_schema.limits import Limits
+
+
+@attrs.frozen
+class SchemaError:
+    """One thing that is wrong with a value.
+
+    `path` is where (`$.items[3].id`), `keyword` the JSON Schema keyword that says so, `expected` and `got`
+    are short texts; `message` says all of it: `expected integer, got str at $.items[3].id`.
+    """
+
+    path: str
+    message: str
+    keyword: str
+    expected: str
+    got: str
+
+
+@attrs.frozen
+class Change:
+    """One thing that a cast did at `path`: what was dropped has no `after`, what was filled in no `before`."""
+
+    path: str
+    action: Literal["dropped", "filled", "converted"]
+    before: Any
+    after: Any
+
+
+class Origin(NamedTuple):
+    """Where a schema stands: itself, the document that it is part of and its place there, and how it is read.
+
+    Without `pointer`, a schema with a `document` stands beside it, and its references lead into the document.
+    """
+
+    raw: Any
+    dialect: str | None
+    document: Any
+    pointer: str
+    limits: Limits

@@ -1,0 +1,251 @@
+"""JSON Schema in, one lazily compiled object out: validation, cast and readable errors.
+
+    schema = from_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+    schema.cast({"id": "7", "x": 1})     # {"id": 7}
+    schema.errors({"id": "seven"})       # one SchemaError: expected integer, got str at $.id
+
+A schema is a pointer into a document that is shared and never copied or changed. Nothing is compiled until
+it is first used, and nothing is ever fetched. Schemas may come from anybody: whatever would hang a regular
+expression, blow the stack or reach out of the document is unknown, with a warning.
+
+On a hot path, take the callables once per schema and keep them:
+
+- `schema.validator(value) -> bool`
+- `schema.normalizer(value) -> (value, clean)`: cast, then validate. `clean` is False when the result is
+  invalid or holds a zero value that a missing required property asked for; `schema.mismatches(value)` then
+  says which, from the value as it was before the cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from operad_schema.limits import DEFAULT, Limits
+from operad_schema.records import Change, Origin, SchemaError
+
+if TYPE_CHECKING:
+    from operad_schema.bundling import SharedDefinitions
+    from operad_schema.compiling import Compiled
+
+__all__ = ["UNKNOWN", "Change", "Dialect", "Schema", "SchemaError", "from_schema", "lazy_schema"]
+
+Dialect = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12", "openapi-3.0", "openapi-3.1"]
+
+
+class Schema:
+    """A JSON Schema, compiled when first used and then shared by all schemas that say the same.
+
+    Made by `from_schema`. Safe to use from several threads; its document must not be changed.
+    """
+
+    __slots__ = ("__weakref__", "_build", "_compiled", "_limits", "_origin")
+
+    def __init__(self, origin: Origin | None, build: Callable[[], Any] | None = None) -> None:
+        self._origin = origin
+        self._build = build
+        self._limits: Limits | None = None
+        self._compiled: Compiled | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the schema stands."""
+        return self._origin or self._built()
+
+    @property
+    def raw(self) -> Any:
+        """The schema as it was given: the document's own node, not to be changed."""
+        return self.origin.raw
+
+    def limited(self, limits: Limits) -> Schema:
+        """The same schema, read within other bounds; nothing is read or built yet."""
+        if self._build is not None:
+            made = Schema(None, self._build)
+            made._limits = limits
+            return made
+        return Schema(self.origin._replace(limits=limits))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it says nothing, or nothing usable: every value is valid and no value is cast."""
+        return (self._compiled or self._compile()).is_unknown
+
+    @property
+    def validator(self) -> Callable[[Any], bool]:
+        """The compiled check: whether a value is valid. Never raises."""
+        return (self._compiled or self._compile()).validator
+
+    @property
+    def caster(self) -> Callable[[Any], Any]:
+        """The compiled cast: a value in the schema's shape. Never raises, never changes its argument."""
+        return (self._compiled or self._compile()).caster
+
+    @property
+    def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
+        """The compiled cast and check in one: the cast value, and whether nothing about it is worth a warning."""
+        return (self._compiled or self._compile()).normalizer
+
+    def tracer(self, *, keeps: bool = False) -> Callable[[Any], tuple[Any, bool, bool, bool]]:
+        """The compiled `normalizer` that also says what the cast did: (value, clean, dropped, invented).
+
+        With `keeps`, the cast converts and fills in declared defaults; it drops nothing and invents nothing.
+        `cast_report` says, for a value of which something was dropped or invented, what and where.
+        """
+        return (self._compiled or self._compile()).tracer(keeps=keeps)
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether `value` is valid."""
+        return (self._compiled or self._compile()).validator(value)
+
+    def errors(self, value: Any) -> list[SchemaError]:
+        """What is wrong with `value`, at most 20 errors; empty when it is valid."""
+        return (self._compiled or self._compile()).errors(value)
+
+    def mismatches(self, value: Any) -> list[SchemaError]:
+        """What is worth a warning about `value` once it is cast: invented zero values, then errors."""
+        return (self._compiled or self._compile()).mismatches(value)
+
+    def cast(self, value: Any) -> Any:
+        """`value` in the schema's shape: undeclared properties dropped, defaults filled in, scalars converted
+        where nothing is lost; what cannot be placed is kept.
+
+        Never raises and never changes its argument. What is under no schema is shared with the result.
+        """
+        return (self._compiled or self._compile()).caster(value)
+
+    def cast_report(self, value: Any) -> tuple[Any, list[Change]]:
+        """`cast(value)`, and what it dropped, filled in and converted."""
+        result = self.cast(value)
+        return result, self.changes(value, result)
+
+    @staticmethod
+    def changes(before: Any, after: Any) -> list[Change]:
+        """What a cast of `before` that made `after` dropped, filled in and converted."""
+        from operad_schema.explaining import changes
+
+        return changes(before, after)
+
+    def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
+        """A self-contained copy in JSON Schema 2020-12 with its annotations, what it refers to in `$defs`.
+
+        With `shared`, what it refers to is there, once for all schemas that are bundled with it.
+        """
+        from operad_schema.bundling import bundle
+
+        return bundle(self.origin) if shared is None else shared.add(self.origin)
+
+    def published(self) -> dict[str, Any] | bool:
+        """What to show to others: the schema as it was given where that stands for itself, else `bundled`.
+
+        It is always JSON that can be sent: of one that is none (a Python object, text that UTF-8 cannot hold, a
+        thousand levels), it is what `bundled` makes of it. Not to be changed: it may be the document's own node.
+        """
+        from operad_schema.bundling import is_sendable
+
+        raw, origin = self.raw, self.origin
+        if origin.document is None and (origin.dialect is None or (isinstance(raw, Mapping) and "$schema" in raw)):
+            given: dict[str, Any] | bool = raw if isinstance(raw, (bool, dict)) else dict(raw)
+            if is_sendable(given):
+                return given
+        return self.bundled()
+
+    def is_larger(self, values: int) -> bool:
+        """Whether the schema, with all that it refers to, is made of more than so many JSON values.
+
+        Tells what is too much to be shown without making it: it stops counting there.
+        """
+        from operad_schema.bundling import is_larger
+
+        return is_larger(self.origin, values)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The parts of the schema that are ignored or unknown, and why: `#/properties/a: …`."""
+        return (self._compiled or self._compile()).warnings
+
+    def _built(self) -> Origin:
+        build = self._build
+        if build is None:
+            assert self._origin is not None, "built by another thread since"
+            return self._origin
+        built = build()
+        origin = built.origin if isinstance(built, Schema) else Origin(_checked(built), None, None, "", DEFAULT)
+        if self._limits is not None:
+            origin = origin._replace(limits=self._limits)
+        self._origin = origin
+        # Last: another thread that still sees `build` builds once more, to the same effect.
+        self._build = None
+        return origin
+
+    def _compile(self) -> Compiled:
+        from operad_schema.compiling import compiled
+
+        self._compiled = made = compiled(self.origin)
+        return made
+
+    def __repr__(self) -> str:
+        if self._origin is None:
+            return "<Schema not built yet>"
+        raw, pointer = self._origin.raw, self._origin.pointer
+        place = f" at {pointer}" if pointer else ""
+        keys = ", ".join(map(repr, list(raw)[:8])) if isinstance(raw, Mapping) else raw
+        return f"<Schema of {keys}{place}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Schema:
+        return self
+
+    def __copy__(self) -> Schema:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema, (self.origin,)
+
+
+_new_tuple: Any = tuple.__new__
+
+
+def from_schema(
+    schema: Mapping[str, Any] | bool,
+    *,
+    dialect: Dialect | None = None,
+    document: Mapping[str, Any] | None = None,
+    pointer: str = "",
+    trusted: bool = False,
+    limits: Limits = DEFAULT,
+) -> Schema:
+    """A `Schema` of a JSON Schema; nothing is read yet but its type.
+
+    `dialect` is how to read a schema that has no `$schema` of its own; None means 2020-12. With `document`,
+    `schema` is the document's node at `pointer` (a JSON Pointer such as `/components/schemas/Pet`), or, without
+    `pointer`, a schema whose references lead into the document. `trusted` lifts the bounds on the size of
+    the schema, for documents of one's own; `limits` are all the bounds.
+
+    Raises `TypeError` for what is no schema, `ValueError` for an unknown dialect or a malformed pointer.
+    """
+    if dialect is not None and dialect not in get_args(Dialect):
+        raise ValueError(f"expected a dialect ({', '.join(get_args(Dialect))}), got {dialect!r}")
+    if pointer:
+        pointer = pointer.removeprefix("#")
+        if pointer and not pointer.startswith("/"):
+            raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
+        if pointer and document is None:
+            raise ValueError(f"the pointer {pointer!r} needs the document that it points into: pass document=")
+    within = limits.trusting() if trusted else limits
+    document = None if document is schema else document
+    # What `Origin` does, at a third of its cost: a source makes tens of thousands.
+    return Schema(_new_tuple(Origin, (_checked(schema), dialect, document, pointer, within)))
+
+
+def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:
+    """A `Schema` whose content `build` gives when it is first used; what `build` raises is raised there."""
+    return Schema(None, build)
+
+
+def _checked(schema: Any) -> Any:
+    if schema.__class__ is dict or isinstance(schema, (bool, Mapping)):
+        return schema
+    raise TypeError(f"expected a JSON Schema (a mapping or a bool), got {type(schema).__name__}: {schema!r:.80}")
+
+
+UNKNOWN = from_schema(True)
+"""The schema that says nothing: everything is valid."""

@@ -1,0 +1,106 @@
+"""OpenAPI's `discriminator`: which branch of a union a tag means, and whether there can be another tag.
+
+In the normal form it is a mapping: `propertyName`, `union` (its keyword), `names` and `mapped` (the position of
+the branch that has a name, or that the mapping gives a tag), and, once every branch is read, `tags` (None for
+one that several branches claim: it decides nothing), `closed` and `decides`.
+
+A schema without branches of its own may have one, too: the base of others. See `operad_schema.kinds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from operad_schema.references import Location, References, Scope, Target
+
+_DEEPEST = 8
+
+
+def settle_tags(node: Any, *, decides: bool) -> None:
+    """Complete a union's `discriminator`; it decides in validation only in OpenAPI's dialects.
+
+    A tag is what the mapping says, else what the branches' own `const` or `enum` of that property say, else
+    a branch's name. Documents leave the mapping out and name their schemas otherwise than their tags, so the
+    names alone would refuse what they describe.
+    """
+    given = node["discriminator"]
+    branches = node[given["union"]]
+    own: dict[str, int | None] = {}
+    told = {*given["names"].values(), *given["mapped"].values()}
+    closed = True
+    for position, branch in enumerate(branches):
+        values = _tags_of(branch, given["propertyName"], 0)
+        closed = closed and (bool(values) or (values is not None and position in told))
+        for value in values or ():
+            own[value] = position if own.get(value, position) == position else None
+    given.update(tags={**given["names"], **own, **given["mapped"]}, closed=closed, decides=decides)
+
+
+def _tags_of(body: Any, name: str, depth: int) -> set[str] | None:
+    """The tags that a branch declares, none for a property that takes any; None where that cannot be seen."""
+    if isinstance(body, bool) or depth > _DEEPEST:
+        return None
+    found: set[str] = set()
+    for part in (*body.get("allOf", ()), *([body.ref.body] if body.ref else ())):
+        below = _tags_of(part, name, depth + 1)
+        if below is None:
+            return None
+        found = below or found
+    if name in body.get("properties", {}):
+        values = _values_of(body["properties"][name], depth)
+        found = {value for value in values if isinstance(value, str)} or found
+    for key in ("anyOf", "oneOf"):
+        if key in body and not found:
+            each = [_tags_of(branch, name, depth + 1) for branch in body[key]]
+            if not all(each):
+                return None
+            found = {tag for tags in each for tag in tags or ()}
+    return found
+
+
+def _values_of(body: Any, depth: int) -> list[Any]:
+    if isinstance(body, bool) or depth > _DEEPEST:
+        return []
+    if "const" in body:
+        return [body["const"]]
+    if "enum" in body:
+        return list(body["enum"])
+    return _values_of(body.ref.body, depth + 1) if body.ref else []
+
+
+def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
+    """Whether a `discriminator` alone says which branch of a union a value has to be, or that it is none."""
+    if given is None or not given.get("decides") or given["union"] != keyword:
+        return False
+    if not isinstance(value, dict) or given["propertyName"] not in value:
+        return False
+    tag = value[given["propertyName"]]
+    if isinstance(tag, str) and tag in given["tags"]:
+        return given["tags"][tag] is not None
+    return bool(given["closed"])
+
+
+def kinds_of(given: Any, base: Target, references: References, scope: Scope) -> dict[str, Any] | None:
+    """Of the `discriminator` of a base, where its kinds are; None of what is none."""
+    if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
+        return None
+
+    def place(target: Any) -> Location | None:
+        """Of what a mapping names: a schema beside the base, or one that it refers to."""
+        with suppress(LookupError, ValueError):
+            if base.location and isinstance(target, str):
+                return references.locate((*base.location[:-1], target)).location
+        with suppress(LookupError, ValueError):
+            return references.resolve(target, scope).location if isinstance(target, str) else None
+        return None
+
+    mapping = given.get("mapping")
+    found = {tag: place(target) for tag, target in (mapping.items() if isinstance(mapping, Mapping) else ())}
+    return {
+        "propertyName": name,
+        "mapped": {tag: location for tag, location in found.items() if location is not None},
+        "base": base.location if base.location and isinstance(base.location[-1], str) else None,
+        "other": place(given.get("defaultMapping")),
+    }

@@ -1,0 +1,298 @@
+"""What a call costs is bounded, however large or hostile a schema, a pattern or a value is."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from operad_schema import from_schema
+from operad_schema.limits import DEFAULT, Limits
+from operad_schema.zeros import Fill
+
+
+def test_a_string_beyond_the_bound_is_not_run_through_its_pattern() -> None:
+    schemas: list[Any] = [
+        {"pattern": "^a{0,4096}a*[bc]$"},
+        {"patternProperties": {"^a{0,4096}a*[bc]$": {}}},
+        {"propertyNames": {"pattern": "^a{0,4096}a*[bc]$"}},
+    ]
+    for schema in schemas:
+        compiled = from_schema(schema)
+        for value in ("a" * 5_000, {"a" * 5_000: 1}):
+            assert compiled.errors(value) == []
+
+
+def test_many_strings_draw_on_one_budget_and_it_is_said_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"pattern": "[a-z]*[0-9]"}})
+    assert not compiled.is_valid(["a" * 1500])
+    assert compiled.is_valid(["a" * 1500 + "1", "a" * 1500 + "1", "a" * 1500]), (
+        "beyond the budget, so not looked at"
+    )
+    assert compiled.warnings == ()
+    assert "max_pattern_steps" in caplog.text
+
+
+def test_a_budget_is_the_calls_own_and_the_next_one_has_it_whole() -> None:
+    compiled = from_schema({"items": {"pattern": "[a-z]*[0-9]"}})
+    for _ in range(5):
+        assert compiled.is_valid(["a" * 1500 + "1", "a" * 1500]), "beyond the budget from the second string on"
+        assert not compiled.is_valid(["a" * 1000])
+
+
+def test_ordinary_lists_of_strings_are_checked_to_the_last() -> None:
+    patterns = {
+        "https?://.+": "https://example.com/" + "x" * 100,
+        "^[^@]+@[a-z.]{1,60}$": "somebody.with.a.name@example.com",
+        r"^(acct|cus)_[A-Za-z0-9]+$": "cus_" + "A1b2" * 10,
+        r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$": "2024-01-02T03:04:05.678+00:00",
+    }
+    for pattern, good in patterns.items():
+        compiled = from_schema({"items": {"pattern": pattern}})
+        assert compiled.warnings == ()
+        assert compiled.is_valid([good] * 10_000)
+        assert not compiled.is_valid([good] * 9_999 + ["\n"])
+
+
+def zeros_that_double(levels: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {f"d{levels}": {"type": "integer"}}
+    for level in range(levels):
+        below = {"$ref": f"#/$defs/d{level + 1}"}
+        defs[f"d{level}"] = {"type": "object", "properties": {"a": below, "b": below}, "required": ["a", "b"]}
+    return {"items": {"$ref": "#/$defs/d0"}, "$defs": defs}
+
+
+def test_zero_values_end_at_their_bound_and_one_error_says_so() -> None:
+    compiled = from_schema(zeros_that_double(12))
+    value: list[Any] = [{} for _ in range(130)]
+    assert len(repr(compiled.cast(value))) < 20 * DEFAULT.max_filled
+    first = compiled.mismatches(value)[0]
+    assert (first.keyword, first.path) == ("max_filled", "$")
+    assert (
+        first.message == "expected at most 10000 missing parts (max_filled), got more at $: the rest stays absent"
+    )
+
+
+def test_defaults_that_are_scalars_are_filled_in_however_many() -> None:
+    schema = {"items": {"properties": {name: {"default": 0} for name in "abcdefghij"}}}
+    assert from_schema(schema).cast([{}] * 3_000)[-1] == dict.fromkeys("abcdefghij", 0)
+
+
+def test_errors_are_found_without_a_walk_through_what_is_valid() -> None:
+    row = {"type": "object", "properties": {name: {"type": "integer"} for name in "abcdefghij"}}
+    compiled = from_schema({"items": {"items": row}})
+    rows: list[list[dict[str, Any]]] = [[dict.fromkeys("abcdefghij", 1)] * 100 for _ in range(100)]
+    rows[99] = [*rows[99][:99], {"a": 1, "j": "x"}]
+    assert [error.path for error in compiled.errors(rows)] == ["$[99][99].j"]
+
+
+def test_a_search_for_errors_ends_with_what_it_has() -> None:
+    wide = {
+        "anyOf": [{"allOf": [{"type": "object", "minProperties": i + j} for j in range(40)]} for i in range(2, 60)]
+    }
+    compiled = from_schema({"items": {"items": wide}})
+    value = [[{"a": 1}] * 60] * 60
+    assert compiled.errors(value)
+
+
+def test_integers_of_any_size_are_numbers() -> None:
+    huge = 10**400
+    for key in ("maximum", "exclusiveMaximum", "multipleOf"):
+        compiled = from_schema({"type": "integer", key: huge})
+        assert compiled.is_valid(0)
+        assert compiled.warnings == ()
+        assert not compiled.is_valid(huge + 1 if key != "exclusiveMaximum" else huge)
+        assert compiled.errors(huge + 1)[0].keyword == key
+    assert from_schema({"minimum": huge}).is_valid(huge)
+    assert not from_schema({"minimum": huge}).is_valid(1e308)
+    assert from_schema({"minLength": huge}).is_valid("x") is False
+    assert from_schema({"required": ["a"], "properties": {"a": {"type": "integer", "minimum": huge}}}).cast(
+        {}
+    ) == {"a": huge}
+    assert from_schema({"const": huge, "default": huge}).bundled() == {"const": huge, "default": huge}
+
+
+def test_an_integer_that_python_would_not_write_out_is_ignored_and_said() -> None:
+    endless = 10**5_000
+    compiled = from_schema({"maximum": endless, "enum": [endless], "default": endless})
+    assert compiled.is_valid(endless * 2)
+    assert compiled.cast(1) == 1
+    assert compiled.errors(1) == []
+    assert len(compiled.warnings) == 3
+    assert from_schema({"type": "string"}).errors(endless)[0].got == "int"
+    assert from_schema({"maximum": 3}).errors(endless) != []
+
+
+def test_a_lone_surrogate_in_a_name_does_not_fail_the_bundle() -> None:
+    definitions = {"\ud800": {"type": "integer"}, "?": {"type": "string"}}
+    schema = {"items": {"$ref": "#/$defs/\ud800"}, "not": {"$ref": "#/$defs/?"}, "$defs": definitions}
+    bundled = from_schema(schema).bundled()
+    assert isinstance(bundled, dict)
+    assert "\ud800" not in repr(bundled)
+    assert from_schema(bundled).is_valid([1])
+    assert not from_schema(bundled).is_valid(["x"])
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "5", None])
+def test_a_bound_that_is_no_count_is_refused_by_name(bad: Any) -> None:
+    with pytest.raises(ValueError, match="max_filled: expected a whole number of at least 1"):
+        Limits(max_filled=bad)
+
+
+def test_warnings_are_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"pattern": "[b-z]*[0-9]"}})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            compiled.is_valid(["b" * 4000] * 3)
+    assert caplog.text.count("max_pattern_steps") == 1
+
+
+def test_the_bounds_are_what_the_documentation_says() -> None:
+    assert Limits() == DEFAULT == Limits(
+        max_schema_bytes=1024 * 1024, max_schema_nodes=20_000, max_schema_depth=64, max_schema_in_place=10_000,
+        max_schema_enum=5_000, max_schema_indexed=100_000,
+        max_check_steps=30_000, max_pattern_length=1_024, max_pattern_string=4_096, max_pattern_steps=4_000_000, max_data_depth=200,
+        max_fill=10_000, max_filled=10_000, max_recasts=100, max_schema_errors=20, max_error_steps=20_000,
+    )  # fmt: skip
+    lifted = DEFAULT.trusting()
+    assert (lifted.max_schema_nodes, lifted.max_schema_depth) == (float("inf"), 64)
+    assert Limits(max_schema_bytes=1).max_schema_bytes == 1
+
+
+def test_names_are_matched_as_long_as_that_is_cheap() -> None:
+    linear = from_schema({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False})
+    assert linear.is_valid({"x" * 1000: 1})
+    assert not linear.is_valid({"x" * 1000: "a"})
+    assert not linear.is_valid({"y" * 1000: 1})
+    costly = from_schema({"patternProperties": {"[a-z]*1$": {"type": "integer"}}, "additionalProperties": False})
+    assert not costly.is_valid({"a" * 50: 1})
+    assert costly.is_valid({"a" * 1000: 1}), "too long to be looked at, so it counts as a match"
+
+
+def test_a_value_that_takes_too_many_steps_is_not_valid_and_the_error_names_the_limit() -> None:
+    none_of_many = {"items": {"not": {"anyOf": [{"const": i, "items": {}} for i in range(200)]}}}
+    compiled = from_schema(none_of_many)
+    assert compiled.is_valid([-1] * 100)
+    assert not compiled.is_valid([-1] * 4_000)
+    [error] = compiled.errors([-1] * 4_000)
+    assert error.keyword == "max_check_steps"
+    assert (
+        "at most 30000 steps of checking (max_check_steps), got more at $; [registry.limits] can" in error.message
+    )
+    assert from_schema(none_of_many, limits=Limits(max_check_steps=10_000_000)).is_valid([-1] * 4_000)
+
+
+def test_a_budget_of_steps_grows_with_the_value_and_is_each_calls_own() -> None:
+    steps = Limits(max_check_steps=1_000)
+    compiled = from_schema({"items": {"allOf": [{"items": {"type": "integer"}}] * 70}}, limits=steps)
+    assert compiled.is_valid([[1] * 10])
+    assert not compiled.is_valid([[1] * 50])
+    assert compiled.is_valid([[1] * 10])
+    assert from_schema({"items": {"allOf": [{"items": {"type": "integer"}}] * 7}}, limits=steps).is_valid(
+        [[1] * 500]
+    ), "so few are not counted"
+
+
+def test_what_a_crowd_refers_to_is_counted_although_it_was_read_before() -> None:
+    document = {
+        "$defs": {
+            "B": {"allOf": [{"items": {"type": "integer"}}] * 30},
+            "A": {"allOf": [{"items": {"$ref": "#/$defs/B"}}] * 30},
+        }
+    }
+    steps = Limits(max_check_steps=10)
+
+    def part(name: str) -> Any:
+        return from_schema(document["$defs"][name], document=document, pointer=f"/$defs/{name}", limits=steps)
+
+    inner = part("B")
+    assert inner.is_valid([1] * 100)
+    assert not part("A").is_valid([[1] * 100])
+
+
+def test_a_cast_that_takes_too_many_steps_leaves_the_value_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = from_schema({"items": {"anyOf": [{"type": "integer", "minimum": i} for i in range(400)]}})
+    value = ["1"] * 2_000
+    assert compiled.cast(value) is value
+    assert "beyond max_check_steps" in caplog.text
+    assert compiled.cast(["1"] * 20) == [1] * 20
+
+
+def test_a_search_for_errors_that_runs_out_of_steps_tells_what_it_has() -> None:
+    compiled = from_schema({"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "null"}}] * 100})
+    value = [1] * 48
+    [error] = compiled.errors(value)
+    assert error.keyword == "anyOf"
+    assert "expected string, got int at $[0]" in error.message
+
+
+def test_unevaluated_properties_in_unions_in_unions_are_looked_at_once() -> None:
+    schema: Any = {"properties": {"a": {"type": "integer"}}}
+    for level in range(40):
+        schema = {"anyOf": [schema, {"required": ["z"]}]}
+        if level % 2:
+            schema["unevaluatedProperties"] = False
+    compiled = from_schema(schema)
+    assert compiled.is_valid({"a": 1})
+    assert not compiled.is_valid({"a": 1, "b": 1})
+
+
+def test_members_of_a_large_enum_are_found_not_searched_for() -> None:
+    compiled = from_schema({"items": {"enum": list(range(5_000))}})
+    assert compiled.cast(["4999", 4999.0, "x", True] * 2_000)[:4] == [4999, 4999, "x", 1]
+    assert compiled.is_valid([4999] * 5_000)
+    arrays = from_schema({"items": {"enum": [[0, i] for i in range(2_000)]}})
+    assert arrays.is_valid([[0, i] for i in range(2_000)])
+    assert not arrays.is_valid([[0, True]])
+
+
+def test_objects_of_few_of_many_properties_are_read_by_what_they_have() -> None:
+    wide = {f"p{i}": {"type": "integer"} for i in range(400)}
+    compiled = from_schema({"items": {"properties": wide, "required": ["p7"]}})
+    assert compiled.is_valid([{"p7": 1}] * 3_000)
+    assert not compiled.is_valid([{"p7": "x"}])
+    assert not compiled.is_valid([{"p8": 1}])
+    assert not compiled.is_valid([{"p7": 1, "p8": "x"}])
+
+
+def test_branches_without_schemas_of_their_own_count_with_the_union_that_they_are_in() -> None:
+    many = {"items": {"not": {"anyOf": [{"const": i} for i in range(80)]}}}
+    for size, valid in ((10, True), (300, False)):
+        assert from_schema(many, limits=Limits(max_check_steps=1_000)).is_valid([-1] * size) is valid
+
+
+def test_scalar_defaults_beyond_what_is_plausible_for_the_value_stay_absent() -> None:
+    schema = {"items": {"properties": {f"p{i}": {"default": i} for i in range(40)}}}
+    limits = Limits(max_filled=10)
+    assert from_schema(schema, limits=limits).cast([{}] * 2) == [{f"p{i}": i for i in range(40)}] * 2, "80 of 100"
+    made = from_schema(schema, limits=limits).cast([{}] * 100)
+    assert len(made[0]) == 40
+    assert made[-1] == {}
+    assert sum(map(len, made)) == 10 * 101, "ten for each part of the value"
+
+
+def test_what_was_found_out_about_a_part_of_a_value_is_not_found_out_again_within_a_call() -> None:
+    """Branches that each look at the same part cost their sum, not their product."""
+    ref = {"$ref": "#/$defs/node"}
+    branches = [{"properties": {"a": ref}, "required": [name]} for name in ("x", "y", "z")]
+    node = {"anyOf": [*branches, {"properties": {"a": ref}, "type": "object"}]}
+    schema = from_schema({**ref, "$defs": {"node": node}})
+    value: dict[str, object] = {}
+    for _ in range(20):
+        value = {"a": value}
+    assert schema.is_valid(value)
+    assert schema.errors(value) == []
+    assert schema.cast(value) == value
+
+
+def test_where_nothing_more_may_be_filled_in_no_further_object_is_looked_at_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    fill = Fill.__call__
+    monkeypatch.setattr(
+        Fill, "__call__", lambda self, out, key, call: asked.append(key) or fill(self, out, key, call)
+    )
+    properties = {f"p{number}": {"default": 0} for number in range(1000)}
+    found = from_schema({"items": {"properties": properties}}, limits=Limits(max_filled=10)).cast([{}] * 10)
+    assert len(asked) == 1000
+    assert [bool(each) for each in found] == [True] + [False] * 9

@@ -1,0 +1,269 @@
+"""The rules of `cast`, each by examples of its own; the project's worked cases too, where they are present."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad_schema import Change, from_schema
+
+WORKED = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "cast_cases.jsonl"
+SCHEMA_URIS = {
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
+
+
+def obj(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+
+INT, STR, BOOL, NUM = ({"type": name} for name in ("integer", "string", "boolean", "number"))
+
+CASES: dict[str, list[tuple[Any, Any, Any]]] = {
+    "what no schema describes is identity": [
+        ({}, {"a": [1]}, {"a": [1]}),
+        (True, "x", "x"),
+        ({"title": "T", "default": 5}, None, None),
+        ({"$ref": "other.json"}, {"a": 1}, {"a": 1}),
+    ],
+    "a mismatch that cannot be converted is kept": [
+        (obj(a=INT), 5, 5),
+        (obj(a=INT), {"a": "abc"}, {"a": "abc"}),
+        ({"enum": ["a"]}, "b", "b"),
+        ({"type": "array", "items": INT}, "1", "1"),
+        ({"type": "string"}, None, None),
+        ({"type": "string", "maxLength": 1}, "long", "long"),
+    ],
+    "missing properties get their default or zero value": [
+        (obj(a={**INT, "default": 3}), {}, {"a": 3}),
+        (obj(a={**INT, "default": "4"}), {}, {"a": 4}),
+        (obj(a={**INT, "default": 3}), {"a": None}, {"a": None}),
+        (
+            obj(["a", "b", "c"], a=STR, b={"type": ["string", "null"]}, c={"type": "integer", "minimum": 2.5}),
+            {},
+            {"a": "", "b": None, "c": 3},
+        ),
+        (obj(["o"], o=obj(["x"], x=BOOL, y={"default": [1]})), {}, {"o": {"x": False, "y": [1]}}),
+        (obj(["a"], a={}), {}, {}),
+        (obj(["e"], e={"enum": ["x", "y"]}), {}, {"e": "x"}),
+        (obj(["e"], e={"enum": ["x", None], "type": ["string", "null"]}), {}, {"e": None}),
+        ({**obj(["n"], n={"$ref": "#"})}, {}, {}),
+        (
+            {
+                "properties": {"x": {"$ref": "#/$defs/A"}},
+                "required": ["x"],
+                "$defs": {"A": obj(["a"], a={"$ref": "#/$defs/A"})},
+            },
+            {},
+            {},
+        ),
+    ],
+    "undeclared properties are stripped unless something keeps them": [
+        (obj(a=INT), {"a": 1, "b": 2}, {"a": 1}),
+        ({**obj(a=INT), "additionalProperties": INT}, {"b": "2"}, {"b": 2}),
+        ({**obj(a=INT), "unevaluatedProperties": STR}, {"b": 2}, {"b": "2"}),
+        ({**obj(a=INT), "patternProperties": {"^x": INT}}, {"x1": "2", "y": 1}, {"x1": 2}),
+        (
+            {**obj(a=INT), "if": {"properties": {"k": {}}}, "then": {"required": ["m"]}},
+            {"k": "1", "m": "2", "z": 3},
+            {"k": "1", "m": "2"},
+        ),
+        ({**obj(a=INT), "dependentRequired": {"p": ["q"]}}, {"p": "1", "q": 2, "z": 3}, {"p": "1", "q": 2}),
+        (
+            {**obj(a=INT), "dependentSchemas": {"a": {"properties": {"d": INT}}}},
+            {"a": 1, "d": "1"},
+            {"a": 1, "d": "1"},
+        ),
+        ({"type": "object"}, {"a": 1}, {"a": 1}),
+        ({"type": "object", "unevaluatedProperties": False}, {"a": 1}, {}),
+        (obj(a=False, b=True), {"a": 1, "b": 2}, {"b": 2}),
+        ({**obj(a=INT), "patternProperties": {"^(x+)+$": INT}}, {"a": "1", "x": "2"}, {"a": 1, "x": "2"}),
+    ],
+    "arrays are cast by position, then by items": [
+        ({"prefixItems": [STR], "items": INT}, [1, "2", "3"], ["1", 2, 3]),
+        ({"prefixItems": [STR], "items": False}, [1, 2], ["1"]),
+        ({"prefixItems": [STR], "unevaluatedItems": False}, [1, 2], ["1"]),
+        ({"prefixItems": [STR], "unevaluatedItems": False, "contains": True}, [1, 2], ["1", 2]),
+        ({"type": "array", "prefixItems": [INT, STR], "minItems": 2}, (7,), [7, ""]),
+        ({"items": False}, [1], []),
+    ],
+    "scalars convert without loss": [
+        (STR, 3.0, "3"),
+        (STR, True, "true"),
+        (STR, 1e22, "1" + "0" * 22),
+        (STR, float("inf"), float("inf")),
+        (INT, 3.0, 3),
+        (INT, "1e2", 100),
+        (INT, "1e25", 10**25),
+        (INT, "9007199254740993.0", 9007199254740993),
+        (INT, " 4", " 4"),
+        (INT, "٣", "٣"),
+        (INT, "1e400", "1e400"),
+        (NUM, "-0.5", -0.5),
+        (NUM, "1.", "1."),
+        (BOOL, "TRUE", True),
+        (BOOL, 0.0, False),
+        (BOOL, "no", "no"),
+        ({"enum": [1, True]}, "true", True),
+        ({"const": 1}, True, 1),
+        ({"const": 1}, 1.0, 1),
+    ],
+    "one branch of a union is chosen": [
+        ({"anyOf": [obj(a=INT), obj(a=INT, b=INT)]}, {"a": "1", "b": "2"}, {"a": 1, "b": 2}),
+        (
+            {"anyOf": [obj(k={"const": "x"}, v=INT), obj(k={"const": "y"}, v=STR)]},
+            {"k": "y", "v": 1},
+            {"k": "y", "v": "1"},
+        ),
+        ({"anyOf": [INT, BOOL]}, "true", True),
+        ({"anyOf": [{"type": "null"}, obj(a=INT)]}, {"a": "1"}, {"a": 1}),
+        (
+            {"properties": {"s": INT}, "anyOf": [obj(["a"], a=INT), obj(["b"], b=INT)]},
+            {"s": "1", "b": "2"},
+            {"s": 1, "b": 2},
+        ),
+        ({"oneOf": [False, INT]}, "1", 1),
+    ],
+    "a conjunction is one node": [
+        ({"allOf": [obj(a=INT), obj(b=INT)]}, {"a": "1", "b": "2", "c": 3}, {"a": 1, "b": 2}),
+        ({"allOf": [{"type": ["integer", "string"]}, {"type": ["number", "boolean"]}]}, "5", 5),
+        (
+            {"$ref": "#/$defs/A", "properties": {"b": INT}, "$defs": {"A": obj(a=INT)}},
+            {"a": "1", "b": "2", "c": 1},
+            {"a": 1, "b": 2},
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [pytest.param(*row, id=f"{rule}-{n}") for rule, rows in CASES.items() for n, row in enumerate(rows)],
+)
+def test_rule(schema: Any, value: Any, expected: Any) -> None:
+    result = from_schema(schema).cast(value)
+    assert json.dumps(result, sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+def test_nullable_is_a_type_in_openapi_30_and_nowhere_else() -> None:
+    schema = obj(["a"], a={"type": "integer", "nullable": True})
+    assert from_schema(schema, dialect="openapi-3.0").cast({}) == {"a": None}
+    assert from_schema(schema).cast({}) == {"a": 0}
+
+
+def test_a_discriminator_decides_before_anything_else() -> None:
+    document = {
+        "components": {"schemas": {"Cat": obj(kind=STR, n=INT), "Dog": obj(kind=STR, n=STR)}},
+        "pet": {
+            "oneOf": [{"$ref": "#/components/schemas/Cat"}, {"$ref": "#/components/schemas/Dog"}],
+            "discriminator": {
+                "propertyName": "kind",
+                "mapping": {"rex": "#/components/schemas/Dog", "tom": "Cat"},
+            },
+        },
+    }
+    pet = from_schema(document["pet"], document=document, pointer="/pet", dialect="openapi-3.0")
+    assert pet.cast({"kind": "rex", "n": 5}) == {"kind": "rex", "n": "5"}
+    assert pet.cast({"kind": "tom", "n": "5"}) == {"kind": "tom", "n": 5}
+    assert pet.cast({"kind": "Dog", "n": 5}) == {"kind": "Dog", "n": "5"}
+
+
+def test_a_report_says_what_was_dropped_filled_and_converted() -> None:
+    schema = from_schema(obj(["c"], a=INT, b={"items": BOOL}, c=STR))
+    assert schema.cast_report({"a": "1", "b": ["true", 1], "z": 0}) == (
+        {"a": 1, "b": [True, True], "c": ""},
+        [
+            Change("$.z", "dropped", 0, None),
+            Change("$.c", "filled", None, ""),
+            Change("$.a", "converted", "1", 1),
+            Change("$.b[0]", "converted", "true", True),
+            Change("$.b[1]", "converted", 1, True),
+        ],
+    )
+
+
+def test_the_normalizer_tells_an_invented_zero_from_a_default() -> None:
+    schema = from_schema(obj(["a", "b"], a={**INT, "default": 1}, b={"items": obj(["x"], x=INT), "type": "array"}))
+    assert schema.normalizer({"b": [{"x": 1}]}) == ({"b": [{"x": 1}], "a": 1}, True)
+    result, clean = schema.normalizer({"b": [{"x": 1}, {}]})
+    assert (result, clean) == ({"a": 1, "b": [{"x": 1}, {"x": 0}]}, False)
+    (mismatch,) = schema.mismatches({"b": [{"x": 1}, {}]})
+    assert (mismatch.path, mismatch.keyword) == ("$.b[1].x", "required")
+    assert mismatch.message == "expected the property 'x', got none at $.b[1]: 0 was filled in"
+
+
+def test_what_is_under_no_schema_is_shared_and_a_default_is_not() -> None:
+    inner = {"deep": [1]}
+    schema = from_schema(obj(a={}, d={"default": {"x": []}}))
+    first, second = schema.cast({"a": inner}), schema.cast({"a": inner})
+    assert first["a"] is inner
+    first["d"]["x"].append(1)
+    assert second["d"] == {"x": []}
+    assert schema.cast({})["d"] == {"x": []}
+
+
+def worked() -> list[Any]:
+    return [json.loads(line) for line in WORKED.read_text("utf-8").splitlines()] if WORKED.exists() else []
+
+
+@pytest.mark.skipif(not WORKED.exists(), reason="the project's worked cases are not beside this repository")
+def test_the_worked_cases_hold() -> None:
+    failed = []
+    for case in worked():
+        schema = from_schema({"$schema": SCHEMA_URIS.get(case["draft"], case["draft"]), **case["schema"]})
+        result = schema.cast(case["value"])
+        if json.dumps(result, sort_keys=True) != json.dumps(case["expected_cast"], sort_keys=True):
+            failed.append((case, result))
+        elif schema.is_valid(result) != case["expected_valid_after"]:
+            failed.append((case, schema.errors(result)))
+    assert failed == []
+
+
+def test_the_minimum_that_draft_4_excludes_is_still_the_start_of_a_zero_value() -> None:
+    node = {"type": "integer", "minimum": 1, "exclusiveMinimum": True}
+    schema = from_schema({"type": "object", "properties": {"p": node}, "required": ["p"]}, dialect="openapi-3.0")
+    assert schema.cast({}) == {"p": 1}
+    assert not schema.is_valid({"p": 1})
+
+
+def test_a_report_names_the_items_that_a_closed_array_lost_and_those_that_it_gained() -> None:
+    pair = from_schema({"prefixItems": [{"type": "integer"}, {"default": 7}], "items": False, "minItems": 2})
+    made, changes = pair.cast_report([1, 2, 3, 4])
+    assert made == [1, 2]
+    assert [(one.path, one.action, one.before) for one in changes] == [
+        ("$[2]", "dropped", 3),
+        ("$[3]", "dropped", 4),
+    ]
+    made, changes = pair.cast_report(["1"])
+    assert made == [1, 7]
+    assert [(one.path, one.action, one.after) for one in changes] == [
+        ("$[1]", "filled", 7),
+        ("$[0]", "converted", 1),
+    ]
+
+
+def test_a_default_beside_a_reference_that_hides_it_from_validation_is_filled_in() -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/definitions/A", "default": 5}},
+        "definitions": {"A": {"type": "integer"}},
+    }
+    assert from_schema(schema, dialect="draft7").cast({}) == {"a": 5}
+
+
+def test_the_changes_of_a_list_name_what_was_dropped_and_what_was_filled_in() -> None:
+    closed = from_schema({"type": "array", "prefixItems": [{}], "items": False})
+    assert closed.changes([1, 2, 3], [1]) == [
+        Change("$[1]", "dropped", 2, None),
+        Change("$[2]", "dropped", 3, None),
+    ]
+    assert closed.changes([1], [1, 0]) == [Change("$[1]", "filled", None, 0)]
+
+
+def test_what_no_type_allows_is_not_converted() -> None:
+    for types in (["string", "integer"], ["integer", "string"]):
+        assert from_schema({"allOf": [{"type": one} for one in types]}).cast("3") == "3"
+    for types in (["number", "integer"], ["integer", "number"]):
+        assert repr(from_schema({"allOf": [{"type": one} for one in types]}).cast("3")) == "3"

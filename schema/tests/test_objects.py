@@ -1,0 +1,275 @@
+"""`Schema`: errors for people, dialects, shared documents, bundles, caches, threads, pickles."""
+
+import copy
+import datetime
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from operad_schema import UNKNOWN, SchemaError, from_schema, lazy_schema
+
+DOCUMENT: dict[str, Any] = {
+    "openapi": "3.0.3",
+    "components": {
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "required": ["id"],
+                "properties": {
+                    "id": {"type": "integer", "description": "the id"},
+                    "friend": {"$ref": "#/components/schemas/Pet"},
+                    "a/b": {"$ref": "#/components/schemas/a~1b"},
+                },
+            },
+            "a/b": {"type": "string", "nullable": True},
+        }
+    },
+}
+
+
+def pet() -> Any:
+    node = DOCUMENT["components"]["schemas"]["Pet"]
+    return from_schema(node, dialect="openapi-3.0", document=DOCUMENT, pointer="/components/schemas/Pet")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        ({"properties": {"items": {"items": {"properties": {"id": {"type": "integer"}}}}}}, {"items": [{}, {}, {}, {"id": "x"}]}, "expected integer, got str at $.items[3].id"),
+        ({"type": ["string", "null"]}, True, "expected string or null, got bool at $"),
+        ({"type": "object"}, None, "expected object, got null at $"),
+        ({"properties": {"a b": {"minimum": 3}}}, {"a b": 2}, 'expected a number >= 3, got 2 at $["a b"]'),
+        ({"required": ["a", "b"]}, {"a": 1}, "expected the property 'b', got none at $"),
+        ({"additionalProperties": False}, {"z": 1}, "expected no undeclared property, got 'z' at $"),
+        ({"enum": ["a", "b"]}, "c", "expected one of 'a', 'b', got 'c' at $"),
+        ({"const": 1}, True, "expected 1, got True at $"),
+        ({"minLength": 2}, "x", "expected at least 2 characters, got 1 at $"),
+        ({"maxItems": 1}, [1, 2], "expected at most 1 item, got 2 at $"),
+        ({"pattern": "^a$"}, "b\n", r"expected a string that matches '^a$', got 'b\n' at $"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "x", "expected integer or null, got str at $"),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 1}]}, 5, "expected exactly one of 2 alternatives, got a match of several at $"),
+        ({"multipleOf": 0.01}, 19.011, "expected a multiple of 0.01, got 19.011 at $"),
+        ({"uniqueItems": True}, [1, 1.0], "expected unique items, got the same item twice at $"),
+        ({"properties": {"a": False}}, {"a": 1}, "expected nothing here, got 1 at $.a"),
+        ({"not": {"type": "string"}}, "x", "expected a value outside the excluded schema, got 'x' at $"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_was_expected_what_came_and_where(schema: Any, value: Any, message: str) -> None:
+    assert [error.message for error in from_schema(schema).errors(value)] == [message]
+
+
+def test_an_error_of_a_union_names_what_came_closest() -> None:
+    cat = {"properties": {"kind": {"const": "cat"}, "age": {"type": "integer"}}, "required": ["kind"]}
+    dog = {"properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
+    (error,) = from_schema({"anyOf": [dog, cat]}).errors({"kind": "cat", "age": {}})
+    assert error.keyword == "anyOf"
+    assert "one of 2 alternatives" in error.message
+
+
+def test_an_error_carries_its_parts() -> None:
+    assert from_schema({"type": "integer"}).errors("x") == [
+        SchemaError("$", "expected integer, got str at $", "type", "integer", "str")
+    ]
+
+
+def test_at_most_twenty_errors_are_collected() -> None:
+    assert len(from_schema({"items": {"type": "integer"}}).errors(["x"] * 100)) == 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "dialect", "valid", "invalid"),
+    [
+        ({"minimum": 1, "exclusiveMinimum": True}, "draft4", [2], [1]),
+        ({"exclusiveMinimum": 1}, "draft6", [2], [1]),
+        ({"if": {"const": 1}, "then": False}, "draft6", [1], []),
+        ({"if": {"const": 1}, "then": False}, "draft7", [2], [1]),
+        ({"items": [{"type": "string"}], "additionalItems": False}, "2019-09", [["a"]], [["a", 1]]),
+        ({"prefixItems": [{"type": "string"}], "items": False}, "2020-12", [["a"]], [["a", 1]]),
+        ({"dependencies": {"a": ["b"]}}, "draft7", [{"a": 1, "b": 1}], [{"a": 1}]),
+        ({"dependencies": {"a": ["b"]}}, "2020-12", [{"a": 1}], []),
+        ({"type": "integer", "nullable": True}, "openapi-3.0", [1, None], ["x"]),
+        ({"type": "integer", "nullable": True}, "openapi-3.1", [1], [None]),
+        ({"allOf": [{"type": "object"}], "nullable": True}, "openapi-3.0", [{}, None], [1]),
+        ({"enum": ["a"], "type": "string", "nullable": True}, "openapi-3.0", ["a", None], ["b"]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "const": 1}, "2020-12", [2], []),
+        ({"const": 1}, None, [1], [2]),
+        ({"format": "date"}, None, ["no date"], []),
+        ({"multipleOf": 0.01}, None, [19.01, 4], [0.011]),
+    ],
+)
+def test_a_schema_is_read_in_its_dialect(schema: Any, dialect: Any, valid: list[Any], invalid: list[Any]) -> None:
+    compiled = from_schema(schema, dialect=dialect)
+    assert [compiled.is_valid(value) for value in valid] == [True] * len(valid)
+    assert [compiled.is_valid(value) for value in invalid] == [False] * len(invalid)
+
+
+def test_a_schema_is_a_pointer_into_a_document_that_is_never_copied_or_changed() -> None:
+    before = copy.deepcopy(DOCUMENT)
+    schema = pet()
+    assert schema.raw is DOCUMENT["components"]["schemas"]["Pet"]
+    assert schema.cast({"id": "1", "friend": {"id": 2.0, "x": 1}, "a/b": 5}) == {
+        "id": 1,
+        "friend": {"id": 2},
+        "a/b": "5",
+    }
+    assert schema.is_valid({"id": 1, "a/b": None})
+    assert schema.errors({"id": 1, "friend": {}})[0].path == "$.friend"
+    assert before == DOCUMENT
+
+
+def test_a_schema_of_its_own_may_refer_into_a_document() -> None:
+    schema = from_schema({"items": {"$ref": "#/components/schemas/Pet"}}, document=DOCUMENT, dialect="openapi-3.0")
+    assert schema.cast([{"id": "1"}]) == [{"id": 1}]
+
+
+def test_thousands_of_schemas_of_a_document_cost_little_until_they_are_used() -> None:
+    names = {
+        f"S{i}": {"type": "object", "properties": {"n": {"$ref": f"#/components/schemas/S{i + 1}"}}}
+        for i in range(3000)
+    }
+    document = {"components": {"schemas": {**names, "S3000": {"type": "integer"}}}}
+    gc.collect()
+    schemas = [
+        from_schema(node, document=document, pointer=f"/components/schemas/{name}") for name, node in names.items()
+    ]
+    assert (
+        sum(map(sys.getsizeof, [part for one in schemas for part in (one, one.origin, one.origin.pointer)]))
+        / len(schemas)
+        < 300
+    )
+    assert all(schema._compiled is None for schema in schemas)
+
+
+def test_schemas_that_say_the_same_are_compiled_once() -> None:
+    text = {"type": "object", "properties": {"only here": {"type": "integer"}}}
+    assert from_schema(text)._compile() is from_schema(copy.deepcopy(text))._compile()
+    assert from_schema(text)._compile() is not from_schema({**text, "required": ["only here"]})._compile()
+    assert pet()._compile() is pet()._compile()
+
+
+def test_one_document_is_not_taken_for_another_at_the_same_place() -> None:
+    for kind, good, bad in (("integer", 1, "x"), ("string", "x", 1)):
+        document = {"s": {"$ref": "#/t"}, "t": {"type": kind}}
+        schema = from_schema(document["s"], document=document, pointer="/s")
+        assert (schema.is_valid(good), schema.is_valid(bad)) == (True, False)
+        del document, schema
+
+
+def test_a_schema_in_a_document_may_name_its_own_dialect() -> None:
+    document = {
+        "s": {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
+    }
+    schema = from_schema(document["s"], document=document, pointer="/s", dialect="2020-12")
+    assert (schema.is_valid(1), schema.is_valid(2)) == (False, True)
+
+
+def test_a_pointer_to_nothing_is_unknown_and_says_so() -> None:
+    schema = from_schema({}, document=DOCUMENT, pointer="/nowhere")
+    assert schema.is_unknown
+    assert "nothing at '/nowhere'" in schema.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "schema", [True, {}, {"description": "d"}, {"$ref": "#/$defs/a", "$defs": {"a": {}}}, {"default": 1}]
+)
+def test_a_schema_that_says_nothing_is_unknown(schema: Any) -> None:
+    assert from_schema(schema).is_unknown
+    assert from_schema(schema).normalizer(value := object()) == (value, True)
+
+
+@pytest.mark.parametrize("schema", [False, {"type": "string"}, {"not": {}}, {"required": []}, {"enum": [1]}])
+def test_a_schema_that_says_something_is_not_unknown(schema: Any) -> None:
+    assert from_schema(schema).is_unknown == (schema == {"required": []})
+    assert UNKNOWN.is_unknown
+
+
+def test_a_bundle_holds_all_that_it_refers_to_with_its_texts() -> None:
+    bundle = pet().bundled()
+    assert bundle["$ref"] == "#/$defs/Pet"
+    assert bundle["$defs"]["Pet"]["properties"]["id"] == {"type": "integer", "description": "the id"}
+    assert bundle["$defs"]["a/b"] == {"type": ["string", "null"]}
+    again = from_schema(bundle)
+    for value in ({"id": 1, "a/b": None}, {"id": "x"}, {"id": 1, "friend": {"id": 1, "a/b": 5}}):
+        assert again.is_valid(value) == pet().is_valid(value)
+    assert from_schema(True).bundled() is True
+    assert from_schema({"type": "integer", "title": "N"}).bundled() == {"type": "integer", "title": "N"}
+
+
+def test_a_lazy_schema_is_built_when_first_used_and_once() -> None:
+    built = []
+
+    def build() -> dict[str, Any]:
+        built.append(1)
+        return {"type": "integer"}
+
+    schema = lazy_schema(build)
+    assert repr(schema) == "<Schema not built yet>"
+    assert built == []
+    assert schema.is_valid(1)
+    assert not schema.is_valid("x")
+    assert (schema.raw, built) == ({"type": "integer"}, [1])
+
+
+def test_a_schema_survives_copy_and_pickle() -> None:
+    schema = from_schema({"type": "integer"})
+    assert copy.deepcopy(schema) is schema
+    assert pickle.loads(pickle.dumps(schema)).errors("x") == schema.errors("x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        (("x",), {}, TypeError),
+        ((None,), {}, TypeError),
+        (({},), {"dialect": "draft3"}, ValueError),
+        (({},), {"document": {}, "pointer": "a"}, ValueError),
+        (({},), {"pointer": "/a"}, ValueError),
+    ],
+)
+def test_what_is_no_schema_is_refused_at_once(arguments: Any, options: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="expected|needs the document"):
+        from_schema(*arguments, **options)
+
+
+def test_threads_may_use_a_new_schema_at_the_same_time() -> None:
+    for round_ in range(20):
+        schema = from_schema(
+            {
+                "properties": {
+                    f"p{i}": {"anyOf": [{"type": "integer"}, {"type": "null"}]} for i in range(round_ + 1)
+                }
+            }
+        )
+        start, results = threading.Barrier(8), []
+
+        def use(schema: Any = schema, start: Any = start, results: Any = results) -> None:
+            start.wait()
+            results.append((schema.cast({"p0": "1"}), schema.is_valid({"p0": "1"})))
+
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [({"p0": 1}, False)] * 8
+
+
+def test_the_module_imports_no_validator() -> None:
+    code = "import sys, operad_schema as s; s.from_schema({'type': 'object'}).is_valid({}); print([m for m in ('jsonschema', 'fastjsonschema', 'referencing') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_schema_that_leads_nowhere_is_bundled_as_one_that_says_nothing() -> None:
+    document = {"components": {"schemas": {}}}
+    assert from_schema({"type": "string"}, document=document, pointer="/nowhere").bundled() is True
+
+
+def test_an_example_that_is_no_json_is_left_out_of_a_bundle() -> None:
+    schema = from_schema({"type": "string", "title": "T", "example": datetime.date(2020, 1, 2), "examples": ["a"]})
+    assert schema.bundled() == {"type": "string", "title": "T", "examples": ["a"]}

@@ -1,0 +1,242 @@
+"""Answers that have been wrong once, or that other validators get wrong."""
+
+from typing import Any
+
+import pytest
+
+from operad_schema import from_schema
+from operad_schema.translating import translate
+
+
+@pytest.mark.parametrize(
+    ("factor", "value", "expected"),
+    [
+        (7, 1e17, False),
+        (7, 1e20, False),
+        (7, 1e308, False),
+        (7, 7.000000000000001e16, False),
+        (60, 1.7e18, False),
+        (7, 7e20, True),
+        (0.01, 19.01, True),
+        (0.1, 0.35, False),
+        (2, float("inf"), False),
+        (2.5, 10**20, True),
+        (3, 9.0, True),
+        (3, True, True),
+    ],
+)
+@pytest.mark.parametrize("beside", [{}, {"minProperties": 0}, {"minContains": 2, "contains": {}}])
+def test_a_multiple_is_one_in_exact_arithmetic(
+    factor: Any, value: Any, expected: bool, beside: dict[str, Any]
+) -> None:
+    schema = from_schema({"multipleOf": factor, **beside})
+    assert schema.is_valid(value) is expected
+    assert bool(schema.errors(value)) is not expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "array", "prefixItems": [{"type": "string"}], "minItems": 1}, [""]),
+        ({"const": {"b": 1}, "properties": {"c": {}}}, {"b": 1}),
+        ({"type": "integer", "minimum": 2.5}, 3),
+        ({"type": ["array", "null"], "prefixItems": [{}], "minItems": 1}, None),
+    ],
+)
+def test_a_zero_value_is_one_of_a_cast_that_is_cast_again(schema: Any, expected: Any) -> None:
+    outer = from_schema({"type": "object", "required": ["a"], "properties": {"a": schema}})
+    once = outer.cast({})
+    assert once == {"a": expected}
+    assert outer.cast(once) == once
+
+
+def test_what_was_invented_is_told_though_a_union_changed_its_mind() -> None:
+    schema = from_schema(
+        {
+            "required": ["b"],
+            "oneOf": [{"additionalProperties": False}, {}],
+            "properties": {"b": {"type": "boolean"}},
+        }
+    )
+    made, clean = schema.normalizer({})
+    assert (made, clean) == ({"b": False}, False)
+    assert [error.path for error in schema.mismatches({})] == ["$.b"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"enum": [{"a": 1, "b": 2}], "properties": {"a": {}}}, {"a": 1, "b": 2}),
+        ({"minProperties": 2, "properties": {"a": {}}}, {"a": 1, "z": 2}),
+        ({"maxProperties": 1, "properties": {"a": {"default": 1}, "b": {}}}, {"b": 1}),
+        ({"properties": {"a": {"type": "integer", "default": "x"}}}, {}),
+        ({"not": {"required": ["a"]}, "properties": {"a": {"default": 1}}}, {}),
+        ({"dependentRequired": {"a": ["b"]}, "properties": {"a": {"default": 1}}}, {}),
+        ({"allOf": [{"properties": {"a": {"default": 1}}}, {"additionalProperties": False}]}, {}),
+        ({"oneOf": [{"properties": {"a": {}}, "required": ["z"]}, {"maxProperties": 0}]}, {"z": 1, "a": 1}),
+    ],
+)
+def test_a_valid_value_stays_valid_once_cast(schema: Any, value: Any) -> None:
+    compiled = from_schema(schema)
+    assert compiled.is_valid(value)
+    assert compiled.is_valid(compiled.cast(value))
+    assert compiled.normalizer(value)[1] is True
+
+
+def test_a_default_that_is_not_of_its_own_schema_fills_what_is_required_only() -> None:
+    parts = {"a": {"type": "integer", "default": "x"}}
+    assert from_schema({"properties": parts}).cast({}) == {}
+    assert from_schema({"properties": parts, "required": ["a"]}).cast({}) == {"a": "x"}
+
+
+def test_a_bundle_casts_as_the_schema_does() -> None:
+    schema = from_schema(
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "allOf": [{"const": 2, "$ref": "#/definitions/D0"}],
+            "definitions": {"D0": {}},
+        }
+    )
+    bundled = from_schema(schema.bundled())
+    for value in (2.0, 3, "2", None):
+        assert repr(bundled.cast(value)) == repr(schema.cast(value))
+        assert bundled.is_valid(value) is schema.is_valid(value) is True
+
+
+META = [
+    "http://json-schema.org/draft-03/schema#",
+    "http://json-schema.org/draft-04/schema#",
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+]
+
+
+@pytest.mark.parametrize("uri", META)
+def test_the_meta_schemas_are_known_without_being_fetched(uri: str) -> None:
+    schema = from_schema({"properties": {"a": {"$ref": uri}}})
+    assert not any("nothing in this document" in warning for warning in schema.warnings)
+    assert schema.is_valid({"a": {"type": "object", "properties": {"x": {"minLength": 1}}}})
+    for wrong in ({"properties": 5}, {"properties": {"x": {"minLength": "1"}}}):
+        assert not schema.is_valid({"a": wrong})
+        assert not from_schema(schema.bundled()).is_valid({"a": wrong})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "others"),
+    [
+        (r"^\s$", ["\ufeff", "\u00a0", "\u2028", "\v"], ["\x1c", "\x85", "x"]),
+        (r"^\S$", ["\x1c", "\x85", "x"], ["\ufeff", " "]),
+        (r"^.$", ["\x85", "x"], ["\u2028", "\u2029", "\r", "\n"]),
+        (r"\bx", ["x", "éx", " x"], ["ax", "1x", "_x"]),
+        (r"^[\W]$", ["é", " "], ["a", "_"]),
+        (r"^[\D]$", ["٣", "a"], ["3"]),
+        (r"^[^\D]$", ["3"], ["٣", "a"]),
+        (r"^\p{L}+$", ["abcÄß中"], ["a1", "a_"]),
+        (r"^\p{Lu}\p{Ll}$", ["Ää"], ["äÄ"]),
+        (r"^\P{L}$", ["1", "½"], ["a"]),
+        (r"^[\p{Nd}_]$", ["٣", "_"], ["½", "a"]),
+        (r"^\p{Letter}\p{digit}$", ["a1"], ["1a"]),
+        (r"^\p{gc=Nd}\p{General_Category=P}$", ["1!"], ["a!"]),
+        (r"^\p{White_Space}\p{ASCII}$", ["\x85a"], ["\ufeffa", "\x85é"]),
+        (r"^\p{N}$", ["½", "7", "Ⅷ"], ["a"]),
+        (r"^\cC$", ["\x03"], ["C"]),
+        (r"^\u{1F600}$", ["😀"], ["x"]),
+        (r"^\ud83d\ude00$", ["😀"], ["x"]),
+        (r"^[^]$", ["\n", "x"], [""]),
+        (r"[]", [], ["", "x"]),
+    ],
+)
+def test_classes_are_those_of_ecma_262(pattern: str, matches: list[str], others: list[str]) -> None:
+    made = translate(pattern)
+    assert [made.matches(text) for text in matches] == [True] * len(matches)
+    assert [made.matches(text) for text in others] == [False] * len(others)
+    search = made.compiled.search
+    assert [bool(search(text)) for text in (*matches, *others)] == [
+        made.matches(text) for text in (*matches, *others)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("escape", "inside"),
+    [
+        (r"\d", "0123456789"),
+        (r"\w", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"),
+        (r"\p{AHex}", "0123456789ABCDEFabcdef"),
+        (r"\p{ASCII_Hex_Digit}", "0123456789ABCDEFabcdef"),
+        (r"\p{ASCII}", "".join(map(chr, range(128)))),
+        (r"\s", "\t\n\v\f\r \xa0"),
+    ],
+)
+def test_a_class_has_its_characters_and_no_other(escape: str, inside: str) -> None:
+    latin = [chr(code) for code in range(0x100)]
+    made = translate(f"^{escape}$")
+    assert [char for char in latin if made.matches(char)] == sorted(inside)
+    negated = translate(f"^[^{escape}]$")
+    assert [char for char in latin if not negated.matches(char)] == sorted(inside)
+
+
+def test_white_space_is_what_ecma_262_lists() -> None:
+    listed = [
+        *range(0x09, 0x0E),
+        0x20,
+        0xA0,
+        0x1680,
+        *range(0x2000, 0x200B),
+        0x2028,
+        0x2029,
+        0x202F,
+        0x205F,
+        0x3000,
+        0xFEFF,
+    ]
+    made, property_ = translate(r"^\s$"), translate(r"^\p{White_Space}$")
+    assert [code for code in range(0x10000) if made.matches(chr(code))] == listed
+    unicode = [code for code in range(0x10000) if property_.matches(chr(code))]
+    assert unicode == sorted({*listed, 0x85} - {0xFEFF})
+
+
+def test_general_categories_are_those_of_unicode() -> None:
+    import unicodedata
+
+    codes = [
+        *range(0x3000),
+        *range(0xD000, 0xD800),
+        *range(0xE000, 0xE100),
+        *range(0x1F000, 0x1F700),
+        *range(0xE0000, 0xE0200),
+    ]
+    for name in ("L", "Lu", "Mn", "Nd", "N", "P", "Sc", "Zs", "Cc", "Cf", "Letter", "Decimal_Number"):
+        short = {"Letter": "L", "Decimal_Number": "Nd"}.get(name, name)
+        made = translate(f"^\\p{{{name}}}$")
+        expected = [code for code in codes if unicodedata.category(chr(code)).startswith(short)]
+        assert [code for code in codes if made.matches(chr(code))] == expected, name
+    cased = translate(r"^\p{LC}$")
+    assert [cased.matches(char) for char in "aAǅʰª"] == [True, True, True, False, False]
+    for unknown in ("Script=Latin", "Cn", "Latin", "l", ""):
+        assert from_schema({"pattern": f"\\p{{{unknown}}}"}).warnings
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"contains": {"type": "integer"}, "unevaluatedItems": False}, [1, "x"], [1, "x"]),
+        ({"prefixItems": [{}], "unevaluatedItems": False}, [1, 2], [1]),
+        ({"prefixItems": [{"type": "string"}], "unevaluatedItems": {"type": "integer"}}, [1, "2"], ["1", 2]),
+        ({"prefixItems": [{"type": "string"}]}, [1, "2"], ["1", "2"]),
+        ({"allOf": [{"prefixItems": [{"type": "string"}]}, {"items": {"minimum": 1}}]}, [1, "2"], ["1", "2"]),
+        ({"allOf": [{"prefixItems": [{}, {}]}, {"prefixItems": [{}], "items": False}]}, [1, 2, 3], [1]),
+    ],
+)
+def test_further_items_are_what_the_schemas_together_say(schema: Any, value: Any, expected: Any) -> None:
+    assert from_schema(schema).cast(value) == expected
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "array"}, {"type": ["object", "array"]}])
+def test_the_containers_that_a_cast_walks_are_new(schema: Any) -> None:
+    for value in ({"a": [1]}, [{"a": 1}]):
+        made = from_schema(schema).cast(value)
+        assert made == value
+        if type(value).__name__.replace("dict", "object").replace("list", "array") in schema["type"]:
+            assert made is not value

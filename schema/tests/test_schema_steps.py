@@ -1,0 +1,1183 @@
+"""The engine of schemas piece by piece: conjunctions, budgets, zero values, unions, what is shared and exported."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from operad_schema import Schema, from_schema, lazy_schema
+from operad_schema import compiling as compiling_module
+from operad_schema.bundling import SharedDefinitions, is_larger, is_sendable
+from operad_schema.casting import Casting
+from operad_schema.compiling import compiled
+from operad_schema.conjunctions import (
+    ABSENT,
+    Call,
+    Lazy,
+    allowed_values,
+    common_types,
+    flatten,
+    further_items,
+    has,
+    is_fragile,
+    node_types,
+    position_schemas,
+)
+from operad_schema.evaluating import is_plain, seen_by
+from operad_schema.explaining import changes, path_of
+from operad_schema.limits import Limits
+from operad_schema.nodes import Node
+from operad_schema.objects import ObjectShape
+from operad_schema.patterns import WORK
+from operad_schema.scalars import to_type
+from operad_schema.tags import decides
+from operad_schema.unions import Union
+from operad_schema.vocabulary import subschemas
+
+INT, STR = {"type": "integer"}, {"type": "string"}
+
+
+def root_of(schema: Any, **options: Any) -> Any:
+    return compiled(from_schema(schema, **options).origin).root
+
+
+# --- conjunctions -----------------------------------------------------------------------------------------
+
+
+def test_the_members_of_a_conjunction_are_each_there_once_and_bare() -> None:
+    a, b = Node({"type": "integer"}), Node({"minimum": 1})
+    whole = Node({"allOf": [a, b, a], "maximum": 5})
+    assert flatten([whole, b]) == ((whole.less("$ref", "allOf", "$siblings"), a, b), False)
+    assert flatten([a, a]) == ((a,), False)
+    assert flatten([True, a]) == ((a,), False)
+    assert flatten([a, False]) == ((a,), True)
+    assert flatten([Node({"$siblings": a, "allOf": [b]})]) == ((a, b), False)
+    assert flatten([]) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "types"),
+    [
+        (["integer"], ["number"], ["integer"]),
+        (["number"], ["integer"], ["integer"]),
+        (["number", "string"], ["string", "number"], ["number", "string"]),
+        (["integer"], ["string"], []),
+        (["null", "integer"], ["integer", "null"], ["null", "integer"]),
+    ],
+)
+def test_the_types_that_two_members_allow(left: list[str], right: list[str], types: list[str]) -> None:
+    assert common_types(left, right) == types
+    assert node_types((Node({"type": left}), Node({"type": right}))) == types
+
+
+def test_what_the_members_say_of_types_and_values() -> None:
+    assert node_types((Node({}),)) is None
+    assert node_types((Node({"type": "string"}), Node({}))) == ["string"]
+    assert allowed_values((Node({}),)) is None
+    assert allowed_values((Node({"enum": [1, 2, 3]}), Node({"enum": [3.0, 1]}))) == [1, 3]
+    assert allowed_values((Node({"const": 1, "enum": [1, 2]}),)) == [1]
+    assert allowed_values((Node({"const": 1}), Node({"const": True}))) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "fragile"),
+    [
+        ([{"type": "object"}], False),
+        ([{"maxProperties": 1}], True),
+        ([{"enum": ["a"]}], False),
+        ([{"enum": ["a", []]}], True),
+        ([{"const": {}}], True),
+        ([{"const": 1}], False),
+        ([{"additionalProperties": False}], False),
+        ([{"additionalProperties": False}, {"type": "object"}], True),
+        ([{"items": True}, {"type": "array"}], False),
+        ([{"type": "object"}, {"minimum": 1}], False),
+    ],
+)
+def test_where_a_valid_container_can_have_an_invalid_cast(members: list[Any], fragile: bool) -> None:
+    assert is_fragile(tuple(Node(member) for member in members)) is fragile
+
+
+def test_what_is_said_about_the_elements_of_an_array() -> None:
+    a, b = Node(INT), Node(STR)
+    one, two = Node({"prefixItems": [a], "items": b}), Node({"prefixItems": [b, a]})
+    assert further_items((one, two), 2) == [(1, b)]
+    assert further_items((two, Node({"unevaluatedItems": False})), 2) == [(2, False)]
+    assert further_items((two, Node({"unevaluatedItems": False, "contains": a})), 2) == []
+    assert further_items((two,), 2) == []
+    assert [position_schemas((one, two), index) for index in range(3)] == [[a, b], [b, a], [b]]
+
+
+def test_what_a_container_has() -> None:
+    assert [has([1], key) for key in (0, 1)] == [True, False]
+    assert [has({"a": 1}, key) for key in ("a", "b")] == [True, False]
+
+
+def test_a_call_fills_in_as_much_as_may_be_and_no_more() -> None:
+    def fill(default: Any, most: int, times: int, value: Any = None) -> tuple[list[bool], Call]:
+        schema = from_schema({"properties": {"a": {"default": default}}}, limits=Limits(max_filled=most))
+        made = compiled(schema.origin)
+        one = Casting(made.checks).rows(flatten([made.root])[0])[0][3]
+        assert one is not None
+        call, out = Call(), {}
+        call.value = value
+        return [one(out, index, call) for index in range(times)], call
+
+    answers, call = fill([1], 4, 3)  # two parts
+    assert answers == [True, True, False]
+    assert (call.filled, call.is_full, call.scalars) == (6, True, math.inf)
+    answers, scalars = fill(1, 1, 20, [1])  # a value of two parts
+    assert answers == [True] * 20
+    assert (scalars.filled, scalars.is_full) == (0, False)
+    answers, scalars = fill(1, 1, 21, [1])
+    assert answers[20] is False
+    assert (scalars.filled, scalars.is_full) == (2, True)
+    assert fill(1, 3, 31)[0] == [True] * 30 + [False]
+
+
+def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:
+    old_part, old = {"x": 0}, {}
+    old.update({"a": old_part, "l": [old_part], "gone": {"y": 0}})
+    new_part: dict[str, Any] = {"x": 0}
+    new: dict[str, Any] = {"a": new_part, "l": [{"z": 1}]}
+    call = Call()
+    assert call.mark() == (0, False)
+    call.moved((0, False), old, new)
+    call.invented = [("kept", "k")]
+    mark = call.mark()
+    assert mark == (1, False)
+    call.moved(mark, old, new)
+    row: dict[str, Any] = {"z": 0}
+    twin = {**row}
+    call.invented += [(row, "z")]
+    call.moved(mark, [1, [row, 2]], [1, [twin]])
+    assert call.invented[1][0] is twin
+    del call.invented[1:]
+    call.invented += [(old, "gone"), (old, "a"), (old_part, "x")]
+    call.moved(mark, old, {"a": new_part})
+    assert call.invented == [("kept", "k"), ({"a": new_part}, "a"), (new_part, "x")]
+    call.dropped = True
+    call.forget(mark)
+    assert (call.invented, call.dropped) == ([("kept", "k")], False)
+    call.forget((0, True))
+    assert (call.invented, call.dropped) == (None, True)
+    call.forget((0, False))
+    assert call.invented is None
+
+
+# --- budgets ----------------------------------------------------------------------------------------------
+
+
+def steps(schema: Any, value: Any) -> float:
+    """How many schemas a check applies to a value, by the count of the call's budget."""
+    made = compiled(from_schema(schema).origin)
+    with WORK.call(math.inf, 1_000_000):
+        assert made.checks.remembering(made.checks.of(made.root))(value)
+        return 1_000_000 - WORK.steps
+
+
+CROWD = [{"minimum": number} for number in range(-70, 0)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "count"),
+    [
+        ({"allOf": CROWD[:60]}, 5, 0),  # too few to be counted
+        ({"allOf": CROWD}, 5, 71),
+        ({"allOf": [*CROWD, True, {"type": "integer"}]}, 5, 73),
+        ({"allOf": [*CROWD, {"uniqueItems": True}]}, 5, 72),
+        ({"allOf": [*CROWD, {"items": True}]}, 5, 72),
+        ({"anyOf": CROWD}, 5, 71),
+        ({"allOf": [*CROWD, {"allOf": [INT]}]}, 5, 73),
+        ({"items": {"allOf": CROWD}}, [5, 6], 3 + 2 * 71),
+        ({"allOf": CROWD, "additionalProperties": {"allOf": [{}, {}]}}, {"a": 1, "b": 1}, 71 + 2 + 2 * 3),
+        ({"allOf": CROWD, "patternProperties": {"^a": {}, "^b": {}}}, {"x": 1}, 71 + 3),
+        ({"allOf": CROWD, "uniqueItems": True}, [1, [2]], 71 + 2 + 4),
+        ({"allOf": CROWD, "properties": {"a": INT}}, {"a": 1}, 71),
+        ({"allOf": CROWD, "items": INT}, "x", 71),
+        ({"allOf": CROWD, "not": {"not": {"not": STR}}}, 5, 74),
+        ({"allOf": CROWD, "if": {"allOf": [{}]}, "then": {"allOf": [{}]}, "else": {"allOf": [{}]}}, 5, 75),
+    ],
+)
+def test_each_schema_that_is_applied_is_counted(schema: Any, value: Any, count: int) -> None:
+    assert steps(schema, value) == count
+
+
+def test_what_a_call_may_apply_grows_with_its_value() -> None:
+    """To two items 3 + 2 * 71 schemas are applied; of 3 parts, 45 more may be."""
+    schema = {"items": {"allOf": CROWD}}
+    assert from_schema(schema, limits=Limits(max_check_steps=100)).is_valid([1, 2])
+    assert not from_schema(schema, limits=Limits(max_check_steps=99)).is_valid([1, 2])
+    assert not from_schema(schema, limits=Limits(max_check_steps=100)).is_valid([1, 2, 3])
+
+
+def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_used_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling_module, "MAX_CACHED", 2)
+    compiling_module._cache.clear()
+
+    def made(number: int) -> Any:
+        return compiled(from_schema({"const": number}).origin)
+
+    first, second = made(1), made(2)
+    assert made(1) is first
+    made(3)
+    assert len(compiling_module._cache) == 2
+    assert made(1) is first
+    anew = made(2)
+    assert anew is not second
+    assert made(2) is anew
+    assert made(3) is not None
+    assert compiled(from_schema({"const": 1}, dialect="draft7").origin) is not first
+    assert compiled(from_schema({"const": 1}, limits=Limits(max_fill=5)).origin) is not first
+
+
+# --- what is evaluated ------------------------------------------------------------------------------------
+
+
+def test_a_schema_is_plain_where_all_that_sees_the_value_is_a_part_of_it() -> None:
+    shut = {"unevaluatedProperties": False}
+    for schema, plain in (
+        ({"properties": {"a": {}}}, True),
+        (shut, True),
+        ({**shut, "allOf": [{"properties": {"a": {}}}]}, True),
+        ({**shut, "anyOf": [{"properties": {"a": {}}}]}, False),
+        ({**shut, "additionalProperties": {}, "anyOf": [{}]}, True),
+        ({**shut, "allOf": [{"additionalProperties": {}}]}, False),
+        ({**shut, "allOf": [{"if": {}}]}, False),
+        ({"unevaluatedProperties": True, "anyOf": [{}]}, True),
+        ({"unevaluatedItems": False, "contains": {}}, False),
+        ({"unevaluatedItems": False, "items": {}, "contains": {}}, True),
+    ):
+        assert is_plain(root_of(schema)) is plain, schema
+
+
+def test_what_sees_a_value_beside_a_schema_is_there_once() -> None:
+    a = Node({"minimum": 1})
+    b = Node({"allOf": [a, True]})
+    whole = Node({"allOf": [b, a, b]})
+    assert seen_by(whole) == [whole, b, a]
+
+
+UNION = {
+    "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+    "discriminator": {"propertyName": "k", "mapping": {"a": "#/$defs/A", "b": "#/$defs/B"}},
+    "unevaluatedProperties": False,
+    "$defs": {
+        "A": {"type": "object", "properties": {"k": {"const": "a"}, "x": {}}, "required": ["k"]},
+        "B": {"type": "object", "properties": {"k": {"const": "b"}, "y": {}}, "required": ["k"]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        ({"k": "a", "x": 1}, True),
+        ({"k": "a", "y": 1}, False),
+        ({"k": "b", "y": 1}, True),
+        ({"k": "c"}, False),
+        ({"k": 5}, False),
+        ({"x": 1}, False),
+    ],
+)
+def test_a_tag_says_which_branch_has_looked_at_the_properties(value: Any, valid: bool) -> None:
+    assert from_schema(UNION, dialect="openapi-3.1").is_valid(value) is valid
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"if": {"properties": {"a": INT}, "required": ["a"]}, "then": {"properties": {"b": {}}},
+          "unevaluatedProperties": False}, [{"a": 1, "b": 2}, {}], [{"b": 2}, {"a": 1, "c": 2}]),
+        ({"dependentSchemas": {"a": {"properties": {"a": {}, "b": {}}}}, "unevaluatedProperties": False},
+         [{"a": 1, "b": 2}, {}], [{"b": 2}]),
+        ({"anyOf": [{"prefixItems": [INT]}, {"prefixItems": [{}, INT]}], "unevaluatedItems": False},
+         [[1], [1, 2], ["x", 2]], [[1, "x"], [1, 2, 3]]),
+        ({"contains": INT, "unevaluatedItems": STR}, [[1, "a"], ["a", 1]], [[1, None], ["a"]]),
+        ({"patternProperties": {"^x": {}}, "anyOf": [{"properties": {"a": {}}}], "unevaluatedProperties": INT},
+         [{"x1": "s", "a": "s", "z": 1}], [{"z": "s"}]),
+        ({"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}],
+          "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}], [{"a": 1, "b": 1}, {}, {"a": 1, "c": 1}]),
+    ],
+)  # fmt: skip
+def test_what_was_evaluated_under_a_condition(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
+    made = from_schema(schema)
+    assert [one for one in valid if not made.is_valid(one)] == []
+    assert [one for one in invalid if made.is_valid(one) is not False] == []
+
+
+# --- zero values and defaults -----------------------------------------------------------------------------
+
+
+def needs(schema: Any, **more: Any) -> Any:
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"], **more}
+
+
+@pytest.mark.parametrize(
+    ("schema", "zero"),
+    [
+        ({"type": ["string", "null"]}, {"a": None}),
+        ({"type": "number"}, {"a": 0}),
+        ({"type": "number", "minimum": -5}, {"a": 0}),
+        ({"type": "integer", "minimum": 2}, {"a": 2}),
+        ({"allOf": [{"type": "integer", "minimum": 2}, {"minimum": 3}]}, {"a": 3}),
+        ({"type": "null"}, {"a": None}),
+        ({"enum": ["x", "y"]}, {"a": "x"}),
+        ({"enum": [1, None]}, {"a": None}),
+        ({"enum": [1, None], "type": "integer"}, {"a": 1}),
+        ({"oneOf": [STR, {"const": None}]}, {"a": None}),
+        ({"oneOf": [STR, {"enum": [None, 1]}]}, {"a": ""}),
+        ({"anyOf": [{"$ref": "#/$defs/loop"}, INT]}, {"a": 0}),
+        ({"anyOf": [{"$ref": "#/$defs/loop"}]}, {}),
+        ({"$ref": "#/$defs/loop"}, {}),
+        ({"anyOf": [False, {}]}, {}),
+        ({"anyOf": [{"allOf": [STR, False]}, INT]}, {"a": 0}),
+        (
+            {"type": "object", "properties": {"b": {"default": [1]}, "c": INT}, "required": ["c"]},
+            {"a": {"b": [1], "c": 0}},
+        ),
+        ({"default": "x", "type": "integer"}, {"a": "x"}),
+        ({"default": "7", "type": "integer"}, {"a": 7}),
+    ],
+)
+def test_the_zero_value_that_a_missing_property_gets(schema: Any, zero: Any) -> None:
+    loop = needs({"$ref": "#/$defs/loop"})
+    assert from_schema(needs(schema, **{"$defs": {"loop": loop}})).cast({}) == zero
+
+
+def test_a_default_that_is_not_of_its_schema_is_filled_in_only_where_something_has_to_be() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}
+    assert from_schema(schema).cast({}) == {}
+    assert from_schema({**schema, "required": ["a"]}).cast({}) == {"a": "x"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "filled"),
+    [
+        ({"prefixItems": [INT, STR]}, []),
+        ({"prefixItems": [INT, STR], "minItems": 1}, [0]),
+        ({"prefixItems": [INT, STR], "minItems": 5}, [0, ""]),
+        ({"allOf": [{"prefixItems": [INT, STR]}, {"minItems": 2}]}, [0, ""]),
+        ({"prefixItems": [{"default": 7}, False], "minItems": 2}, [7]),
+        ({"prefixItems": [{"default": "x", "type": "integer"}], "minItems": 1}, ["x"]),
+        ({"items": INT, "minItems": 1}, []),
+    ],
+)
+def test_the_positions_of_an_array_that_have_to_be_there_are_filled_in(schema: Any, filled: list[Any]) -> None:
+    assert from_schema(schema).cast([]) == filled
+
+
+@pytest.mark.parametrize(("most", "filled"), [(4, True), (3, False)])
+def test_a_value_of_as_many_parts_as_allowed_is_filled_in(most: int, filled: bool) -> None:
+    deep = needs(needs(needs(INT)))  # three objects and a number
+    found = from_schema(needs(deep), limits=Limits(max_fill=most)).cast({})
+    assert found == ({"a": {"a": {"a": {"a": 0}}}} if filled else {})
+    default = from_schema(
+        {"type": "object", "properties": {"a": {"default": [1, 2, 3]}}}, limits=Limits(max_fill=most)
+    )
+    assert default.cast({}) == ({"a": [1, 2, 3]} if filled else {})
+
+
+@pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (3, 3)])
+def test_no_more_parts_are_filled_in_than_one_call_may(most: int, count: int) -> None:
+    schema = from_schema({"items": needs({"type": "array"})}, limits=Limits(max_filled=most))
+    assert schema.cast([{}] * 3) == [{"a": []}] * count + [{}] * (3 - count)
+    first = schema.mismatches([{}] * 4)[0]
+    assert (
+        first.message
+        == f"expected at most {most} missing parts (max_filled), got more at $: the rest stays absent"
+    )
+
+
+def test_what_is_filled_in_is_a_copy_each_time() -> None:
+    schema = from_schema({"type": "object", "properties": {"a": {"default": {"b": [1]}}}})
+    one, other = schema.cast({}), schema.cast({})
+    one["a"]["b"].append(2)
+    assert other == {"a": {"b": [1]}} == schema.cast({})
+
+
+def test_a_default_that_was_filled_in_once_is_known_in_zero_values_too() -> None:
+    default = {"$ref": "#/$defs/d"}
+    inner = {"type": "object", "properties": {"a": default}}
+    schema = {"$defs": {"d": {"default": [1]}}, "properties": {"a": default, "b": inner}, "required": ["b"]}
+    assert from_schema({"type": "object", **schema}).cast({}) == {"a": [1], "b": {"a": [1]}}
+
+
+def test_a_default_that_would_hold_itself_is_absent() -> None:
+    loop = {
+        "type": "object",
+        "properties": {"n": {"$ref": "#/$defs/l"}, "v": INT},
+        "required": ["v"],
+        "default": {},
+    }
+    schema = from_schema({"$defs": {"l": loop}, "type": "object", "properties": {"n": {"$ref": "#/$defs/l"}}})
+    assert schema.cast({}) == {}
+    assert schema.cast({"n": {"v": "1"}}) == {"n": {"v": 1}}
+
+
+# --- unions -----------------------------------------------------------------------------------------------
+
+
+def union_of(schema: Any) -> tuple[Union, Any]:
+    made = compiled(from_schema(schema).origin)
+    members, _ = flatten([made.root])
+    (member,) = [one for one in members if "anyOf" in one or "oneOf" in one]
+    casting = Casting(made.checks)
+    return Union(casting, members, member, "anyOf" if "anyOf" in member else "oneOf"), Call()
+
+
+def test_the_branch_of_an_object_is_the_one_that_it_looks_most_like() -> None:
+    branches = [
+        {"properties": {"k": {"const": "a"}, "v": INT, "w": {}}},
+        {"properties": {"k": {"const": "b"}, "v": STR}},
+        {"properties": {"k": {"enum": ["a", "b"]}}},
+    ]
+    union, call = union_of({"anyOf": branches})
+
+    def scores(value: Any) -> list[int]:
+        return [union.score(index, value) for index in range(3)]
+
+    assert scores({}) == [0, 0, 0]
+    assert scores({"k": "a"}) == [111, 1, 11]
+    assert scores({"k": "b", "v": 5}) == [12, 112, 11]
+    assert scores({"v": "x", "w": 1}) == [12, 11, 0]
+    assert scores({"z": 1}) == [0, 0, 0]
+    assert [union.choose(value, call)[0] for value in ({"k": "a"}, {"k": "b", "v": "x"}, {"z": 1})] == [0, 1, 0]
+
+
+def test_the_branch_of_other_values_is_the_first_that_fits() -> None:
+    union, call = union_of({"anyOf": [{"minimum": 5}, INT, STR, {"type": "null"}]})
+    chosen = [union.choose(value, call) for value in (7, 3, "x", None, object())]
+    assert [found[0] for found in chosen] == [0, 1, 0, 0, None]
+    narrow, _ = union_of({"anyOf": [INT, STR]})
+    assert narrow.choose("x", call)[:2] == (1, ABSENT)
+    assert narrow.choose(None, call)[:2] == (None, ABSENT)
+    assert narrow.choose(None, call, 0)[:2] == (None, ABSENT)
+    assert narrow.choose(5.5, call)[:2] == (1, "5.5")
+    assert narrow.choose(True, call)[:2] == (0, 1)
+
+
+def test_only_objects_are_compared_with_what_branches_declare() -> None:
+    union, call = union_of({"anyOf": [{"minLength": 1, "minItems": 1}, {"properties": {"k": INT}}]})
+    for value in ("k", ["k"]):
+        assert union.choose(value, call)[0] == 0
+
+
+LIST = {"type": "array"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "classes", "is_scalar"),
+    [
+        (STR, {str}, True),
+        (INT, {int}, True),
+        ({"type": "number"}, {int, float}, True),
+        ({"type": "boolean"}, {bool}, True),
+        ({"type": ["string", "null"]}, {str, type(None)}, True),
+        ({"enum": ["a", "b"]}, {str}, True),
+        ({"type": "string", "const": "a"}, {str}, True),
+        ({"enum": ["a", 1]}, set(), True),
+        ({"enum": ["a", [1]]}, set(), True),
+        ({"const": 1, "minimum": 0}, set(), True),
+        (True, set(), True),
+        ({"minimum": 1}, set(), False),
+        ({"type": "object"}, set(), False),
+        (LIST, set(), False),
+        ({"type": ["string", "array"]}, set(), False),
+        ({"enum": ["a"], "properties": {"x": INT}}, set(), False),
+        ({"enum": ["a"], "items": INT}, set(), False),
+        ({"enum": ["a"], "prefixItems": [INT]}, set(), False),
+        ({"anyOf": [STR, INT]}, set(), False),
+        ({"type": "string", "oneOf": [STR, INT]}, set(), False),
+    ],
+)
+def test_a_property_of_scalars_is_cast_at_once_and_of_these_classes_not_at_all(
+    schema: Any, classes: set[type], is_scalar: bool
+) -> None:
+    made = compiled(from_schema({"properties": {"a": schema}, "additionalProperties": False}).origin)
+    members, _ = flatten([made.root])
+    ((name, exact, cast, _),) = Casting(made.checks).rows(members)
+    assert (name, exact, isinstance(cast, Lazy)) == ("a", classes, not is_scalar)
+
+
+def test_a_cast_that_was_made_late_is_found_at_once_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of properties and further items, and there alone: a part that another schema has too keeps its own."""
+    asked = []
+    call = Lazy.__call__
+    monkeypatch.setattr(Lazy, "__call__", lambda self, *rest: asked.append(self) or call(self, *rest))
+    row = {"type": "object", "properties": {"n": INT}}
+    for schema, value in (
+        ({"type": "array", "items": row}, [{"n": "1"}] * 3),
+        ({"properties": {"a": row}}, {"a": {"n": "1"}}),
+    ):
+        made = from_schema(schema)
+        first = made.cast(value)
+        assert asked != []
+        asked.clear()
+        assert made.cast(value) == first == ([{"n": 1}] * 3 if isinstance(value, list) else {"a": {"n": 1}})
+        assert asked == []
+
+
+def test_a_value_that_goes_round_between_branches_stays_as_it_came() -> None:
+    """Each branch fills in what makes it the other one's."""
+    branches = [
+        {
+            "type": "object",
+            "properties": {"a": {"const": 1}, "b": {"default": 1}},
+            "required": ["a"],
+            "maxProperties": 1,
+        },
+        {
+            "type": "object",
+            "properties": {"b": {"const": 1}, "a": {"default": 1}},
+            "required": ["b"],
+            "maxProperties": 1,
+        },
+    ]
+    schema = from_schema({"anyOf": branches})
+    for value in ({"a": 1}, {"b": 1}, {"a": 1, "z": 2}):
+        once = schema.cast(value)
+        assert schema.cast(once) == once
+        assert not schema.is_valid(value) or schema.is_valid(once)
+
+
+def test_a_value_is_cast_anew_where_its_cast_is_another_branchs() -> None:
+    first, second = {"properties": {"p": {"default": 1}}}, {"properties": {"p": {"const": 1}, "z": {"default": 2}}}
+    settles = {"items": {"anyOf": [first, second]}}
+    assert from_schema(settles).cast([{}, {}]) == [{"p": 1, "z": 2}] * 2
+    assert from_schema(settles, limits=Limits(max_recasts=1)).cast([{}, {}]) == [{"p": 1, "z": 2}, {}]
+    # Each fills in what makes it the other's: for ever, so it is left as it came, and nothing is said of it.
+    a = {"properties": {"p": {"default": 1}, "q": {"const": 1}}}
+    b = {"properties": {"q": {"default": 1}, "p": {"const": 1}}}
+    round_and_round = from_schema({"anyOf": [a, b]})
+    assert round_and_round.cast({}) == {}
+    needy = [{**one, "required": ["r"], "properties": {**one["properties"], "r": INT}} for one in (a, b)]
+    assert from_schema({"anyOf": needy}).tracer()({}) == ({}, False, False, False)
+
+
+@pytest.mark.parametrize("dialect", ["2020-12", "openapi-3.1"])
+def test_a_tag_chooses_the_branch_before_and_after_the_cast(dialect: str) -> None:
+    branches = [
+        {
+            "type": "object",
+            "properties": {"k": {"const": tag, "default": tag}, "n": {"type": kind}},
+            "required": ["k"],
+        }
+        for tag, kind in (("a", "integer"), ("b", "string"))
+    ]
+    schema = from_schema(
+        {"oneOf": branches, "discriminator": {"propertyName": "k"}, "unevaluatedProperties": False},
+        dialect=dialect,
+    )
+    assert schema.cast({"k": "a", "n": "5"}) == {"k": "a", "n": 5}
+    assert schema.cast({"k": "b", "n": 5}) == {"k": "b", "n": "5"}
+    assert schema.cast({"n": "x"}) == {"k": "b", "n": "x"}
+    assert schema.cast({"n": 5}) == {"k": "a", "n": 5}
+    assert schema.cast({"k": "c", "n": 5}) == {"k": "c", "n": 5}
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "found"),
+    [
+        (["integer"], 5.0, 5),
+        (["number", "integer"], 5.0, 5.0),
+        (["string"], 2**4095 - 1, str(2**4095 - 1)),
+        (["string"], 2**4095, 2**4095),
+        (["integer"], "1e2", 100),
+        (["integer"], "1.5e1", 15),
+        (["integer"], "1.55e1", "1.55e1"),
+        (["number"], "1" * 330, int("1" * 330)),
+        (["number"], "1" * 331, "1" * 331),
+        (["boolean"], "false", False),
+        (["boolean"], "falsee", "falsee"),
+        (["boolean"], 0.0, False),
+        (["boolean"], 2, 2),
+        (["null", "string"], 5, "5"),
+        (["array"], 5, 5),
+    ],
+)
+def test_a_scalar_is_converted_where_nothing_is_lost(types: list[str], value: Any, found: Any) -> None:
+    assert repr(to_type(value, types)) == repr(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "decided"),
+    [
+        (None, {"k": "a"}, False),
+        ({"decides": False}, {"k": "a"}, False),
+        ({"union": "anyOf"}, {"k": "a"}, False),
+        ({}, {"k": "a"}, True),
+        ({}, {"k": "b"}, False),
+        ({}, {"k": "c"}, True),
+        ({"closed": False}, {"k": "c"}, False),
+        ({}, {"k": 5}, True),
+        ({}, {}, False),
+        ({}, "a", False),
+    ],
+)
+def test_when_a_tag_alone_says_which_branch_a_value_has_to_be(given: Any, value: Any, decided: bool) -> None:
+    whole = {"decides": True, "union": "oneOf", "propertyName": "k", "tags": {"a": 0, "b": None}, "closed": True}
+    assert decides(None if given is None else {**whole, **given}, "oneOf", value) is decided
+
+
+@pytest.mark.parametrize(
+    ("branches", "tags", "closed"),
+    [
+        (
+            [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"enum": ["b", "c"]}}}],
+            {"a": 0, "b": 1, "c": 1},
+            True,
+        ),
+        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "a"}}}], {"a": None}, True),
+        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": STR}}], {"a": 0}, False),
+        ([{"properties": {"k": {"const": "a"}}}, True], {"a": 0}, False),
+        ([{"allOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"x": {}}}]}], {"a": 0}, True),
+        ([{"allOf": [True, {"properties": {"k": {"const": "a"}}}]}], {}, False),
+        (
+            [{"anyOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "b"}}}]}],
+            {"a": 0, "b": 0},
+            True,
+        ),
+        ([{"anyOf": [{"properties": {"k": {"const": "a"}}}, {}]}], {}, False),
+        ([{"properties": {"k": {"const": 5}}}], {}, False),
+        ([{"properties": {"k": {"enum": [5, "a"]}}}], {"a": 0}, True),
+        ([{"properties": {"k": {"$ref": "#/$defs/tag"}}}], {"t": 0}, True),
+        ([{"properties": {"k": True}}], {}, False),
+    ],
+)
+def test_the_tags_that_branches_declare(branches: list[Any], tags: Any, closed: bool) -> None:
+    schema = {
+        "oneOf": branches, "discriminator": {"propertyName": "k"}, "$defs": {"tag": {"const": "t"}},
+    }  # fmt: skip
+    body = root_of(schema, dialect="openapi-3.1")
+    given = body["discriminator"] if "discriminator" in body else body["anyOf"]
+    assert (given["tags"], given["closed"], given["decides"]) == (tags, closed, True)
+    assert root_of(schema)["discriminator"]["decides"] is False
+
+
+@pytest.mark.parametrize(("depth", "found"), [(3, True), (8, True), (9, False)])
+@pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
+def test_tags_are_looked_for_eight_levels_deep(key: str, depth: int, found: bool) -> None:
+    branch: Any = {"properties": {"k": {"const": "a"}}}
+    for _ in range(depth):
+        branch = {key: [branch]}
+    given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}})["discriminator"]
+    assert (given["tags"] == {"a": 0}) is found
+
+
+# --- what is shared and exported --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (1, 1, []),
+        (1, 1.0, [("$", "converted", 1, 1.0)]),
+        (1, True, [("$", "converted", 1, True)]),
+        ("a", "b", [("$", "converted", "a", "b")]),
+        ("ab", "".join(["a", "b"]), []),
+        ({"a": 1, "b": 2}, {"b": 3, "c": 4},
+         [("$.a", "dropped", 1, None), ("$.c", "filled", None, 4), ("$.b", "converted", 2, 3)]),
+        ([1, 2, 3], [1], [("$[1]", "dropped", 2, None), ("$[2]", "dropped", 3, None)]),
+        ((1,), ["1", 5], [("$[1]", "filled", None, 5), ("$[0]", "converted", 1, "1")]),
+        ([{"a": "1"}], [{"a": 1}], [("$[0].a", "converted", "1", 1)]),
+        ({"a": 1}, [1], [("$", "converted", {"a": 1}, [1])]),
+    ],
+)  # fmt: skip
+def test_what_a_cast_has_changed(before: Any, after: Any, found: list[Any]) -> None:
+    assert [(one.path, one.action, one.before, one.after) for one in changes(before, after)] == found
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [((), "$"), (("a", 0, "b c"), '$.a[0]["b c"]'), ((5, "x1", "1x"), '$[5].x1["1x"]'), ((None,), '$["None"]')],
+)
+def test_a_path_is_written_so(parts: Any, path: str) -> None:
+    assert path_of(parts) == path
+
+
+@pytest.mark.parametrize(
+    ("value", "sendable"),
+    [
+        ({"a": [1, 1.5, None, True, "x"]}, True),
+        ((1,), True),
+        ({1: 2}, False),
+        (object(), False),
+        (math.inf, False),
+        ("\ud800", False),
+        ({"\ud800": 1}, False),
+        ("größe", True),
+        (2**13_999, True),
+        (2**14_000, False),
+        (-(2**14_000), False),
+    ],
+)
+def test_what_can_be_sent(value: Any, sendable: bool) -> None:
+    assert is_sendable(value) is sendable
+    assert is_sendable({"const": value}) is sendable
+
+
+@pytest.mark.parametrize(("levels", "sendable"), [(200, True), (201, False)])
+def test_how_deep_what_is_sent_may_be(levels: int, sendable: bool) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    assert is_sendable(value) is sendable
+
+
+@pytest.mark.parametrize(
+    ("schema", "count"),
+    [(True, 1), ({}, 1), ({"a": 1}, 2), ({"a": [1, (2,)]}, 5), ({"$ref": "#/$defs/a", "$defs": {"a": INT}}, 7),
+     ({"$ref": "#/nothing"}, 2), ({"$ref": 5}, 2), ({"a": {"$ref": "#"}}, 3)],
+)  # fmt: skip
+def test_how_many_values_a_schema_is_made_of(schema: Any, count: int) -> None:
+    origin = from_schema(schema).origin
+    assert (is_larger(origin, count - 1), is_larger(origin, count)) == (True, False)
+    assert from_schema(schema).is_larger(count - 1)
+
+
+def test_definitions_of_one_document_are_shared_and_named_by_what_they_are() -> None:
+    pet = {"type": "object", "properties": {"friend": {"$ref": "#/components/schemas/Pet"}}}
+    document: Any = {
+        "components": {"schemas": {"Pet": pet, "Cage": {"items": {"$ref": "#/components/schemas/Pet"}}}}
+    }
+    other: Any = {"components": {"schemas": {"Pet": {"type": "string"}}}}
+    shared = SharedDefinitions("#/shared/")
+
+    def add(name: str, of: Any) -> Any:
+        pointer = f"/components/schemas/{name}"
+        node = of["components"]["schemas"][name]
+        return from_schema(node, document=of, pointer=pointer).bundled(shared)
+
+    assert add("Cage", document) == {"items": {"$ref": "#/shared/Pet"}}
+    kept = list(shared._stores.values())
+    assert add("Pet", document) == {"$ref": "#/shared/Pet"}
+    assert list(shared._stores.values()) == kept
+    assert add("Pet", other) == {"type": "string"}
+    assert len(shared._stores) == 2
+    assert from_schema({"items": {"$ref": "#/$defs/Pet"}, "$defs": {"Pet": {"type": "null"}}}).bundled(shared) == {
+        "items": {"$ref": "#/shared/Pet2"}
+    }
+    assert sorted(shared.definitions) == ["Pet", "Pet2"]
+    assert shared.definitions["Pet"] == {"type": "object", "properties": {"friend": {"$ref": "#/shared/Pet"}}}
+
+
+def test_a_schema_is_one_object_however_it_is_copied() -> None:
+    schema = from_schema({"type": "integer"})
+    assert copy.copy(schema) is schema
+    assert copy.deepcopy(schema) is schema
+    assert pickle.loads(pickle.dumps(schema)).raw == {"type": "integer"}
+
+
+def test_a_lazy_schema_is_built_once_and_with_the_bounds_that_it_was_given() -> None:
+    built = []
+
+    def build() -> Any:
+        built.append(1)
+        return {"type": "integer"}
+
+    schema = lazy_schema(build)
+    assert repr(schema) == "<Schema not built yet>"
+    assert (schema.is_valid(1), schema.raw, schema.cast("5"), schema.is_unknown) == (
+        True,
+        {"type": "integer"},
+        5,
+        False,
+    )
+    assert built == [1]
+    bounded = lazy_schema(lambda: {"enum": [1, 2, 3]}).limited(Limits(max_schema_enum=2))
+    assert bounded.is_unknown
+    assert from_schema({"enum": [1, 2, 3]}).limited(Limits(max_schema_enum=2)).is_unknown
+    assert lazy_schema(lambda: from_schema({"type": "null"})).is_valid(None)
+    with pytest.raises(TypeError, match="expected a JSON Schema \\(a mapping or a bool\\), got int: 5"):
+        lazy_schema(lambda: 5).is_valid(1)  # type: ignore[arg-type, return-value]  # what nobody may give
+    assert isinstance(bounded, Schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dialect": "draft5"}, "expected a dialect"),
+        ({"pointer": "a"}, "expected a JSON Pointer such as '/components/schemas/Pet', got 'a'"),
+        ({"pointer": "/a"}, "the pointer '/a' needs the document that it points into: pass document="),
+    ],
+)
+def test_a_schema_that_cannot_be_placed_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_schema({}, **arguments)
+
+
+def test_a_pointer_may_begin_as_a_fragment() -> None:
+    document: Any = {"a": {"type": "integer"}}
+    schema = from_schema(document["a"], document=document, pointer="#/a")
+    assert schema.origin.pointer == "/a"
+    assert repr(schema) == "<Schema of 'type' at /a>"
+    missing = from_schema({}, document=document, pointer="/b")
+    assert missing.warnings == ("the document has nothing at '/b' ('b'): the schema is unknown",)
+
+
+# --- references and keywords ------------------------------------------------------------------------------
+
+
+def test_two_references_in_one_schema_both_count() -> None:
+    schema = from_schema(
+        {
+            "properties": {"x": {"$ref": "#/$defs/i", "$dynamicRef": "#/$defs/m", "allOf": [{"maximum": 9}]}},
+            "$defs": {"i": INT, "m": {"minimum": 5}},
+        }
+    )
+    assert [value for value in (4, 5, 5.5, 9, 10) if schema.is_valid({"x": value})] == [5, 9]
+    recursive = from_schema(
+        {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "properties": {"x": {"$ref": "#/$defs/m", "$recursiveRef": "#"}},
+            "$defs": {"m": {"minProperties": 1}},
+        }
+    )
+    assert [value for value in ({}, {"x": {"x": {}}}, {"x": {"y": 1}}) if recursive.is_valid({"x": value})] == [
+        {"x": {"y": 1}}
+    ]
+
+
+def test_a_reference_that_leads_nowhere_does_not_stop_dynamic_ones() -> None:
+    node = {"$dynamicAnchor": "node", "properties": {"next": {"$dynamicRef": "#node"}}}
+    schema = from_schema(
+        {
+            "$id": "http://x.example/s", "$dynamicAnchor": "node", "$ref": "tree", "unevaluatedProperties": False,
+            "properties": {"a": {"$ref": "http://nowhere.example/x"}, "next": True},
+            "$defs": {"tree": {"$id": "tree", **node}},
+        }
+    )  # fmt: skip
+    assert schema.is_valid({"a": 1, "next": {"a": 5}})
+    assert not schema.is_valid({"next": {"other": 1}})
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(64, 0), (65, 65)])
+def test_choosing_among_more_than_sixty_four_branches_is_counted(count: int, drawn: int) -> None:
+    union, call = union_of({"anyOf": [{"minimum": number} for number in range(count)]})
+    with WORK.call(math.inf, 1_000):
+        assert union.choose(1_000, call)[0] == 0
+        assert 1_000 - WORK.steps == drawn
+
+
+OPEN_TREE: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2019-09/schema",
+    "$id": "http://x.example/tree",
+    "$recursiveAnchor": True,
+    "type": "object",
+    "properties": {"children": {"type": "array", "items": {"$recursiveRef": "#"}}},
+}
+
+
+@pytest.mark.parametrize(("outer", "strict"), [(True, True), (False, False)])
+def test_a_recursive_reference_means_the_outermost_root_that_says_so(outer: bool, strict: bool) -> None:
+    schema = from_schema(
+        {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "$id": "http://x.example/strict",
+            "$recursiveAnchor": outer,
+            "$ref": "tree",
+            "unevaluatedProperties": False,
+            "$defs": {"tree": OPEN_TREE},
+        }
+    )
+    assert not schema.is_valid({"other": 1})
+    assert schema.is_valid({"children": [{"children": []}]})
+    assert schema.is_valid({"children": [{"other": 1}]}) is not strict
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        # Draft 4: bounds that a boolean excludes, ids without a dollar sign.
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True}, [6], [5, 4]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": True}, [4], [5, 6]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": False}, [5], [4]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x.example/a",
+          "properties": {"p": {"$ref": "b"}}, "definitions": {"b": {"id": "b", "type": "integer"}}},
+         [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"p": {"$ref": "#here"}},
+          "definitions": {"b": {"id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "const": 5, "contains": INT}, ["x", []], []),
+        # Draft 7: what stands beside a reference has no say, and an anchor is an id.
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#/definitions/b", "maximum": 3}},
+          "definitions": {"b": INT}}, [{"p": 5}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#here"}},
+          "definitions": {"b": {"$id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [INT], "additionalItems": STR},
+         [[1, "a"], []], [[1, 2], ["a"]]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": INT, "additionalItems": False}, [[1, 2]], [["a"]]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#",
+          "dependencies": {"a": ["b"], "c": {"required": ["d"]}, "e": "f"}},
+         [{"a": 1, "b": 1}, {"c": 1, "d": 1}, {"e": 1, "f": 1}, {}], [{"a": 1}, {"c": 1}, {"e": 1}]),
+        ({"dependentRequired": {"a": "b"}, "dependentSchemas": {"c": ["d"]}}, [{"a": 1}, {"c": 1}], []),
+        # OpenAPI 3.0: null beside what is said.
+        ({"type": "string", "nullable": True}, [None, "x"], [5]),
+        ({"type": ["string", "null"], "nullable": True}, [None, "x"], [5]),
+        ({"enum": ["a"], "nullable": True}, [None, "a"], ["b"]),
+        ({"enum": ["a", None], "nullable": True}, [None, "a"], ["b"]),
+        ({"anyOf": [INT], "nullable": True}, [None, 1], ["x"]),
+        ({"allOf": [INT], "nullable": True}, [None, 1], ["x"]),
+        ({"minimum": 5, "nullable": True}, [None, 5, "x"], [4]),
+        ({"nullable": True}, [None, 5], []),
+        ({"not": INT, "nullable": True}, [None, "x"], [5]),
+        ({"type": "string", "nullable": False}, ["x"], [None]),
+        ({"oneOf": [INT, STR], "nullable": True}, [None, 1, "x"], [1.5]),
+    ],
+)  # fmt: skip
+def test_what_each_draft_and_dialect_means(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
+    made = from_schema(schema, dialect="openapi-3.0" if "nullable" in schema else None)
+    assert [value for value in valid if not made.is_valid(value)] == []
+    assert [value for value in invalid if made.is_valid(value) is not False] == []
+    if schema.get("nullable"):
+        assert made.cast(None) is None
+        strict = from_schema(schema)
+        assert strict.is_valid(None) is (schema.get("type") == ["string", "null"] or None in schema.get("enum", ())
+                                         or not {"type", "enum", "anyOf", "allOf", "oneOf"} & schema.keys())  # fmt: skip
+
+
+def test_an_unknown_branch_excludes_nothing() -> None:
+    nothing = {"$ref": "#/nothing"}
+    assert from_schema({"oneOf": [nothing, INT]}).is_valid(5)
+    assert from_schema({"not": nothing}).is_valid(5)
+    assert not from_schema({"not": True}).is_valid(5)
+    assert not from_schema({"oneOf": [True, INT]}).is_valid(5)
+    assert from_schema({"oneOf": [nothing, INT], "anyOf": [INT]}).is_valid("x") is False
+    shut = {"patternProperties": {"(a+)+": INT}, "additionalProperties": False, "unevaluatedProperties": False}
+    assert from_schema(shut).is_valid({"anything": 1})
+    assert not from_schema({**shut, "patternProperties": {"^a": INT}}).is_valid({"b": 1})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "tag", "branch"),
+    [
+        ({}, "A", 0),
+        ({"x": "#/$defs/B"}, "x", 1),
+        ({"x": "B"}, "x", 1),
+        ({"A": "#/$defs/B"}, "A", 1),
+        ({"x": "#/nothing"}, "x", None),
+        ({"x": 5}, "x", None),
+    ],
+)
+def test_what_a_mapping_says_of_a_tag(mapping: Any, tag: str, branch: int | None) -> None:
+    body = root_of(
+        {
+            "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+            "discriminator": {"propertyName": "k", "mapping": mapping},
+            "$defs": {"A": {"properties": {"k": STR}}, "B": {"properties": {"k": STR}}},
+        }
+    )
+    assert body["discriminator"]["tags"].get(tag) == branch
+
+
+@pytest.mark.parametrize("given", [5, {}, {"propertyName": 5}, None])
+def test_a_discriminator_that_is_none_is_left_out(given: Any) -> None:
+    assert "discriminator" not in root_of({"oneOf": [INT, STR], "discriminator": given})
+
+
+def test_what_is_exported_of_each_keyword() -> None:
+    schema: dict[str, Any] = {
+        "title": "t", "description": "d", "examples": [{"a": (1,)}], "default": {"a": 1}, "const": {"a": [1]},
+        "properties": {"p": {"$ref": "#/$defs/x"}}, "patternProperties": {"^(a+)+$": STR}, "prefixItems": [INT],
+        "items": False, "not": {"type": "null"}, "anyOf": [INT, True], "required": ["p"], "$defs": {"x": INT},
+    }  # fmt: skip
+    bundled: Any = from_schema(schema).bundled()
+    assert bundled == {**schema, "examples": [{"a": [1]}], "$defs": {"x": INT}}
+    bundled["default"]["a"] = 2
+    assert from_schema(schema).bundled()["default"] == {"a": 1}  # type: ignore[index]  # no bool
+    assert from_schema(True).bundled() is True
+    loop = {"properties": {"n": {"$ref": "#"}}}
+    assert from_schema(loop).bundled() == {
+        "$ref": "#/$defs/root", "$defs": {"root": {"properties": {"n": {"$ref": "#/$defs/root"}}}},
+    }  # fmt: skip
+    tagged = {
+        "oneOf": [{"$ref": "#/$defs/A"}], "discriminator": {"propertyName": "k", "mapping": {"a": "#/$defs/A"}},
+        "$defs": {"A": {"properties": {"k": STR}}},
+    }  # fmt: skip
+    assert from_schema(tagged).bundled() == tagged
+    beside = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/b", "title": "t",
+              "definitions": {"b": INT}}  # fmt: skip
+    assert from_schema(beside).bundled() == {"title": "t", "$ref": "#/$defs/b", "$defs": {"b": INT}}
+
+
+def test_what_is_shown_to_others_is_what_was_given_where_that_can_be_sent() -> None:
+    given = {"type": "integer"}
+    assert from_schema(given).published() is given
+    assert from_schema(True).published() is True
+    assert from_schema({"$schema": "http://json-schema.org/draft-07/schema#"}, dialect="draft4").published() == {
+        "$schema": "http://json-schema.org/draft-07/schema#"
+    }
+    assert from_schema({"nullable": True, "type": "string"}, dialect="openapi-3.0").published() == {
+        "type": ["string", "null"]
+    }
+    assert from_schema({"const": object()}).published() == {}
+    document: Any = {"a": given}
+    assert from_schema(given, document=document, pointer="/a").published() == given
+
+
+def test_choosing_among_many_patterns_for_a_name_is_counted() -> None:
+    for count, drawn in ((64, 0), (65, 65)):
+        made = compiled(
+            from_schema({"patternProperties": {f"^p{number}$": INT for number in range(count)}}).origin
+        )
+        cast = Casting(made.checks).node([made.root])
+        with WORK.call(math.inf, 1_000):
+            assert cast({"p1": "5", "z": 1}, Call()) == {"p1": 5}
+            assert 1_000 - WORK.steps == 2 * drawn
+
+
+def test_of_each_part_that_a_heavy_schema_meets_again_one_step_is_drawn() -> None:
+    """What was found out is remembered: the second look at a part costs one step, and not what is below."""
+    again = {"$ref": "#"}
+    schema = {"type": "object", "properties": {"x": {"allOf": [again, again]}}}
+    found = [steps(schema, value) for value in ({}, {"x": {}}, {"x": {"x": {}}}, {"x": {"x": {"x": {}}}})]
+    assert found == [1, 7, 13, 19]
+
+
+@pytest.mark.parametrize(
+    ("schema", "size"),
+    [
+        (True, 4),
+        ({}, 4),
+        ({"type": "integer"}, 12),
+        ({"type": "integer", "title": "long"}, 12),
+        ({"minLength": 5}, 17),
+        ({"pattern": "^abc$"}, 20),
+        ({"enum": ["ab", 1, None]}, 26),
+        ({"const": {"a": [1]}}, 4 + 9 + 4 + 5 + 4 + 4),
+        ({"required": ["ab"]}, 4 + 12 + 6),
+        ({"properties": {"ab": {}}}, 4 + 14 + 6 + 4),
+        ({"items": {"items": True}}, 4 + 9 + 4 + 9 + 4),
+        ({"anyOf": [{}, {}]}, 4 + 9 + 8),
+    ],
+)
+def test_the_size_of_a_schema_is_what_is_kept_of_it(schema: Any, size: int) -> None:
+    root = compiled(from_schema(schema).origin).closure.root
+    assert root.size == size
+    for most, known in ((size, True), (size - 1, False)):
+        bounded = from_schema({"allOf": [schema, False]}, limits=Limits(max_schema_bytes=most + 17))
+        assert bounded.is_valid(1) is not known
+
+
+def test_a_schema_is_built_once() -> None:
+    asked = []
+
+    def build() -> Any:
+        asked.append(1)
+        return {"type": "integer"}
+
+    schema = lazy_schema(build)
+    assert schema.origin is schema.origin is schema._built()
+    assert asked == [1]
+
+
+def test_nodes_that_say_the_same_are_two() -> None:
+    one, other = Node({"type": "integer"}), Node({"type": "integer"})
+    assert one != other
+    assert not one == other  # noqa: SIM201  # both operators are the node's own
+    assert one == one  # see above
+    assert not one != one  # noqa: SIM202  # see above
+
+
+@pytest.mark.parametrize(("links", "found"), [(1, True), (8, True), (9, False)])
+def test_the_values_of_a_tag_are_looked_for_eight_references_away(links: int, found: bool) -> None:
+    defs: dict[str, Any] = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(links - 1)}
+    defs[f"d{links - 1}"] = {"enum": ["a", 5]}
+    branch = {"properties": {"k": {"$ref": "#/$defs/d0"}}}
+    given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}, "$defs": defs})["discriminator"]
+    assert (given["tags"] == {"a": 0}) is found
+
+
+def test_each_form_of_a_schema_is_made_when_it_is_asked_for_and_once() -> None:
+    for name in ("validator", "caster", "normalizer"):
+        schema = from_schema({"type": "integer"})
+        assert getattr(schema, name) is getattr(schema, name)
+    for answer, found in (
+        (lambda one: one.is_valid("5"), False),
+        (lambda one: one.cast("5"), 5),
+        (lambda one: one.caster("5"), 5),
+        (lambda one: one.validator("5"), False),
+        (lambda one: one.normalizer("5"), (5, True)),
+        (lambda one: one.tracer()("5"), (5, True, False, False)),
+        (lambda one: one.mismatches("5"), []),
+        (lambda one: one.is_unknown, False),
+        (lambda one: one.warnings, ()),
+        (lambda one: len(one.errors("5")), 1),
+    ):
+        assert answer(from_schema({"type": "integer", "description": "for this test alone"})) == found
+        assert answer(lazy_schema(lambda: {"type": "integer"}).limited(Limits(max_fill=7))) == found
+
+
+def test_what_is_declared_under_several_conditions_is_kept_once() -> None:
+    under = {"$ref": "#/$defs/u"}
+    schema = {
+        "properties": {"a": INT}, "if": under, "then": {"anyOf": [under, under]}, "dependentSchemas": {"x": under},
+        "$defs": {"u": {"patternProperties": {"^p": STR}, "properties": {"q": STR}, "required": ["r"]}},
+    }  # fmt: skip
+    made = compiled(from_schema(schema).origin)
+    shape = ObjectShape(Casting(made.checks), flatten([made.root])[0], lambda *_: None)
+    assert (shape.kept, len(shape.kept_patterns)) == ({"q", "r", "x"}, 1)
+    assert from_schema(schema).cast({"a": "1", "p1": 1, "q": 2, "r": 3, "x": 4, "z": 5}) == {
+        "a": 1, "p1": 1, "q": 2, "r": 3, "x": 4,
+    }  # fmt: skip
+
+
+def test_a_zero_that_was_found_within_another_one_is_found_anew_outside_of_it() -> None:
+    """Within A, what D takes of A is not there, and its second choice is taken; outside of it, it is."""
+    a = needs({"anyOf": [{"$ref": "#/$defs/d"}, INT]})
+    d = {
+        "type": "object",
+        "properties": {"p": {"anyOf": [{"$ref": "#/$defs/a"}, INT]}, "q": STR},
+        "required": ["p", "q"],
+    }
+    schema: dict[str, Any] = {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}, "y": {"$ref": "#/$defs/d"}},
+        "required": ["x", "y"], "$defs": {"a": a, "d": d},
+    }  # fmt: skip
+    assert from_schema(schema).cast({}) == {
+        "x": {"a": {"p": 0, "q": ""}},
+        "y": {"p": {"a": {"p": 0, "q": ""}}, "q": ""},
+    }
+
+
+def test_a_name_that_is_no_text_fits_no_pattern() -> None:
+    schema = {"patternProperties": {"^x": {}}, "anyOf": [{"properties": {"a": {}}}], "unevaluatedProperties": INT}
+    assert from_schema(schema).is_valid({1: 5})
+    assert not from_schema(schema).is_valid({1: "x"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"not": {}}, ["not"]),
+        ({"not": [{}]}, []),
+        ({"not": True}, []),
+        ({"items": {}}, ["items"]),
+        ({"items": [{}, {"a": 1}]}, ["items/0", "items/1"]),
+        ({"prefixItems": [{}, True]}, ["prefixItems/0", "prefixItems/1"]),
+        ({"prefixItems": {"a": {}}}, []),
+        ({"allOf": [{}], "anyOf": [], "oneOf": [{}]}, ["allOf/0", "oneOf/0"]),
+        ({"properties": {"a": {}, "b": True}}, ["properties/a", "properties/b"]),
+        ({"properties": [{}]}, []),
+        ({"$defs": {"a": {}}, "definitions": {"b": {}}}, ["$defs/a", "definitions/b"]),
+        ({"enum": [{}], "const": {}, "default": {}, "examples": [{}], "x": {}}, []),
+    ],
+)
+def test_where_a_schema_holds_schemas(schema: Any, places: list[str]) -> None:
+    assert sorted("/".join(tokens) for tokens, _ in subschemas(schema)) == places
+
+
+def test_where_one_place_refers_to_itself_what_stands_beside_it_counts() -> None:
+    itself = {"$ref": "#"}
+    for schema in (
+        {"dependentSchemas": {"a": itself, "b": {"required": ["c"]}}},
+        {"allOf": [itself, {"if": {"required": ["b"]}, "then": {"required": ["c"]}}]},
+        {"if": {"required": ["b"]}, "then": {"required": ["c"]}, "else": itself},
+    ):
+        made = from_schema(schema)
+        assert "it refers to itself in place: that reference is unknown" in made.warnings[0]
+        assert [made.is_valid(value) for value in ({"a": 1}, {"b": 1}, {"b": 1, "c": 1})] == [True, False, True]

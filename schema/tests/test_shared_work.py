@@ -1,0 +1,153 @@
+"""What schemas of one document share: what is read once, told once, and stays apart where it has to."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from operad_schema import Limits, SharedDefinitions, from_schema
+
+INTEGER = {"type": "integer"}
+
+
+def part(document: dict[str, Any], name: str, **options: Any) -> Any:
+    return from_schema(document["$defs"][name], document=document, pointer=f"/$defs/{name}", **options)
+
+
+def test_what_was_read_before_a_bound_was_met_is_not_read_again() -> None:
+    wide = {"properties": {f"p{i}": INTEGER for i in range(30)}}
+    both = {"properties": {"b": {"$ref": "#/$defs/B"}, "c": {"$ref": "#/$defs/C"}}}
+    document = {"$defs": {"A": both, "B": {"properties": {"x": {"type": "any"}, "y": INTEGER}}, "C": wide}}
+    within = Limits(max_schema_nodes=20)
+    whole, beside = part(document, "A", limits=within), part(document, "B", limits=within)
+    assert "max_schema_nodes = 20" in whole.warnings[0]
+    assert whole.is_valid({"b": {"y": "x"}})
+    assert len(beside.warnings) == 1
+    assert not beside.is_valid({"y": "x"})
+    assert part(document, "B", limits=Limits(max_schema_nodes=3)).warnings[0].startswith("#/$defs/B/properties/x")
+
+
+def test_schemas_of_one_document_share_what_they_reach() -> None:
+    document = {
+        "$defs": {"A": {"items": {"$ref": "#/$defs/B"}}, "B": INTEGER, "C": {"not": {"$ref": "#/$defs/B"}}}
+    }
+    first, second = part(document, "A"), part(document, "C")
+    assert not first.is_valid(["x"])
+    assert second.is_valid("x")
+
+
+def nested(depth: int, leaf: Any) -> Any:
+    for _ in range(depth):
+        leaf = {"minProperties": 0, "properties": {"x": leaf}}
+    return leaf
+
+
+def inside(depth: int, value: Any) -> Any:
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
+def test_schemas_that_are_alike_and_nested_deeply_stay_apart() -> None:
+    leaves = [INTEGER, {"type": "string"}, {"type": "null"}]
+    names = "abc"
+    parts = {name: nested(9, leaf) for name, leaf in zip(names, leaves, strict=True)}
+    schema = from_schema({"minProperties": 0, "properties": parts})
+    for name, good in zip(names, [1, "x", None], strict=True):
+        for value in (1, "x", None):
+            assert schema.is_valid({name: inside(9, value)}) is (value == good)
+
+
+def test_tags_behind_a_long_chain_of_references_are_not_looked_for() -> None:
+    tagged = {"properties": {"kind": {"const": "cat"}, "n": INTEGER}, "required": ["kind"]}
+    for length, closed in ((3, True), (12, False)):
+        links = {f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i + 1}"}]} for i in range(length)}
+        defs = {**links, f"l{length}": tagged, "dog": {"properties": {"kind": {"const": "dog"}}}}
+        schema = from_schema(
+            {
+                "oneOf": [{"$ref": "#/$defs/l0"}, {"$ref": "#/$defs/dog"}],
+                "discriminator": {"propertyName": "kind"},
+                "$defs": defs,
+            },
+            dialect="openapi-3.1",
+        )
+        assert schema.is_valid({"kind": "cat", "n": 1})
+        [error] = schema.errors({"kind": "bird"})
+        assert (error.keyword == "discriminator") is closed
+
+
+def test_a_place_that_does_not_exist_is_shared_as_a_schema_that_says_nothing() -> None:
+    shared = SharedDefinitions()
+    assert from_schema({}, document={"$defs": {}}, pointer="/$defs/none").bundled(shared) is True
+    assert shared.definitions == {}
+
+
+def test_a_bundle_keeps_the_mapping_of_a_discriminator() -> None:
+    defs = {"A": {"properties": {"n": INTEGER}}, "B": {"properties": {"n": {"type": "string"}}}}
+    schema = from_schema(
+        {
+            "oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}],
+            "discriminator": {
+                "propertyName": "t",
+                "mapping": {"one": "#/components/schemas/A", "two": "B", "x": "none"},
+            },
+        },
+        document={"components": {"schemas": defs}},
+        dialect="openapi-3.1",
+    )
+    bundled = schema.bundled()
+    assert isinstance(bundled, dict)
+    assert bundled["discriminator"] == {"propertyName": "t", "mapping": {"one": "#/$defs/A", "two": "#/$defs/B"}}
+    for made in (schema, from_schema(bundled, dialect="openapi-3.1")):
+        assert made.cast({"t": "two", "n": 1})["n"] == "1"
+        assert made.is_valid({"t": "one", "n": 1})
+        assert not made.is_valid({"t": "two", "n": 1})
+
+
+def test_a_copy_of_a_schema_is_the_schema() -> None:
+    schema = from_schema({"type": "integer"})
+    assert copy.copy(schema) is schema
+    assert copy.deepcopy([schema])[0] is schema
+    assert pickle.loads(pickle.dumps(schema)).raw == schema.raw
+
+
+AGAIN = {"$ref": "#"}
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"x": {"allOf": [AGAIN, AGAIN]}}},
+        {"properties": {"x": {"anyOf": [AGAIN, {**OBJECT, "properties": {"x": AGAIN}}]}}},
+        {"properties": {"x": {"oneOf": [{"type": "null"}, AGAIN, {**OBJECT, "additionalProperties": AGAIN}]}}},
+        {"properties": {"x": AGAIN}, "patternProperties": {"^x": AGAIN}},
+        {"properties": {"x": AGAIN}, "allOf": [{"properties": {"x": AGAIN}}]},
+        {"properties": {"x": {**AGAIN, "properties": {"x": AGAIN}}}},
+        {"properties": {"x": AGAIN}, "unevaluatedProperties": AGAIN, "if": {"properties": {"x": AGAIN}}},
+        {"properties": {"x": AGAIN}, "not": {"properties": {"x": AGAIN}, "required": ["no"]}},
+        {"properties": {"x": AGAIN}, "dependentSchemas": {"x": {"properties": {"x": AGAIN}}}},
+    ],
+)
+def test_a_schema_that_meets_each_level_twice_does_not_double_the_work_of_each(schema: dict[str, Any]) -> None:
+    compiled, value = from_schema({**OBJECT, **schema}), inside(60, {})
+    assert compiled.is_valid(value)
+    assert compiled.cast(value) == value
+    assert compiled.errors(inside(60, 5))
+
+
+def test_plain_trees_are_checked_and_cast_level_by_level() -> None:
+    """Each part of them meets one schema: nothing is counted and nothing has to be remembered."""
+    tree = {
+        **OBJECT,
+        "properties": {"x": {"anyOf": [AGAIN, {"type": "null"}]}, "kids": {"type": "array", "items": AGAIN}},
+        "additionalProperties": {"type": ["integer", "string"]},
+    }
+    compiled = from_schema(tree, limits=Limits(max_check_steps=1))
+    value = inside(60, {"kids": [{"a": 1}, {"x": None}], "b": "c"})
+    assert compiled.is_valid(value)
+    assert compiled.cast(value) == value
+    [error] = compiled.errors(inside(2, {"kids": [{"x": 5}]}))
+    assert "got int at $.x.x.kids[0].x" in error.message
+    assert not compiled.is_valid(inside(250, {})), "beyond max_data_depth"

@@ -1,0 +1,187 @@
+"""What is filled in: defaults where they are declared, zero values where something is required."""
+
+from typing import Any
+
+import pytest
+
+from operad_schema import Limits, from_schema
+
+
+def filled(schema: Any, **more: Any) -> Any:
+    """What a required property of this schema becomes where it is missing; `...` for nothing."""
+    outer = from_schema({"type": "object", "properties": {"x": schema}, "required": ["x"], **more})
+    made = outer.cast({})
+    assert outer.cast(made) == made
+    return made.get("x", ...)
+
+
+ZEROS = [
+    ({"type": "string"}, ""),
+    ({"type": "integer"}, 0),
+    ({"type": "number"}, 0),
+    ({"type": "boolean"}, False),
+    ({"type": "array"}, []),
+    ({"type": "object"}, {}),
+    ({"type": "null"}, None),
+    ({}, ...),
+    (True, ...),
+    (False, ...),
+    ({"type": "integer", "minimum": 3}, 3),
+    ({"type": "integer", "minimum": 2.2}, 3),
+    ({"type": "number", "minimum": 2.2}, 2.2),
+    ({"type": "integer", "minimum": -3}, 0),
+    ({"type": ["string", "integer"]}, ""),
+    ({"type": ["integer", "string"]}, 0),
+    ({"type": ["string", "null"]}, None),
+    ({"const": 7}, 7),
+    ({"const": {"a": [1]}}, {"a": [1]}),
+    ({"enum": ["b", "a"]}, "b"),
+    ({"enum": ["b"], "type": ["string", "null"]}, "b"),
+    ({"enum": ["b", "a", None]}, None),
+    ({"enum": ["b", None], "type": "string"}, "b"),
+    ({"enum": []}, ...),
+    ({"enum": [1, 2], "const": 2}, 2),
+    ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, ""),
+    ({"anyOf": [{}, {"type": "integer"}]}, 0),
+    ({"oneOf": [{"type": "integer"}, {"type": "null"}]}, None),
+    ({"oneOf": [{"type": "integer"}, {"const": None}]}, None),
+    ({"anyOf": [False, {"type": "integer"}]}, 0),
+    ({"type": "integer", "anyOf": [{"minimum": 5}, {"minimum": 3}]}, 5),
+    ({"allOf": [{"type": ["string", "integer"]}, {"type": "integer", "minimum": 4}]}, 4),
+    ({"allOf": [{"enum": [1, 2, 3]}, {"enum": [2, 3]}]}, 2),
+    ({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]}, {"a": 0}),
+    ({"type": "object", "properties": {"a": {"default": 5}, "b": {"type": "string"}}}, {"a": 5}),
+    ({"type": "object", "required": ["u"]}, {}),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"default": "d"}, {}], "minItems": 2}, [0, "d"]),
+    ({"type": "array", "prefixItems": [{}, {"type": "integer"}], "minItems": 2}, []),
+    ({"type": "array", "minItems": 3, "items": {"type": "integer"}}, []),
+    ({"type": "integer", "default": "7"}, 7),
+    ({"type": "string", "default": None}, None),
+    ({"default": {"k": 1}, "properties": {"k": {"type": "string"}, "l": {"default": 2}}}, {"k": "1", "l": 2}),
+    ({"allOf": [{"default": 1}, {"default": 2}]}, 1),
+    ({"$ref": "#/$defs/n"}, 9),
+]
+
+
+@pytest.mark.parametrize(("schema", "expected"), ZEROS)
+def test_a_missing_required_property_is_filled_in(schema: Any, expected: Any) -> None:
+    made = filled(schema, **{"$defs": {"n": {"type": "integer", "default": 9}}})
+    assert (made, type(made)) == (expected, type(expected))
+
+
+def test_a_zero_that_would_contain_itself_is_absent_and_others_are_not() -> None:
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/n"}, "v": {"type": "integer"}},
+        "required": ["next", "v"],
+    }
+    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) is ...
+    ends = {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}
+    node = {**node, "properties": {"next": ends, "v": {"type": "integer"}}}
+    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) == {"next": None, "v": 0}
+    ends = {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "string"}]}
+    node = {**node, "properties": {"next": ends, "v": {"type": "integer"}}}
+    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) == {"next": "", "v": 0}
+    both = {
+        "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}, "required": ["b"]},
+        "b": {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/a"}, "c": {"$ref": "#/$defs/c"}},
+            "required": ["a", "c"],
+        },
+        "c": {"type": "object", "properties": {"d": {"type": "integer"}}, "required": ["d"]},
+    }
+    assert filled({"$ref": "#/$defs/a"}, **{"$defs": both}) is ...
+    assert filled({"$ref": "#/$defs/c"}, **{"$defs": both}) == {"d": 0}
+
+
+def test_a_default_that_would_contain_itself_is_absent() -> None:
+    schema = from_schema({"properties": {"n": {"$ref": "#", "default": {}}, "m": {"default": 1}}})
+    assert schema.cast({}) == {"m": 1}
+    assert schema.cast({"n": {}}) == {"n": {"m": 1}, "m": 1}
+
+
+def test_what_is_too_large_is_not_filled_in() -> None:
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(9)}}
+    schema = {**wide, "required": [f"p{i}" for i in range(9)]}
+    outer = {"type": "object", "properties": {"x": schema, "y": {"type": "integer"}}, "required": ["x", "y"]}
+    assert from_schema(outer, limits=Limits(max_fill=9)).cast({}) == {"y": 0}
+    assert len(from_schema(outer, limits=Limits(max_fill=10)).cast({})["x"]) == 9
+    default = {"properties": {"x": {"default": list(range(9))}, "y": {"default": 1}}}
+    assert from_schema(default, limits=Limits(max_fill=9)).cast({}) == {"y": 1}
+
+
+def test_beyond_the_budget_of_a_call_nothing_more_is_filled_in() -> None:
+    row = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    schema = from_schema({"items": row}, limits=Limits(max_filled=3))
+    assert schema.cast([{}, {}, {}]) == [{"a": 0}] * 3
+    assert [error.keyword for error in schema.mismatches([{}, {}, {}])] == ["required"] * 3
+    assert schema.cast([{}] * 5) == [{"a": 0}] * 3 + [{}] * 2
+    assert schema.mismatches([{}] * 5)[0].keyword == "max_filled"
+    assert schema.normalizer([{}] * 5)[1] is False
+    defaults = from_schema({"items": {"properties": {"a": {"default": [1]}}}}, limits=Limits(max_filled=4))
+    assert defaults.cast([{}] * 3) == [{"a": [1]}] * 2 + [{}]
+
+
+def test_what_was_invented_is_told_with_its_place() -> None:
+    row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"default": 1}}, "required": ["a", "b"]}
+    schema = from_schema({"type": "object", "properties": {"rows": {"items": row}}})
+    told = schema.mismatches({"rows": [{"a": 1}, {}]})
+    assert [error.path for error in told] == ["$.rows[1].a"]
+    assert told[0].message == "expected the property 'a', got none at $.rows[1]: 0 was filled in"
+    positions = from_schema({"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 1})
+    assert positions.mismatches([])[0].message == "expected item 0, got none at $: 0 was filled in"
+    assert positions.normalizer([]) == ([0], False)
+
+
+def test_a_fill_is_no_other_ones_container() -> None:
+    schema = from_schema({"items": {"properties": {"a": {"default": {"deep": []}}}}})
+    first, second = schema.cast([{}, {}])
+    first["a"]["deep"].append(1)
+    assert second == {"a": {"deep": []}}
+    assert schema.cast([{}]) == [{"a": {"deep": []}}]
+
+
+LIMITS: list[tuple[dict[str, int], dict[str, Any], str]] = [
+    ({"max_schema_nodes": 5}, {"properties": {f"p{i}": {"type": "integer"} for i in range(5)}}, "max_schema_nodes = 5"),
+    ({"max_schema_bytes": 50}, {"enum": ["x" * 60]}, "max_schema_bytes = 50"),
+    ({"max_schema_depth": 2}, {"items": {"items": {"items": {"type": "integer"}}}}, "max_schema_depth = 2"),
+    ({"max_schema_depth": 2}, {"enum": [[[[1]]]]}, "max_schema_depth = 2"),
+    ({"max_schema_enum": 2}, {"enum": [1, 2, 3]}, "3 members, beyond max_schema_enum = 2"),
+    ({"max_schema_in_place": 2}, {"allOf": [{"$ref": "#/$defs/a"}] * 3, "$defs": {"a": {}}}, "max_schema_in_place = 2"),
+    ({"max_pattern_length": 3}, {"pattern": "abcd"}, "longer than 3 characters"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "schema", "warning"), LIMITS)
+def test_a_bound_of_a_schema_is_settable_and_named(limits: dict[str, int], schema: Any, warning: str) -> None:
+    bounded = from_schema(schema, limits=Limits(**limits))
+    assert any(warning in text for text in bounded.warnings), bounded.warnings
+    assert from_schema(schema).warnings == ()
+    [[name, value]] = limits.items()
+    if name.startswith("max_schema") and name != "max_schema_depth":
+        assert from_schema(schema, limits=Limits(**limits), trusted=True).warnings == ()
+        assert from_schema(schema, trusted=True).limited(Limits(**{name: value})).warnings != ()
+
+
+def test_bounds_of_values_are_settable() -> None:
+    tree = {"items": {"$ref": "#"}}
+    assert from_schema(tree).is_valid([[[[]]]])
+    shallow = from_schema(tree, limits=Limits(max_data_depth=2))
+    assert not shallow.is_valid([[[[]]]])
+    assert "at most 2 levels" in shallow.errors([[[[]]]])[0].message
+    assert (
+        len(from_schema({"items": {"type": "integer"}}, limits=Limits(max_schema_errors=3)).errors(["x"] * 9)) == 3
+    )
+    assert from_schema({"pattern": "^a$"}, limits=Limits(max_pattern_string=2)).is_valid("bbb")
+    few = from_schema({"items": {"type": "integer"}}, limits=Limits(max_error_steps=5)).errors(["x"] * 19)
+    assert len(few) == 4, "the schema itself is one step"
+
+
+def test_a_schema_built_later_takes_its_bounds_along() -> None:
+    from operad_schema import lazy_schema
+
+    lazy = lazy_schema(lambda: from_schema({"enum": [1, 2, 3]})).limited(Limits(max_schema_enum=2))
+    assert lazy.is_valid(4)
+    assert "max_schema_enum = 2" in lazy.warnings[0]
+    assert not lazy_schema(lambda: {"enum": [1, 2, 3]}).is_valid(4)
