@@ -161,7 +161,7 @@ async def test_a_reader_that_fails_is_followed_by_another(
     getattr(server.link, reader)._receive = None
     await client.link.send("op:test.op" if reader == "_requests" else server.link.inbox, request(1))
     await server.until(lambda: server.states[-1] == ("up", 2))
-    assert "the link connects anew" in caplog.text
+    assert "the link reconnects" in caplog.text
     await client.link.send("op:test.op", request(2))
     await server.until(lambda: request(2) in server.events)
 

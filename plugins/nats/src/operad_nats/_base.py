@@ -28,18 +28,20 @@ class BrokerLink(ABC):
         on_link: receives "up" and "down", likewise.
         reconnect_wait: seconds before the first attempt to connect again, half of it less at random; doubled for
             each further one, up to 2.
-        log: receives what is dropped.
+        logger: receives what is dropped.
     """
 
     lost_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
     """What the broker's client raises when there is no connection, or when it is lost."""
 
-    def __init__(self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, log: logging.Logger) -> None:
+    def __init__(
+        self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, logger: logging.Logger
+    ) -> None:
         self._on_event = on_event
         self._on_link = on_link
         self._reconnect_wait = reconnect_wait
-        self.logger = log
-        self.reports = Reports(log)
+        self.logger = logger
+        self.reports = Reports(logger)
         self.is_up = False
         self.is_closed = False
         self._epoch = 0

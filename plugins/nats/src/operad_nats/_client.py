@@ -27,7 +27,7 @@ MOST_POSTED = 10_000
 """How many messages without a waiting sender are kept for a socket that takes nothing; the oldest are dropped."""
 
 NO_RESPONDERS = b"NATS/1.0 503"
-"""The status of a request that nobody listens to."""
+"""The status of a request that no client listens to."""
 
 WRITE_ERRORS = (errors.Error, OSError)
 """What writing to a connection raises."""
@@ -148,7 +148,7 @@ class Connection:
         waiting: set[asyncio.Future[Any]] = {connecting, failed}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if failed.done():  # nats-py would try again, for ever
+            if failed.done():  # nats-py would try again, forever
                 raise failed.result()
             connecting.result()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Ending what nats-py does."""
+"""Ending the tasks of nats-py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PATIENCE = 0.1
 
 
 async def ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks until they have ended; what they raised is nobody's any more.
+    """Cancel tasks until they have ended, and ignore what they raised.
 
     Once is not enough: `asyncio.wait_for`, in which nats-py waits, loses a cancellation that comes in the turn of
-    the event loop in which it has its result (Python 3.11), and nats-py would try to connect for ever.
+    the event loop in which it has its result (Python 3.11), and nats-py would try to connect forever.
     """
     tasks = set(tasks)
     left = {task for task in tasks if not task.done()}

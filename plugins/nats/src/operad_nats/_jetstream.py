@@ -1,9 +1,9 @@
-"""JetStream's own side of queues: the stream, its consumers, and what the server says of them.
+"""JetStream's side of queues: the stream, its consumers, and the server's replies about them.
 
-A stream of the prefix's name keeps the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted when it
-is acknowledged, or when its deadline has passed. Each operation that somebody registered as ``queue:…`` has a
-durable consumer, which pushes to one member of the group. That it exists tells a caller that requests for the
-operation are stored; without it they go the plain way.
+A stream with the prefix's name keeps the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted when
+it is acknowledged, or when its deadline has passed. Each operation that a worker registered as ``queue:…`` has a
+durable consumer, which pushes to one member of the group. If the consumer exists, callers store their requests for
+the operation; otherwise they send them over core NATS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from operad_nats._subjects import subject_of
 from operad_nats.config import NATSConfig
 
 MAX_UNDER_WAY = 1_000
-"""How many requests for one operation may be under way, all members together; the rest waits on the server."""
+"""How many requests for one operation may be in progress in all members; the others wait on the server."""
 KNOWN_FOR = 2.0
 """Seconds that a link remembers whether requests for an operation are stored."""
 _MAX_KNOWN = 10_000
@@ -43,16 +43,16 @@ class JetStreamError(TransportError):
 
 
 class JetStream:
-    """The part of a server that stores requests, as one link asks it."""
+    """The part of a server that stores requests, as one link uses it."""
 
     def __init__(self, config: NATSConfig, connection: Connection, own: str) -> None:
         self._config = config
         self._connection = connection
         self._own = own
-        """The subjects of the link's inbox begin with it."""
+        """The start of all subjects of the link's inbox."""
         self.stream = config.prefix.replace(".", "=")
         self._expires = False
-        """Whether the server deletes a message at a time of the message's own (2.11 and newer)."""
+        """Whether the server supports a time to live for each message (2.11 and newer)."""
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._known: dict[str, tuple[bool, float]] = {}
         self._lookups: dict[str, asyncio.Task[bool]] = {}
@@ -60,7 +60,7 @@ class JetStream:
     # --- the stream and its consumers ----------------------------------------------------------------
 
     async def set_up(self, served: dict[str, str]) -> None:
-        """Make the stream if it is not there, and consumers for what is served.
+        """Make the stream if it is missing, and consumers for what is served.
 
         Args:
             served: groups by operation.
@@ -70,7 +70,7 @@ class JetStream:
         subject = f"{self._config.prefix}.queue.>"
         wanted = {
             "name": self.stream,
-            "description": "requests of operad that are not answered yet",
+            "description": "requests of operad without a response yet",
             "subjects": [subject],
             "retention": "workqueue",
             "storage": "file",
@@ -84,7 +84,7 @@ class JetStream:
         except JetStreamError as error:
             if error.code != _OTHER_STREAM:
                 raise
-            made = await self._ask(f"STREAM.INFO.{self.stream}", None)  # somebody else chose its limits
+            made = await self._ask(f"STREAM.INFO.{self.stream}", None)  # made by others, with other limits
         config = made["config"]
         if config.get("retention") != "workqueue" or subject not in config.get("subjects", ()):
             raise TransportError(
@@ -96,7 +96,7 @@ class JetStream:
             await self.consume(operation_id, group)
 
     async def consume(self, operation_id: str, group: str) -> None:
-        """Have requests for an operation stored, and pushed to its group. Raises `TransportError`."""
+        """Store requests for an operation and push them to its group. Raises `TransportError`."""
         config = {
             "name": self._consumer(operation_id),
             "durable_name": self._consumer(operation_id),
@@ -109,15 +109,15 @@ class JetStream:
             "ack_policy": "explicit",
             "ack_wait": int(self._config.ack_wait * _NANOSECONDS),
             "max_ack_pending": MAX_UNDER_WAY,
-            # A request may wait for so long, and the operation counts as served for as long.
+            # A request may wait that long, so the operation counts as served that long.
             "inactive_threshold": int(self._config.max_age * _NANOSECONDS),
         }
         name = f"CONSUMER.CREATE.{self.stream}.{config['name']}.{config['filter_subject']}"
         await self._ask(name, {"stream_name": self.stream, "config": config})
 
     async def _ask(self, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        """A request to JetStream itself."""
-        key = secrets.token_hex(16)  # a peer that knows the inbox must not answer for the server
+        """Send a request to JetStream itself and return its response."""
+        key = secrets.token_hex(16)  # a peer that knows the inbox must not reply in the server's place
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[key] = future
         seconds = self._config.connect_timeout
@@ -125,35 +125,35 @@ class JetStream:
             data = b"" if body is None else json.dumps(body).encode()
             await self._connection.write(f"$JS.API.{name}", f"{self._own}j.{key}", data)
             async with asyncio.timeout(seconds):
-                answer = await future
+                response = await future
         except TimeoutError:
             hint = f"may this user publish to $JS.API.{name}?"
-            raise TransportError(f"JetStream did not answer within {seconds} s; {hint}") from None
+            raise TransportError(f"JetStream sent no response within {seconds} s; {hint}") from None
         except WRITE_ERRORS as error:
             raise LinkDownError(f"not sent: {error}") from error
         finally:
             del self._asked[key]
-        if isinstance(answer.get("error"), dict):
-            raise JetStreamError(name, answer["error"])
-        return answer
+        if isinstance(response.get("error"), dict):
+            raise JetStreamError(name, response["error"])
+        return response
 
     def _subject(self, address: str) -> str:
         return subject_of(address, self._config.prefix, self._config.inbox_prefix)
 
     def deliver_subject(self, operation_id: str) -> str:
-        """Where the server pushes requests for an operation."""
+        """Return the subject to which the server pushes requests for an operation."""
         return self._subject(f"deliver:{operation_id}")
 
     def _consumer(self, operation_id: str) -> str:
         tail = self._subject(f"queue:{operation_id}")[len(self._config.prefix) + len(".queue.") :]
         if len(tail) <= 200:
             return tail.replace(".", "=")
-        return "==" + hashlib.sha256(tail.encode()).hexdigest()  # no tail makes two of them
+        return "==" + hashlib.sha256(tail.encode()).hexdigest()  # no tail has two of them
 
     # --- whether an operation's requests are stored ----------------------------------------------------
 
     async def has(self, operation_id: str) -> bool:
-        """Whether requests for an operation are stored. Raises `TransportError`."""
+        """Return True if requests for an operation are stored. Raises `TransportError`."""
         known = self._known.get(operation_id)
         if known is not None and known[1] > time.monotonic():
             return known[0]
@@ -189,17 +189,17 @@ class JetStream:
         return {"Nats-TTL": f"{max(1, seconds)}s"}
 
     def forget(self, operation_id: str) -> None:
-        """Ask again whether requests for an operation are stored."""
+        """Forget whether requests for an operation are stored."""
         self._known.pop(operation_id, None)
 
     def forget_all(self) -> None:
-        """The connection is back, to a server that may have forgotten."""
+        """Forget all responses: the new connection may be to a server that has lost its memory."""
         self._known.clear()
 
-    # --- answers -------------------------------------------------------------------------------------
+    # --- responses -----------------------------------------------------------------------------------
 
-    def answer(self, name: str, data: bytes, headers: bytes | None) -> None:
-        """Take the server's answer to a question. Raises `ValueError` for what is no JSON."""
+    def response(self, name: str, data: bytes, headers: bytes | None) -> None:
+        """Take the server's response to a request. Raises `ValueError` if it is not JSON."""
         future = self._asked.get(name)
         if future is None or future.done():
             return
@@ -207,23 +207,23 @@ class JetStream:
             hint = "start nats-server with -js, or leave out durable=True"
             future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
         else:
-            answer = json.loads(data)
-            future.set_result(answer if isinstance(answer, dict) else {})
+            response = json.loads(data)
+            future.set_result(response if isinstance(response, dict) else {})
 
     def fail(self) -> None:
-        """The connection is lost: nothing that was asked will be answered."""
+        """Fail all requests: the connection is lost."""
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(LinkDownError("the connection to the NATS server was lost"))
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """What is still looked up; to be waited for at the end."""
+        """The lookups in progress; wait for them at the end."""
         return set(self._lookups.values())
 
 
 def limit_of(payload: dict[str, Any]) -> float | None:
-    """The deadline of a request in epoch ms, where it has a usable one."""
+    """Return the deadline of a request in epoch ms, or None if it has no usable one."""
     deadline = payload.get("deadline")
     if isinstance(deadline, (int, float)) and 0 <= deadline < 1e15:
         return float(deadline)

@@ -1,4 +1,4 @@
-"""What a server does not permit: it says so in an error of its own, which names a subject and no request."""
+"""Permission errors of a server, which name a subject but not a request."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from operad_calls.transport import protocol
 
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REMEMBERED = 1_000
-"""How many of the last requests may be one that is not permitted: the server says so within a round trip."""
+"""How many of the last requests an error may be about: the server sends it within a round trip."""
 
 
 class Permissions:
-    """The last requests of a link, and the subscriptions that it was refused.
+    """The last requests of a link, and the subscriptions that the server refused it.
 
-    nats-py gives the server's words in small letters, so subjects are compared without regard to case.
+    nats-py gives the server's message in lower case, so subjects are compared without regard to case.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Permissions:
         self._requests.append((subject, payload.get("requestId", ""), payload.get("operationId", "")))
 
     def violation(self, words: str) -> list[Event] | None:
-        """The ends of the requests that an error of the server is about; ``None``: it is about something else."""
+        """Return the errors of the requests that a server's error is about; None if it is about something else."""
         found = _VIOLATION.search(words)
         if found is None:
             return None
@@ -43,13 +43,13 @@ class Permissions:
         return [_denied(*request) for request in ended]
 
     def is_refused(self, subject: str) -> bool:
-        """Whether the server has refused a subscription, and forget it."""
+        """Return True if the server has refused a subscription, and forget it."""
         refused = subject.lower() in self._refused
         self._refused.discard(subject.lower())
         return refused
 
     def forget(self) -> None:
-        """The connection is another one."""
+        """Forget everything: the connection is another one."""
         self._requests.clear()
         self._refused.clear()
 

@@ -1,9 +1,9 @@
-"""Queues: what one link holds of the requests that JetStream stores until they have been answered.
+"""Queues: the stored requests that one link is working on.
 
-What a member neither acknowledges nor says to be working on is pushed to another one after
-`NATSTransport.ack_wait`. The answer goes to the caller's inbox as any other one, with a subject of our own for the
-server's refusal where nobody listens, as while a caller reconnects. Such an answer is sent again; the request is
-acknowledged when the server had somebody to give the answer to.
+JetStream pushes a request to another member if this one sends neither an acknowledgement nor a sign of life for
+`NATSTransport.ack_wait`. The response goes to the caller's inbox like any other. Its reply subject is ours: if no
+client listens at the inbox, as while a caller reconnects, the server reports that there, and the response is sent
+again. The request is acknowledged once the server had a client to give the response to.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from operad_nats.config import NATSConfig
 logger = logging.getLogger("operad.nats")
 
 MAX_DELIVERIES = 5
-"""How often a request is given to a member: one that ends each of them is refused in the end."""
+"""How often a request is delivered. One that kills each worker that receives it is refused after that."""
 _KEPT_FOR = 60.0
-"""Seconds that an answer is kept for a caller that is not there, if the request has no deadline before."""
+"""Seconds that a response is kept for a caller that is away, if the request has no earlier deadline."""
 _BEAT = 0.5
 _ENDS = frozenset({"call.responded", "call.error", "call.aborted"})
 
 
 class _Held:
-    """A request that was pushed to this link, and is not acknowledged yet."""
+    """A request that was pushed to this link and is not acknowledged yet."""
 
-    __slots__ = ("ack", "answer", "ended", "key", "limit", "name", "renewed", "unheard")
+    __slots__ = ("ack", "ended", "key", "limit", "name", "renewed", "response", "unheard")
 
     def __init__(self, key: tuple[str, str], ack: str, limit: float) -> None:
         self.key = key
         self.ack = ack
         """The subject of its acknowledgement."""
         self.name = secrets.token_hex(8)
-        """In the subject for the server's refusal of the answer: no peer but the caller may claim one."""
+        """Part of the subject on which the server refuses the response; no peer but the caller can guess it."""
         self.limit = limit
-        """When nobody waits for the answer any more, in epoch ms."""
-        self.answer: tuple[str, bytes] | None = None
+        """Until when the caller waits for the response, in epoch ms."""
+        self.response: tuple[str, bytes] | None = None
         """Subject and data."""
         self.ended = False
         self.unheard = False
-        """Whether the answer was not sent, or nobody listened."""
+        """Whether the response was not sent, or no client listened."""
         self.renewed = time.monotonic()
 
 
 class Queues:
-    """What one link stores, and what it holds of what others stored."""
+    """The requests that one link stores, and the stored requests that it works on."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Queues:
         self._own_bytes = own.encode()
         self._is_up = is_up
         self._tell = tell
-        """Gives an event to whoever opened the link; answers whether it was taken."""
+        """Gives an event to the link's owner; returns True if it took it."""
         self._jetstream = JetStream(config, connection, own)
         self._served: dict[str, str] = {}
         """Groups by operation."""
@@ -100,7 +100,7 @@ class Queues:
         self._jetstream.forget_all()  # it may be a server that has lost its memory
         self._is_set_up = False
         for held in self._held.values():
-            held.renewed = -math.inf  # whatever it had waited for, the server waits from now on
+            held.renewed = -math.inf  # the server's wait starts again with the connection
         if self._beating is None:
             self._beating = asyncio.ensure_future(self._beat())
 
@@ -109,7 +109,7 @@ class Queues:
         self._is_set_up = True
 
     async def has(self, operation_id: str) -> bool:
-        """Whether requests for an operation are stored. Raises `TransportError`."""
+        """Return True if requests for an operation are stored. Raises `TransportError`."""
         return await self._jetstream.has(operation_id)
 
     def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
@@ -117,7 +117,7 @@ class Queues:
         return self._jetstream.headers(payload)
 
     def deliver_subject(self, operation_id: str) -> str:
-        """Where the server pushes requests for an operation."""
+        """Return the subject to which the server pushes requests for an operation."""
         return self._jetstream.deliver_subject(operation_id)
 
     def _subject(self, address: str) -> str:
@@ -126,7 +126,7 @@ class Queues:
     # --- what comes in -------------------------------------------------------------------------------
 
     def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
-        """Take a message, if it is JetStream's. Raises `ValueError` for what is no event."""
+        """Take a message if it is JetStream's; return True if it is. Raises `ValueError` if it is not an event."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
         if not subject.startswith(self._own_bytes):
@@ -142,19 +142,19 @@ class Queues:
             if held is not None:
                 held.unheard = True
         else:
-            self._jetstream.answer(name, data, headers)
+            self._jetstream.response(name, data, headers)
         return True
 
     def _published(self, subject: str, data: bytes, headers: bytes | None) -> bool:
-        """What the server says of a request: stored, refused, or taken by nobody (which the link reports)."""
+        """Take the server's reply to a request: stored, refused, or not taken (which the link reports)."""
         operation_id, request_id = asked_in(subject)
         if headers is not None and headers.startswith(NO_RESPONDERS):
             self._jetstream.forget(operation_id)
             return False
-        answer = json.loads(data)
-        if not isinstance(answer, dict):
+        response = json.loads(data)
+        if not isinstance(response, dict):
             return True
-        error = answer.get("error")
+        error = response.get("error")
         if not isinstance(error, dict):
             self._tell({"type": protocol.STORED, "id": "", "payload": {"requestId": request_id}}, Delivery())
             return True
@@ -164,7 +164,7 @@ class Queues:
         return True
 
     def _push(self, ack: str, subject: str, data: bytes) -> bool:
-        """A request. Its reply says ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
+        """Take a request. Its reply subject is ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4
         if len(parts) < 9 or parts[at] != self._jetstream.stream or not parts[at + 2].isdigit():
@@ -179,12 +179,12 @@ class Queues:
             return True
         payload = event["payload"]
         if subject != self._subject(f"queue:{payload.get('operationId')}"):
-            # Permissions are given by subject: it would run an operation that its sender may not call.
+            # Permissions are given by subject: its sender may not be allowed to call that operation.
             self._acknowledge(ack)
-            raise ValueError(f"a request for another operation than that of {subject}")
+            raise ValueError(f"the request is for another operation than its subject, {subject}")
         key = (str(payload.get("replyTo")), str(payload.get("requestId")))
         held = self._held.get(key)
-        if held is not None:  # the server has not heard of us for a while
+        if held is not None:  # the server had no sign of life of this link for a while
             held.ack = ack
             return True
         delivered = int(parts[at + 2])
@@ -197,7 +197,7 @@ class Queues:
         if delivered > MAX_DELIVERIES:
             self._refuse(held, str(payload.get("operationId")))
         elif not self._tell(event, Delivery(redelivered=delivered > 1, done=partial(self._done, held))):
-            self._finish(held)  # nobody works on it, and the next member would fail in the same way
+            self._finish(held)  # no handler works on it, and the next member would fail in the same way
         return True
 
     def _refuse(self, held: _Held, operation_id: str) -> None:
@@ -205,7 +205,7 @@ class Queues:
         details = {"operationId": operation_id, "sent": True}
         event = protocol.error_event(held.key[1], ErrorCode.UNAVAILABLE, message, details)
         try:
-            held.answer = (self._subject(held.key[0]), encode(event))
+            held.response = (self._subject(held.key[0]), encode(event))
         except TransportError as error:  # no address
             logger.debug("dropped a request that cannot be answered: %s", error)
         held.unheard = True
@@ -214,7 +214,7 @@ class Queues:
     # --- serving -------------------------------------------------------------------------------------
 
     async def serve(self, operation_id: str, group: str) -> None:
-        """Have requests for an operation stored, and pushed to its group."""
+        """Store requests for an operation and push them to its group."""
         await self._jetstream.consume(operation_id, group)
 
     def note(self, operation_id: str, group: str) -> None:
@@ -222,20 +222,21 @@ class Queues:
         self._served[operation_id] = group
 
     def forget(self, operation_id: str) -> None:
-        """Serve an operation no longer here. Its requests go on being stored: somebody may come back."""
+        """Stop serving an operation on this link. Its requests are still stored: another worker may come."""
         self._served.pop(operation_id, None)
 
     def keep(self, to: str, event: Event, subject: str, data: bytes) -> str | None:
-        """Keep an event, if it answers a request that is held here.
+        """Keep an event if it is the response to a request that is held here.
 
-        Answers the subject for the server's refusal.
+        Returns:
+            The subject on which the server reports that no client listens; None if there is no such request.
         """
         if event["type"] not in _ENDS:
             return None
         held = self._held.get((to, event["payload"].get("requestId", "")))
         if held is None:
             return None
-        held.answer = (subject, data)
+        held.response = (subject, data)
         held.unheard = not self._is_up()
         return f"{self._own}v.{held.name}"
 
@@ -243,7 +244,7 @@ class Queues:
         if held.ended:
             return
         held.ended = True
-        if held.answer is None:
+        if held.response is None:
             self._finish(held)
         else:
             self._confirm_soon(held)
@@ -254,14 +255,14 @@ class Queues:
             self._confirming = asyncio.ensure_future(self._confirm())
 
     async def _confirm(self) -> None:
-        """Acknowledge what was answered, when the server has said for which answers nobody was there."""
+        """Acknowledge requests once the server has reported which responses no client listened to."""
         try:
             while self._ended:
                 batch, self._ended = self._ended, []
                 try:
                     await self._connection.barrier()
                 except WRITE_ERRORS as error:
-                    logger.debug("answers are sent again: %r", error)
+                    logger.debug("responses are sent again: %r", error)
                     for held in batch:
                         held.unheard = True
                 for held in batch:
@@ -282,7 +283,7 @@ class Queues:
             self._connection.post(ack, "", word)
 
     async def _beat(self) -> None:
-        """Say what is still worked on, send again what nobody heard, and set up again after a loss."""
+        """Renew requests in progress, send again what no client received, and set up again after a loss."""
         while True:
             await asyncio.sleep(min(_BEAT, self._config.ack_wait / 4))
             if not self._is_up():
@@ -301,11 +302,11 @@ class Queues:
         now, limit = time.monotonic(), time.time() * 1000
         for held in list(self._held.values()):
             if held.ended and held.unheard:
-                if held.answer is None or held.limit < limit:
+                if held.response is None or held.limit < limit:
                     self._finish(held)
                     continue
                 held.unheard = False
-                self._connection.post(held.answer[0], f"{self._own}v.{held.name}", held.answer[1])
+                self._connection.post(held.response[0], f"{self._own}v.{held.name}", held.response[1])
                 self._confirm_soon(held)
             if now - held.renewed > self._config.ack_wait / 4:
                 held.renewed = now
@@ -314,21 +315,21 @@ class Queues:
     # --- the connection ------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """The connection is lost."""
+        """Take note that the connection is lost."""
         self._jetstream.fail()
         if self._confirming is not None:
             self._confirming.cancel()
         self._ended.clear()
         for held in self._held.values():
-            held.unheard = held.answer is not None
+            held.unheard = held.response is not None
 
     async def settle(self, timeout: float) -> None:
-        """Return when what was answered is acknowledged."""
+        """Return when requests with a response are acknowledged."""
         if self._confirming is not None:
             await asyncio.wait({self._confirming}, timeout=timeout)
 
     async def close(self) -> None:
-        """Give back what is not finished, for others."""
+        """Give back unfinished requests, for other workers."""
         if self._is_up():
             await self.settle(self._config.connect_timeout)
             for held in self._held.values():

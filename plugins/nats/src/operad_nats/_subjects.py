@@ -1,4 +1,4 @@
-"""Subjects: what an address is called on the server.
+"""The subjects of addresses on the server.
 
 A subject is a few tokens joined by dots; white space and the wildcards ``*`` and ``>`` have a meaning of their
 own, and a protocol line holds 4,096 bytes. An operation id may hold any of them, so each address becomes::
@@ -28,8 +28,8 @@ _INBOX = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,3}")
 
 
 def token(text: str) -> str:
-    """Any text as one token of a subject; injective."""
-    # "surrogatepass": an id out of JSON may hold a lone surrogate, which is no reason to fail.
+    """Return any text as one token of a subject; injective."""
+    # "surrogatepass": an id from JSON may hold a lone surrogate.
     encoded = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
     if len(encoded) > MAX_TOKEN or not encoded:
         # quote() never leaves a "=", so no short text looks like a digest.
@@ -38,11 +38,11 @@ def token(text: str) -> str:
 
 
 def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
-    """The subject of an address.
+    """Return the subject of an address.
 
     Raises:
-        TransportError: it is no address. An inbox comes from a peer: one that is not made of the letters that
-            inboxes are made of could name any subject of the server.
+        TransportError: it is not an address. An inbox comes from a peer: with other characters than inboxes have
+            it could name any subject of the server.
     """
     kind, _, rest = address.partition(":")
     if kind in _OPERATIONS and rest:
@@ -56,6 +56,6 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
 
 
 def asked_in(subject: str) -> tuple[str, str]:
-    """Operation and request in the subject on which the server answers a request."""
+    """Return operation and request of a subject on which the server replies to a request."""
     _, _, operation, request = subject.rsplit(".", 3)
     return unquote(operation, errors="replace"), unquote(request, errors="replace")

@@ -1,4 +1,4 @@
-"""What a NATS server, and this transport's use of it, can be told."""
+"""The options of a NATS server and of its use by this transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from operad.plugin import ConfigError, client_tls
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 DEFAULT_MAX_PAYLOAD = 1024 * 1024
-"""What a NATS server takes unless it is configured otherwise, in bytes."""
+"""The largest payload that a NATS server accepts by default, in bytes."""
 
 
 def _servers(value: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
@@ -36,14 +36,14 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 class NATSConfig:
     """A NATS server, or several of one cluster.
 
-    Delivery is at most once, unless ``durable`` is set: what is on its way when a connection breaks is lost, and
-    the call ends as ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
+    Delivery is at most once, unless ``durable`` is set: messages in flight when a connection breaks are lost, and
+    their calls end with ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
 
     Args:
-        servers: URLs ``nats://host:port``, or ``tls+nats://…``, which refuses a server without TLS; a string with
-            commas names several. User and password, or a token alone, may be in front of the host.
-        prefix: of the subjects of operations and topics; participants with another prefix are on another bus.
-        inbox_prefix: of the subjects of inboxes; the same for all participants.
+        servers: URLs ``nats://host:port``, or ``tls+nats://…``, which rejects a server without TLS; a string may
+            name several, with commas. User and password, or a token alone, may precede the host.
+        prefix: start of the subjects of operations and topics; participants with another one are on another bus.
+        inbox_prefix: start of the subjects of inboxes; the same for all participants.
         inbox: put in front of this link's own inbox, so that a server's permissions can keep others from
             listening: with ``"alice"``, allow alice to subscribe to ``_INBOX.alice.>`` only.
         user, password, token: instead of those in a URL.
@@ -53,17 +53,17 @@ class NATSConfig:
         tls_ca, tls_cert, tls_key: paths of PEM files, instead of ``tls``: certificates to trust, and this client's
             own certificate and key, for servers that verify clients.
         tls_first: start TLS before the server has introduced itself, for servers with ``handshake_first``.
-        name: of the connections, as the server's monitoring shows it.
-        max_payload: the largest event in bytes; what the server allows counts, too.
+        name: name of the connections in the server's monitoring.
+        max_payload: the largest event in bytes; the server's own limit applies, too.
         connect_timeout: seconds for one attempt to connect.
         reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
-        ping_interval: seconds between pings; the third that stays unanswered ends the connection.
-        durable: store requests for mutations that their handlers declare idempotent in JetStream, until they have
-            been answered: they outlive the worker that had them, and the server. Needs ``nats-server -js``. Of
-            use where callers and workers both have it; the others call and serve as before.
-        ack_wait: seconds without a sign of life of a worker, until a stored request goes to another one.
-        max_age: seconds that a request is stored at most, and for which an operation counts as served whose
-            workers have all gone. The stream is made with it once, and its limits are yours to change.
+        ping_interval: seconds between pings; the connection ends after three without a response.
+        durable: store requests for mutations that their handlers declare idempotent in JetStream until they have a
+            response: they survive the loss of their worker, and of the server. Needs ``nats-server -js``. Set it
+            for callers and workers; those without it call and serve as before.
+        ack_wait: seconds without a sign of life of a worker until its stored request goes to another one.
+        max_age: seconds that a request is stored at most, and that an operation counts as served after its last
+            worker has gone. Used when the stream is made; you can change the stream's limits later.
         replicas: how many servers of a cluster keep the stream, likewise.
     """
 
@@ -103,14 +103,14 @@ class NATSConfig:
             raise ConfigError("tls: expected either tls, or tls_ca, tls_cert and tls_key; got both")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What the client trusts and shows; ``None``: the system's trust. Raises `ConfigError`."""
+        """Return the TLS context; None for the system's certificates. Raises `ConfigError`."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return client_tls(self.tls or self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def requires_tls(self) -> bool:
-        """Whether a server without TLS is refused."""
+        """Whether a server without TLS is rejected."""
         return self.servers[0].startswith("tls+nats:")
 
 
@@ -118,5 +118,5 @@ def _is_server(server: str) -> bool:
     parts = urlsplit(server)
     try:
         return parts.scheme in ("nats", "tls+nats") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         return False

@@ -36,23 +36,23 @@ from operad_nats.config import NATSConfig
 logger = logging.getLogger("operad.nats")
 
 _MAX_REQUEST_ID = 400
-"""Longer ids (in their percent-encoding) have no subject for the server's refusal; they end by their deadline."""
+"""Longer ids (percent-encoded) have no subject for the server's refusal; their calls end at the deadline."""
 _MOST_DISCOVERED = 100
-"""How many servers that a cluster named are tried."""
+"""How many servers that a cluster announced are tried."""
 _DELIVERY = Delivery()
 
 
 class NATSLink(BrokerLink):
-    """A connection, its inbox and what it serves. Made by `NATSTransport.open`."""
+    """A connection, its inbox and its registrations. Made by `NATSTransport.open`."""
 
     lost_errors = (*WRITE_ERRORS, ValueError)
 
     def __init__(self, config: NATSConfig, on_event: OnEvent, on_link: OnLink) -> None:
-        super().__init__(on_event, on_link, reconnect_wait=config.reconnect_wait, log=logger)
+        super().__init__(on_event, on_link, reconnect_wait=config.reconnect_wait, logger=logger)
         self._config = config
         own = secrets.token_hex(16)
         self._inbox = f"inbox:{config.inbox}.{own}" if config.inbox else f"inbox:{own}"
-        # Ten thousand subjects are about 2 MB; ids that peers make up cannot grow it further.
+        # Ten thousand subjects take about 2 MB; ids that peers invent cannot exceed that.
         self._subject = lru_cache(maxsize=10_000)(self._subject_of)
         self._refusals = lru_cache(maxsize=1_000)(self._refusals_of)
         self._trusted: ssl.SSLContext | None = None
@@ -123,7 +123,7 @@ class NATSLink(BrokerLink):
         return self.is_up and self._connection.is_open
 
     def _on_error(self, error: Exception) -> None:
-        """Tell the callers whose requests an error of the server is about."""
+        """End the requests that an error of the server is about."""
         ended = self._permissions.violation(reason(error))
         if ended is None:
             logger.debug("%s", reason(error))
@@ -159,9 +159,9 @@ class NATSLink(BrokerLink):
         """Whether a request came to the address of its operation."""
         operation_id = event["payload"].get("operationId")
         if type(operation_id) is not str:
-            return True  # nothing that runs
+            return True  # nothing will run
         if not operation_id:
-            return False  # which has no address
+            return False  # it has no address
         return subject == self._subject(f"op:{operation_id}") or (
             operation_id == DISCOVER and subject == self._subject(f"all:{DISCOVER}")
         )
@@ -172,12 +172,12 @@ class NATSLink(BrokerLink):
             self._connection.post(self._subject(to), "", encode(event))
 
     def _refusal(self, subject: str) -> Event:
-        """The event that a request gets whose subject nobody listens to; the subject of the answer names both."""
+        """Return the error event for a request that no client serves; the subject names operation and request."""
         operation_id, request_id = asked_in(subject)
         return protocol.error_event(
             request_id,
             ErrorCode.NO_RESPONDERS,
-            f'nobody serves operation "{operation_id}"',
+            f'no handler serves operation "{operation_id}"',
             {"operationId": operation_id},
         )
 
@@ -187,13 +187,13 @@ class NATSLink(BrokerLink):
         return subject_of(address, self._config.prefix, self._config.inbox_prefix)
 
     async def send(self, to: str, event: Event) -> None:
-        """Send an event; returns when it is in the write buffer.
+        """Send an event; return when it is in the write buffer.
 
         Raises:
             CallError: ``SERIALIZATION_ERROR``.
-            LinkDownError: there is no connection now; nothing was sent.
+            LinkDownError: there is no connection; nothing was sent.
             PayloadTooLargeError: nothing was sent.
-            TransportError: ``to`` is no address.
+            TransportError: ``to`` is not an address.
         """
         subject = self._subject(to)
         data = encode(event)
@@ -209,7 +209,7 @@ class NATSLink(BrokerLink):
         if event["type"] == "call.requested" and to.startswith("op:"):
             reply = self._refusal_subject(to[3:], event)
             self._permissions.note(subject, event["payload"])
-            # Streams are not stored: what a consumer has seen of one cannot be seen again.
+            # Streams are not stored: items that a consumer has received cannot be sent again.
             if queues is not None and reply and "credit" not in event["payload"] and await queues.has(to[3:]):
                 subject, headers = self._subject(f"queue:{to[3:]}"), queues.headers(event["payload"])
                 if headers is not None and len(data) + HEADER_BYTES > limit:
@@ -227,7 +227,7 @@ class NATSLink(BrokerLink):
         await super().check_up()
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
-        """Where the server answers a request that nobody takes: it answers without the request."""
+        """Return the subject on which the server refuses a request; the refusal does not contain the request."""
         request = str(event["payload"].get("requestId", ""))
         if not (request.isascii() and request.isalnum()):  # ids of `PendingRequestMap` are
             request = quote(request, safe="", errors="surrogatepass").replace(".", "%2E")
@@ -242,7 +242,7 @@ class NATSLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive what is sent to ``topic``; in force on the server when it returns."""
+        """Receive events for ``topic``; in force on the server when it returns, unless there is no connection."""
         queue = token(group) if group is not None else ""
         subject, queued = self._subject(topic), None
         if topic.startswith("queue:"):
@@ -279,7 +279,7 @@ class NATSLink(BrokerLink):
         registration.subscription = await self._connection.listen(registration.subject, registration.queue)
 
     async def unregister(self, registration: _Registration) -> None:
-        """Serve an address no longer; in force on the server when it returns."""
+        """Stop serving an address; in force on the server when it returns."""
         if registration in self._registrations:
             await self._unsubscribe(registration)
             if self._can_send():
@@ -296,10 +296,10 @@ class NATSLink(BrokerLink):
             try:
                 await registration.subscription.unsubscribe()
             except errors.Error as error:
-                logger.debug("unsubscribing: %r", error)  # closed meanwhile: nothing is served any more
+                logger.debug("unsubscribing: %r", error)  # closed in the meantime
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more; what the server had sent already has been delivered when it returns."""
+        """Stop serving all addresses; return when messages that the server had sent are delivered."""
         for registration in list(self._registrations):
             await self._unsubscribe(registration)
         if not self._can_send():
@@ -310,7 +310,7 @@ class NATSLink(BrokerLink):
                 if self._queues is not None:
                     await self._queues.settle(timeout)
         except (*WRITE_ERRORS, TimeoutError) as error:
-            raise TransportError(f"draining did not end within {timeout} s") from error
+            raise TransportError(f"draining took longer than {timeout} s, or the connection was lost") from error
 
     async def sign_off(self) -> None:
         """See `BrokerLink.sign_off`."""
@@ -329,10 +329,10 @@ class _Registration:
         self.subject = subject
         self.queue = queue
         self.queued = queued
-        """The operation whose stored requests come here."""
+        """The operation whose stored requests are delivered here."""
         self.subscription: Subscription | None = None
-        """Of the connection that is open now."""
+        """The subscription on the current connection."""
 
     async def unregister(self) -> None:
-        """Serve it no longer; idempotent."""
+        """Stop serving it; idempotent."""
         await self._link.unregister(self)

@@ -1,4 +1,4 @@
-"""The entry point: what this distribution contributes."""
+"""The entry point: the transports of this distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operad.plugin import Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """A `NATSTransport`; nats-py is imported when a link is opened."""
+    """Return a `NATSTransport`; nats-py is imported when a link is opened."""
     from operad_nats.transport import create
 
     return create(url, **options)
@@ -16,7 +16,7 @@ def create(url: str, **options: Any) -> Transport:
 
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
-    """The schemes ``nats`` and ``tls+nats``."""
+    """Return the factory for the schemes ``nats`` and ``tls+nats``."""
     return [TransportFactory(("nats", "tls+nats"), create, _options, "servers")]
 
 

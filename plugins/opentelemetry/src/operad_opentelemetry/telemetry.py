@@ -1,8 +1,8 @@
-"""A span and measurements for each call, by the semantic conventions of RPC.
+"""A span and measurements for each call, following the semantic conventions of RPC.
 
-The context of a trace travels with calls as ``traceparent``, ``tracestate`` (W3C Trace Context) and ``baggage``
-(W3C Baggage) in their metadata: nested calls inherit them, transports carry them to peers, adapters to servers of
-HTTP and MCP.
+The trace context is part of a call's metadata, as ``traceparent`` and ``tracestate`` (W3C Trace Context) and
+``baggage`` (W3C Baggage). Nested calls inherit them, transports send them to peers, and adapters send them to HTTP
+and MCP servers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATE = "operad_opentelemetry"
 _W3C = TraceContextTextMapPropagator()
 _BAGGAGE = W3CBaggagePropagator()
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30)
-"""Seconds: those of the conventions, and what is below and above them."""
+"""In seconds: the buckets of the conventions, and some below and above them."""
 _UNKNOWN = {"rpc.system.name": "operad", "rpc.method": "_OTHER"}
 _LONGEST_ID, _LONGEST_MESSAGE = 200, 1_000
 _MOST_KEPT = 10_000
@@ -40,14 +40,14 @@ class _Running(NamedTuple):
 
 
 class Telemetry:
-    """Observers of calls that make spans and metrics.
+    """Observers of calls that record spans and metrics.
 
-    Installed as a plugin it needs nothing of an application but the SDK, set up as OpenTelemetry says (such as by
-    ``opentelemetry-instrument``). Made by hand, it takes other providers: ``plugins.register(Telemetry(…))``.
+    As an installed plugin it needs only the SDK, set up in any way that OpenTelemetry supports (such as
+    ``opentelemetry-instrument``). Make one yourself to use other providers: ``plugins.register(Telemetry(…))``.
 
     Args:
-        tracer_provider: default: the process's.
-        meter_provider: default: the process's.
+        tracer_provider: default: that of the process.
+        meter_provider: default: that of the process.
     """
 
     def __init__(self, tracer_provider: Any = None, meter_provider: Any = None) -> None:
@@ -62,16 +62,16 @@ class Telemetry:
             )
         )
         self._active = meter.create_up_down_counter("operad.calls.active", "{call}", "Calls that run now.")
-        self._items = meter.create_counter("operad.stream.items", "{item}", "Items that subscriptions answered.")
+        self._items = meter.create_counter("operad.stream.items", "{item}", "Items that subscriptions returned.")
         self._stalls = meter.create_counter(
-            "operad.stream.stalls", "{stall}", "How often an answer waited for credit of who called."
+            "operad.stream.stalls", "{stall}", "How often a stream waited for credit from its caller."
         )
         self._local: set[str] = set()
-        """Trace context of the calls that run here: what inherits it has its parent in this process."""
+        """Trace context of the calls that run here: a call that inherits it has its parent in this process."""
         self._attributes: dict[str, dict[str, str]] = {}
 
     def is_idle(self) -> bool:
-        """Whether nobody has set OpenTelemetry up, so that nothing would be recorded."""
+        """Return True if OpenTelemetry is not set up, so that nothing would be recorded."""
         return not self._is_set_up and _nothing_is_recorded()
 
     @hookimpl
@@ -103,7 +103,7 @@ class Telemetry:
 
     @hookimpl
     def operad_call_reported(self, call: Any, report: Any) -> None:
-        """Put what a call tells of itself into its span."""
+        """Add a report of a call to its span."""
         running: _Running | None = call.state.get(_STATE)
         if running is None:
             return
@@ -128,7 +128,7 @@ class Telemetry:
             span.set_attribute("operad.items", outcome.items)
             self._items.add(outcome.items, attributes)
         if outcome.error is not None:
-            # The code alone: a message may quote what is in no trace's place.
+            # Only the code: a message may quote data that must not be in a trace.
             attributes = {**attributes, "error.type": outcome.error.code}
             span.set_attribute("error.type", outcome.error.code)
             if outcome.error.code != "ABORTED":  # its caller left
@@ -137,21 +137,21 @@ class Telemetry:
         span.end()
 
     def _carried(self, metadata: Mapping[str, Any], current: Context) -> tuple[Context, bool]:
-        """The context in which a call's span is made, and whether its parent is in this process."""
+        """Return the context for a call's span, and whether its parent is in this process."""
         carrier = trace_context(metadata)
         carried, is_local = current, True
         if "traceparent" in carrier:
             carried = _W3C.extract(carrier, current)
             here, there = (trace.get_current_span(one).get_span_context() for one in (current, carried))
             if here.is_valid and here.trace_id == there.trace_id:
-                return current, True  # a span and baggage within the handler are nearer than its call's
+                return current, True  # span and baggage of the handler are closer than those of its call
             is_local = carrier["traceparent"] in self._local
         return _BAGGAGE.extract(carrier, carried) if "baggage" in carrier else carried, is_local
 
     def _attributes_of(self, call: Any) -> dict[str, str]:
-        """What spans and metrics are told apart by."""
+        """Return the attributes that distinguish spans and metrics of operations."""
         if call.type is None and not call.is_outgoing:
-            return _UNKNOWN  # an id that a caller made up: not for the name of a span, nor the series of a metric
+            return _UNKNOWN  # an id that a caller made up must not name a span or a metric's series
         found = self._attributes.get(call.operation_id)
         if found is None:
             if len(self._attributes) >= _MOST_KEPT:
@@ -170,16 +170,16 @@ def _nothing_is_recorded() -> bool:
 
 
 def _pass_baggage_on(call: Any, context: Context) -> None:
-    """Have the call carry the baggage of its context; what was not changed goes on as it came, with properties."""
+    """Add the baggage of the context to the call; unchanged baggage is passed on as it came, with properties."""
     said = call.metadata.get("baggage") if call.metadata else None
     if said is None and not context:
-        return  # nothing is current at all
+        return  # there is no current context
     entries = baggage.get_all(context)
     if said is None:
         if entries:
             _BAGGAGE.inject(call.passed_on, context)
     elif entries != baggage.get_all(_BAGGAGE.extract(trace_context({"baggage": said}), Context())):
-        call.passed_on["baggage"] = ""  # none, if all was taken away
+        call.passed_on["baggage"] = ""  # empty if all entries were removed
         _BAGGAGE.inject(call.passed_on, context)
 
 
@@ -195,7 +195,7 @@ def _details(call: Any) -> dict[str, str]:
 
 
 def _event(report: Any) -> dict[str, Any]:
-    """The attributes of a report; what is a server's word is cut, and holds no control character."""
+    """Return the attributes of a report; texts of servers are cut and have no control characters."""
     found: dict[str, Any] = {"level": report.level}
     if report.message is not None:
         found["message"] = printable(report.message, _LONGEST_MESSAGE)

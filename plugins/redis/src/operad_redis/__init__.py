@@ -15,7 +15,7 @@ _MODULES = {"RedisConfig": "config", "RedisResults": "results", "RedisTransport"
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: the plugin module is in this package, and finding plugins must import neither ssl nor cattrs.
+    # Lazy: to find plugins, operad imports this package, and that must import neither ssl nor cattrs.
     if name in _MODULES:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""What a dead link leaves: taken off the bus, and given to others."""
+"""Taking dead links off the bus, and giving their requests to others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _AT_ONCE = 100
 
 
 class Burial:
-    """Buries links.
+    """Takes dead links off the bus.
 
     Args:
-        keys: of the bus.
-        dispatch: gives a request (address, data, 1 if a worker had read it, when it was dispatched first) to
-            somebody; answers who got it.
+        keys: the keys of the bus.
+        dispatch: gives a request (address, data, 1 if a worker had read it, when it was first dispatched) to other
+            links; returns the ids of those that got it.
         send: sends an event to an inbox.
     """
 
@@ -38,13 +38,13 @@ class Burial:
         self._send = send
 
     async def bury(self, commands: Pipeline, link: str, lease: str) -> None:
-        """Take a dead link off the bus, and give what it left to others.
+        """Take a dead link off the bus, and give its requests to others.
 
         Args:
             commands: the connection.
-            link: its id.
-            lease: in ms; a link that gave a sign of life since then, and listens, is left alone. Empty: bury it
-                in any case.
+            link: the link's id.
+            lease: a link that listens, and gave a sign of life within so many ms, is left alone. Empty: bury it in
+                any case.
         """
         keys = self._keys
         reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]
@@ -64,16 +64,16 @@ class Burial:
         commands.post(pack("DEL", keys.dead(link)))
 
     async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool, first: int) -> None:
-        """Give a request of a dead link to another one; if there is none, tell who waits for it."""
+        """Give a request of a dead link to another one; if there is none, report that to its caller."""
         data = fields.get(b"e", b"")
         try:
             operation = fields[b"o"].decode("utf-8", "surrogatepass")
             if await self._dispatch(operation, data, int(was_read), first):
                 return
             payload = decode(data)["payload"]
-            message = f'"{operation[3:]}": its handler was lost, and nobody else serves it'
+            message = f'"{operation[3:]}": its handler was lost, and no other handler serves it'
             details = {"operationId": operation[3:], "sent": was_read}
             lost = protocol.error_event(payload["requestId"], ErrorCode.UNAVAILABLE, message, details)
             await self._send(payload["replyTo"], lost)
         except (KeyError, ValueError, TypeError, AttributeError, TransportError) as error:
-            logger.debug("dropped an entry that nobody can be told about: %r", error)
+            logger.debug("dropped an entry without a usable caller: %r", error)

@@ -1,4 +1,4 @@
-"""The connection that channels come in on: a link's inbox, and topics."""
+"""The connection that receives from channels: a link's inbox, and topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("operad.redis")
 
 
 class Channels:
-    """The connection that channels come in on."""
+    """The connection that receives from channels."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Channels:
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     async def subscribe(self, *names: str) -> None:
-        """Listen at channels; the server does when it returns."""
+        """Subscribe to channels; in force on the server when it returns."""
         loop = asyncio.get_running_loop()
         confirmed = []
         for name in names:
@@ -44,7 +44,7 @@ class Channels:
         await asyncio.gather(*confirmed)
 
     async def unsubscribe(self, name: str) -> None:
-        """Listen at a channel no longer, if this was the last one who wanted to."""
+        """Unsubscribe from a channel, if this was its last subscriber on this link."""
         self._names[name] -= 1
         if not self._names[name]:
             del self._names[name]
@@ -70,7 +70,7 @@ class Channels:
                 self._fail(error)
                 self._on_lost(error)
         except Exception as error:  # as in Requests
-            logger.exception("reading channels failed: the link connects anew")
+            logger.exception("reading channels failed: the link reconnects")
             self._fail(error)
             self._on_lost(error)
 
@@ -80,7 +80,7 @@ class Channels:
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # whoever gave up waiting need not look
+                    future.exception()  # retrieved, for those that no longer wait
         self._waiting.clear()
 
     async def close(self) -> None:

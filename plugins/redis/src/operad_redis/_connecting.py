@@ -1,4 +1,4 @@
-"""Connections made: to the server of the URL, or to the node of a cluster that holds the keys of a bus."""
+"""Connecting to the server of the URL, or to the node of a cluster that holds the keys of a bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from operad_redis._scripts import SCRIPTS
 
 
 async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
-    """A connection of its own. Raises one of `operad_redis._connection.LOST`."""
+    """Return a new connection. Raises one of `operad_redis._connection.LOST`."""
     connection = pool.connection_class(**pool.connection_kwargs)
     try:
         connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
@@ -28,13 +28,13 @@ async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
 async def connect_commands(
     pool: ConnectionPool, timeout: float, key: str, on_lost: Callable[[BaseException], None]
 ) -> Pipeline:
-    """A connection to the node that holds a key, which knows the scripts; later ones of the pool go there, too."""
+    """Connect to the node that holds a key, and load the scripts; later connections of the pool go there, too."""
     for _ in range(3):
         pipeline = Pipeline(await connect(pool, timeout), on_lost)
         try:
             await pipeline.ask(pack("ZCARD", key))
-            answers = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in SCRIPTS.values()]
-            await asyncio.gather(*answers)
+            loads = [pipeline.ask(pack("SCRIPT", "LOAD", script.source)) for script in SCRIPTS.values()]
+            await asyncio.gather(*loads)
         except MovedError as moved:
             await pipeline.close()
             pool.connection_kwargs.update(host=moved.host, port=moved.port)
@@ -43,4 +43,4 @@ async def connect_commands(
             raise
         else:
             return pipeline
-    raise ConnectionError("the cluster moves the keys of this bus around")
+    raise ConnectionError("the cluster moved the keys of this bus three times in a row")

@@ -1,4 +1,4 @@
-"""Connections of redis-py, used without its locks: many commands under way, one writer, replies in order."""
+"""Connections of redis-py, used without its locks: many commands in flight, one writer, replies in order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from operad_calls.transport import protocol
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait to be written before senders have to wait, too."""
 SMALL = 64 * 1024
-"""Bytes of a command up to which it goes ahead of larger ones that wait."""
+"""The size in bytes up to which a command goes ahead of larger ones that are waiting."""
 _TOGETHER = 256 * 1024
-"""Bytes that are written in one piece; the rest is the next one."""
+"""Bytes that are written in one piece."""
 
 LOST = (RedisError, OSError, EOFError)
-"""What a connection raises when it is lost, or when the server is not what we take it for."""
+"""What a connection raises when it is lost, or when the server does not behave like Redis."""
 
 
 def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
-    """What makes connections for a URL (TLS, user, password, database and the rest of redis-py's options).
+    """Return a pool that makes connections for a URL (TLS, user, password, database, redis-py's options).
 
-    Nothing is retried: redis-py's connections come back silently, and what was missed meanwhile stays unknown.
+    Nothing is retried: redis-py would reconnect silently, and messages would be missed without notice.
     """
     pool = ConnectionPool.from_url(url, **options)
     pool.connection_kwargs.update(
@@ -50,7 +50,7 @@ Argument = str | bytes | int | protocol.Parts
 
 
 def pack(*arguments: Argument) -> bytes:
-    """A command on the wire (RESP, arrays of bulk strings)."""
+    """Return a command as bytes (RESP, arrays of bulk strings)."""
     parts: list[bytes | memoryview] = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         if isinstance(argument, protocol.Parts):
@@ -62,7 +62,7 @@ def pack(*arguments: Argument) -> bytes:
 
 
 class Script:
-    """A Lua script: sent by its digest once the server knows it."""
+    """A Lua script; sent as its digest, since the server knows it."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -70,10 +70,10 @@ class Script:
 
 
 class Pipeline:
-    """A connection with any number of commands under way.
+    """A connection with any number of commands in flight.
 
     Args:
-        connection: connected already; it belongs to the pipeline from now on.
+        connection: an open connection; the pipeline owns it from now on.
         on_lost: called once with the error, if the connection is lost before `close`.
     """
 
@@ -81,7 +81,7 @@ class Pipeline:
         self._connection = connection
         self._on_lost = on_lost
         self._waiting: deque[asyncio.Future[Any] | Callable[[], None] | None] = deque()
-        """Of each command that is under way, in order: its answer, or what is to be done if it is refused."""
+        """For each command in flight, in order: the future of its reply, or what to call if it is refused."""
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._wake = asyncio.Event()
@@ -92,22 +92,22 @@ class Pipeline:
         self._tasks = [loop.create_task(self._write()), loop.create_task(self._read())]
 
     def post(self, packed: bytes, refused: Callable[[], None] | None = None) -> None:
-        """Send a command whose answer nobody wants. Raises `ConnectionError` if the connection is closed.
+        """Send a command and ignore its reply. Raises `ConnectionError` if the connection is closed.
 
         Args:
             packed: the command.
-            refused: called if the server refuses it, or the connection is lost before it has said anything.
+            refused: called if the server refuses it, or the connection is lost before the reply.
         """
         self._append(packed, refused)
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a command; the future is its answer. Raises `ConnectionError` if the connection is closed."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._append(packed, answer)
-        return answer
+        """Send a command and return the future of its reply. Raises `ConnectionError` if it is closed."""
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._append(packed, reply)
+        return reply
 
     async def room(self, size: int) -> None:
-        """Wait while too much waits to be written; what is small does not wait for what is large.
+        """Wait while too much is waiting to be written; small commands do not wait for large ones.
 
         Args:
             size: bytes that are to be written.
@@ -115,10 +115,10 @@ class Pipeline:
         while not self._room.is_set() and (size > SMALL or self._buffered > 2 * HIGH_WATER):
             await self._room.wait()
 
-    def _append(self, packed: bytes, answer: asyncio.Future[Any] | Callable[[], None] | None) -> None:
+    def _append(self, packed: bytes, reply: asyncio.Future[Any] | Callable[[], None] | None) -> None:
         if self._closed:
             raise ConnectionError("the connection to Redis is closed")
-        self._waiting.append(answer)
+        self._waiting.append(reply)
         self._buffer.append(packed)
         self._buffered += len(packed)
         self._wake.set()
@@ -138,7 +138,7 @@ class Pipeline:
             self._lost(error)
 
     def _next_batch(self) -> bytes:
-        """What is written next: small commands together, a large one alone, without another copy of it."""
+        """Return what to write next: small commands together, a large one alone and without copying it."""
         buffer, size, count = self._buffer, 0, 0
         while count < len(buffer) and (not count or size + len(buffer[count]) <= _TOGETHER):
             size += len(buffer[count])
@@ -156,15 +156,15 @@ class Pipeline:
                 try:
                     value = await read()
                 except ResponseError as error:
-                    answer = waiting.popleft()
-                    if callable(answer):
-                        answer()
-                    elif answer is not None and not answer.done():
-                        answer.set_exception(error)
+                    reply = waiting.popleft()
+                    if callable(reply):
+                        reply()
+                    elif reply is not None and not reply.done():
+                        reply.set_exception(error)
                     continue
-                answer = waiting.popleft()
-                if answer is not None and not callable(answer) and not answer.done():
-                    answer.set_result(value)
+                reply = waiting.popleft()
+                if reply is not None and not callable(reply) and not reply.done():
+                    reply.set_result(value)
         except LOST as error:
             self._lost(error)
 
@@ -176,33 +176,33 @@ class Pipeline:
     def _fail(self, error: BaseException) -> None:
         self._closed = True
         self._room.set()
-        for answer in self._waiting:
-            if callable(answer):
-                answer()
-            elif answer is not None and not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # whoever gave up waiting need not look
+        for reply in self._waiting:
+            if callable(reply):
+                reply()
+            elif reply is not None and not reply.done():
+                reply.set_exception(error)
+                reply.exception()  # retrieved, for those that no longer wait
         self._waiting.clear()
 
     async def flushed(self) -> None:
-        """Return when the server has answered all that was sent before."""
+        """Return when the server has replied to all earlier commands."""
         await self.ask(pack("PING"))
 
     async def close(self) -> None:
-        """Close the connection; what is under way fails. Idempotent."""
+        """Close the connection; commands in flight fail. Idempotent."""
         self._fail(ConnectionError("the connection to Redis is closed"))
         await stop(*self._tasks)
         await disconnect(self._connection)
 
 
 async def disconnect(connection: AbstractConnection) -> None:
-    """Close a connection, whatever state it is in."""
+    """Close a connection in any state."""
     with contextlib.suppress(*LOST):
         await connection.disconnect()
 
 
 async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end; the one that calls is left out."""
+    """Cancel tasks, except the current one, and wait for their end."""
     current = asyncio.current_task()
     others = [task for task in tasks if task is not current]
     for task in others:

@@ -1,12 +1,12 @@
 """Keys and channels of a bus, all in one slot of a cluster.
 
 ====================================  =======  ==============================================================
-``operad:{bus}:op:<operation id>``    set      who serves an operation: ``<link> <group>``
+``operad:{bus}:op:<operation id>``    set      the links that serve it: ``<link> <group>``
 ``operad:{bus}:links``                zset     the links that serve, by the time of their last sign of life
 ``operad:{bus}:load``                 hash     requests that each of these links has not finished
 ``operad:{bus}:in:<link>``            stream   a link's requests, each deleted when its work has ended
-``operad:{bus}:reg:<link>``           set      what a link serves, for whoever cleans up after it
-``operad:{bus}:dead:<link>``          stream   what a dead link left, while it is handed to others
+``operad:{bus}:reg:<link>``           set      what a link serves, to clean up after it
+``operad:{bus}:dead:<link>``          stream   requests of a dead link, on their way to others
 ``operad:{bus}:inbox:<link>``         channel  replies, credit, aborts
 ``operad:{bus}:all:<topic>``          channel  broadcasts
 ====================================  =======  ==============================================================
@@ -27,7 +27,7 @@ _INBOX = re.compile(r"inbox:([A-Za-z0-9_-]{1,64})")
 
 
 def _name(text: str) -> str:
-    """Any text as the end of a key; injective. Percent-encoding keeps keys readable in a terminal."""
+    """Return any text as the end of a key; injective. Percent-encoding keeps keys readable in a terminal."""
     encoded = quote(text, safe="./", errors="surrogatepass")
     if len(encoded) > MAX_NAME:
         # quote() never leaves a "=", so no short text looks like a digest.
@@ -46,26 +46,26 @@ class Keys:
         self.inboxes = self.prefix + "inbox:"
 
     def operation(self, address: str) -> str:
-        """Who serves ``op:…``."""
+        """Return the key of the links that serve ``op:…``."""
         return f"{self.prefix}op:{_name(address.removeprefix('op:'))}"
 
     def stream(self, link: str) -> str:
-        """The requests of a link."""
+        """Return the key of a link's requests."""
         return self.streams + link
 
     def served(self, link: str) -> str:
-        """What a link serves."""
+        """Return the key of what a link serves."""
         return f"{self.prefix}reg:{link}"
 
     def dead(self, link: str) -> str:
-        """What a dead link left."""
+        """Return the key of a dead link's requests."""
         return f"{self.prefix}dead:{link}"
 
     def channel(self, address: str) -> str:
-        """The channel of ``inbox:…`` or ``all:…``.
+        """Return the channel of ``inbox:…`` or ``all:…``.
 
         Raises:
-            TransportError: it is no such address. An inbox comes from a peer.
+            TransportError: it is not such an address (inboxes come from peers).
         """
         if match := _INBOX.fullmatch(address):
             return self.inboxes + match[1]

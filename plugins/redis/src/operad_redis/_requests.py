@@ -1,4 +1,4 @@
-"""The connection that waits for requests on a link's stream."""
+"""The connection that reads requests from a link's stream."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from operad_redis._connection import LOST, disconnect, pack, stop
 logger = logging.getLogger("operad.redis")
 
 READ_AT_ONCE = 64
-"""Requests that one read takes. A stream belongs to one link, so this does not take work from others."""
+"""How many requests one read returns. A stream belongs to one link: other links lose no work by it."""
 
 
 _DIGITS = 16
-"""More of them than milliseconds have."""
+"""More digits than a time in milliseconds has."""
 
 
 class Requests:
-    """Reads a stream, and knows how far it has come."""
+    """Reads a stream, and remembers how far."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Requests:
         self._last = (0, 0)
         self._changed = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the link may be given requests."""
+        """Done when the link can receive requests."""
 
     def start(self, connection: AbstractConnection) -> None:
-        """Read on a connection, which belongs to the reader from now on."""
+        """Read on a connection; the reader owns it from now on."""
         self._connection = connection
         self._task = asyncio.get_running_loop().create_task(self._read(connection))
         self.ready.set_result(None)
@@ -58,10 +58,10 @@ class Requests:
         try:
             await connection.send_packed_command(command, check_health=False)
             while True:
-                answer = await connection.read_response()
-                # The next read is under way while this one's requests are handed out.
+                reply = await connection.read_response()
+                # The next read is in progress while these requests are handed out.
                 await connection.send_packed_command(command, check_health=False)
-                for _, entries in answer or ():
+                for _, entries in reply or ():
                     for entry_id, pairs in entries:
                         name = entry_id.decode()
                         self._last = order(name)
@@ -70,8 +70,8 @@ class Requests:
                 self._changed.set()
         except LOST as error:
             self._on_lost(error)
-        except Exception as error:  # who stops reading without a word serves nobody, and looks alive
-            logger.exception("reading requests failed: the link connects anew")
+        except Exception as error:  # a link that silently stopped reading would look alive
+            logger.exception("reading requests failed: the link reconnects")
             self._on_lost(error)
 
     async def close(self) -> None:
@@ -83,35 +83,35 @@ class Requests:
 
 
 class ServerClock:
-    """The server's clock, as it was told last; what it gave out tells by it how long it lay there."""
+    """The server's clock, from its last report; tells how long a request lay on the server."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None
 
     def set(self, now: int) -> None:
-        """The server's clock shows so many milliseconds."""
+        """Set the server's clock, in milliseconds."""
         self._ahead = now - time.monotonic() * 1000
 
     def since(self, began: int) -> float | None:
-        """Milliseconds since a time of the server's clock; ``None``: it has not told its own yet."""
+        """Return the milliseconds since a time of the server's clock; None if the clock is not known yet."""
         return None if self._ahead is None else max(0.0, time.monotonic() * 1000 + self._ahead - began)
 
 
 def began(entry_id: str, fields: dict[bytes, bytes]) -> int:
-    """When a request was dispatched first, in ms of the server's clock."""
+    """Return when a request was first dispatched, in ms of the server's clock."""
     told = fields.get(b"t", b"")
     return int(told) if told.isdigit() and len(told) < _DIGITS else order(entry_id)[0]
 
 
 def came_to(fields: dict[bytes, bytes]) -> str:
-    """The operation to whose address a request came; empty if it says none that can be read."""
+    """Return the operation to whose address a request came; empty if it cannot be read."""
     try:
         return fields.get(b"o", b"").decode("utf-8", "surrogatepass").removeprefix("op:")
-    except UnicodeDecodeError:  # anybody on the bus may have written it
+    except UnicodeDecodeError:  # any client on the bus may have written it
         return ""
 
 
 def order(entry_id: str) -> tuple[int, int]:
-    """The id of an entry, to be compared."""
+    """Return an entry's id in a form that can be compared."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)

@@ -1,7 +1,7 @@
-"""What has to happen in one step on the server, in Lua (Redis 6.2 or newer).
+"""The Lua scripts: what must happen in one step on the server (Redis 6.2 or newer).
 
-A link is alive while it listens at its inbox, which the server knows at once when a process dies, and while it
-gives signs of life, which a connection that is cut without a word does not. All links of a bus are connected to
+A link is alive while it listens at its inbox, which ends at once when its process dies, and while it gives signs
+of life, which end when the network is cut. All links of a bus are connected to
 the node that holds its keys, so `PUBSUB NUMSUB` sees each of them, in a cluster, too.
 """
 
@@ -17,10 +17,10 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
-# KEYS: operation, load. ARGV: streams, inboxes, turn, event, redelivered, operation (for whoever reaps), when it
-# was dispatched first if this is not the first time (ms of the server's clock, else '').
-# The member of each group with the fewest unfinished requests; among equals the turn decides, so that one caller
-# after the other goes round. Answers the links that got it.
+# KEYS: operation, load. ARGV: streams, inboxes, turn, event, redelivered, operation (for reaping), when it was
+# first dispatched if this is not the first time (ms of the server's clock, else '').
+# Picks the member of each group with the fewest unfinished requests; among equals the turn decides, so that the
+# requests of a caller go round. Returns the links that got it.
 DISPATCH = """
 local members = redis.call('SMEMBERS', KEYS[1])
 local count = #members
@@ -62,7 +62,7 @@ if redis.call('XACK', KEYS[1], 'operad', ARGV[2]) == 1 then
 end
 """
 
-# KEYS: links, load, stream. ARGV: link, lifetime of the stream in ms. Answers the server's clock, in ms.
+# KEYS: links, load, stream. ARGV: link, lifetime of the stream in ms. Returns the server's clock, in ms.
 ENROLL = (
     _NOW
     + """
@@ -89,7 +89,7 @@ redis.call('SREM', KEYS[2], ARGV[2] .. '\\n' .. KEYS[1])
 # Each looks after the links that gave no sign of life for longest, and after a few others by chance, so that the
 # work of all grows with their number and not with its square: with 8, a link that has gone is not looked at
 # within a beat about once in 3,000 times, and within two beats about once in 10 million.
-# Answers whether the link is still enrolled, the links that are dead, and the server's clock, in ms. One whose
+# Returns whether the link is still enrolled, the links that are dead, and the server's clock, in ms. One whose
 # stream is gone is not: a server that evicts keys takes those with a lifetime first, and its reader would wait on.
 BEAT = (
     _NOW
@@ -114,8 +114,8 @@ return {1, dead, now}
 )
 
 # KEYS: links, load, stream, served, dead. ARGV: link, inbox channel, lease in ms ("" reaps it in any case).
-# Takes a link off the bus. Answers the id up to which its requests had been delivered, or nothing if somebody
-# else took it off, it is alive, or it left no request.
+# Takes a link off the bus. Returns the id up to which its requests had been delivered, or nothing if another link
+# took it off, it is alive, or it left no request.
 REAP = (
     _NOW
     + """
@@ -159,10 +159,10 @@ SCRIPTS = {
 
 
 def command(script: str, keys: list[str], *arguments: Argument) -> bytes:
-    """The command that runs a script."""
+    """Return the command that runs a script."""
     return pack("EVALSHA", SCRIPTS[script].digest, len(keys), *keys, *arguments)
 
 
 def run(commands: Pipeline, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
-    """Run a script, and wait for its answer."""
+    """Run a script; the future is its result."""
     return commands.ask(command(script, keys, *arguments))

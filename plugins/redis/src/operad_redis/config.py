@@ -1,4 +1,4 @@
-"""What a Redis server, and this transport's use of it, can be told."""
+"""The options of a Redis server and of its use by this transport."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from operad.plugin import ConfigError
 
 _BUS = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 DEFAULT_MAX_PAYLOAD = 4 * 1024 * 1024
-"""Bytes; a Redis server would take 512 MiB, and hold all of it in memory for each event."""
+"""In bytes. A Redis server would accept 512 MiB, and keep all of it in memory for each event."""
 
 
 @attrs.frozen(kw_only=True)
 class RedisConfig:
     """A Redis server, version 6.2 or newer, alone or as a member of a cluster.
 
-    A request waits on a stream until its work has ended. When the worker that took it is gone, another worker
-    gets it marked as redelivered; one that no worker had read yet is simply served by another. Replies go over
-    channels, at most once. Events from one link to one address arrive in order.
+    A request stays on a stream until its work has ended. If its worker is lost, another worker gets it, marked as
+    redelivered unless no worker had read it. Replies go over channels, at most once. Events from one link to one
+    address arrive in order.
 
     Args:
         url: ``redis://[user:password@]host:port/db`` or ``rediss://…``, with the query options of redis-py
             (``ssl_ca_certs``, ``ssl_cert_reqs``, …).
-        bus: participants with another bus never meet. A bus is one slot of a cluster: spread load over several.
+        bus: participants on different buses never meet. A bus is one slot of a cluster; spread load over several.
         tls_ca, tls_cert, tls_key: with ``rediss``, paths of PEM files: certificates to trust instead of the
             system's, and this client's own certificate and key, for servers that verify clients.
         max_payload: the largest event in bytes.
-        lease: seconds without a sign of life until a link whose connection is still open counts as dead.
+        lease: seconds without a sign of life after which a link counts as dead although its connection is open.
         connect_timeout: seconds for one attempt to connect.
         reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
         options: keyword arguments of `redis.asyncio.connection.Connection`, such as a ``credential_provider``.
@@ -62,6 +62,6 @@ class RedisConfig:
 
     @property
     def connection_options(self) -> dict[str, Any]:
-        """Keyword arguments of a connection of redis-py, beside what the URL says."""
+        """Keyword arguments of a connection of redis-py, besides those in the URL."""
         files = {"ssl_ca_certs": self.tls_ca, "ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return {**{name: path for name, path in files.items() if path is not None}, **self.options}

@@ -38,9 +38,9 @@ from operad_redis.config import RedisConfig
 logger = logging.getLogger("operad.redis")
 
 BEAT = 1.0
-"""Seconds between signs of life of a link that serves; it looks after dead ones in the same step."""
+"""Seconds between signs of life of a link that serves; each also looks for dead links."""
 LOOKED_AT = 8
-"""How many other links a link looks after at each beat."""
+"""How many other links a link checks at each beat."""
 _LONGEST_WAIT = 2.0
 _NOT_OURS = (NoScriptError, ReadOnlyError, MovedError, ClusterDownError)
 _DELIVERY = Delivery()
@@ -49,7 +49,7 @@ DISCOVER = "operad.discover"
 
 
 class RedisLink:
-    """Two connections, for commands and for channels, and a third one that waits for requests once it serves."""
+    """Two connections, for commands and for channels, and a third one for requests once the link serves."""
 
     def __init__(self, config: RedisConfig, on_event: OnEvent, on_link: OnLink) -> None:
         self._config = config
@@ -168,12 +168,12 @@ class RedisLink:
     # --- commands ----------------------------------------------------------------------------------
 
     def _command(self, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
-        """Run a script, and wait for its answer."""
+        """Run a script; the future is its result."""
         assert self._commands is not None
         return run(self._commands, script, keys, *arguments)
 
     async def _register(self, item: _Registration) -> None:
-        """Make the server know an address that this link serves."""
+        """Register an address on the server."""
         if item.group is None:
             assert self._channels is not None
             await self._channels.subscribe(item.name)
@@ -182,7 +182,7 @@ class RedisLink:
             await self._command("register", [item.name, self._keys.served(self._id)], self._id, item.group)
 
     def _acknowledge(self, commands: Pipeline, entry_id: str) -> None:
-        # Lost on its way, or refused by a server that only reads: it is told again on the next connection.
+        # If it is lost, or refused by a read-only server, it is sent again on the next connection.
         again = partial(self._not_acknowledged, entry_id)
         commands.post(command("done", [self._stream, self._keys.load], self._id, entry_id), again)
 
@@ -240,7 +240,7 @@ class RedisLink:
         self._deliver(fields.get(b"e", b""), delivery, came_to(fields))
 
     def _done(self, entry_id: str) -> None:
-        """The work that a request asked for has ended: take it off the stream."""
+        """Take a request off the stream: its work has ended."""
         if self._is_up and self._commands is not None:
             with contextlib.suppress(ConnectionError):
                 self._acknowledge(self._commands, entry_id)
@@ -250,14 +250,14 @@ class RedisLink:
     # --- events out --------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event; of a request, the answer is the inbox of the member that got it.
+        """Send an event; return the inbox of the member that got it, if it is a request.
 
         Raises:
             CallError: ``SERIALIZATION_ERROR``.
-            NoRespondersError: nobody who is alive serves the operation.
-            LinkDownError: there is no connection now; nothing was sent.
+            NoRespondersError: no live link serves the operation.
+            LinkDownError: there is no connection; nothing was sent.
             PayloadTooLargeError: nothing was sent.
-            TransportError: ``to`` is no address, or the server refused the event.
+            TransportError: ``to`` is not an address, or the server refused the event.
         """
         data, limit = protocol.encode_in_parts(event), self._config.max_payload
         if len(data) > limit:
@@ -271,7 +271,7 @@ class RedisLink:
             if to.startswith("op:"):
                 taken = await self._dispatch(to, data, 0)
                 if not taken:
-                    raise NoRespondersError(f'nobody serves "{to[3:]}"')
+                    raise NoRespondersError(f'no handler serves "{to[3:]}"')
                 return f"inbox:{taken[0].decode()}" if len(taken) == 1 else None
             commands.post(pack("PUBLISH", self._keys.channel(to), data))
         except _NOT_OURS as error:  # the server is another one, or was reset
@@ -280,7 +280,7 @@ class RedisLink:
         except ResponseError as error:
             raise TransportError(f"Redis refused the event: {error}") from error
         except LOST:
-            # It may have been sent, so this is no `LinkDownError`: whoever waits has been told by ``on_link``.
+            # It may have been sent, so do not raise `LinkDownError`; ``on_link`` has reported the loss.
             if self._is_up:
                 raise
         return None
@@ -288,7 +288,7 @@ class RedisLink:
     async def _dispatch(
         self, operation: str, data: Argument, redelivered: int, first: int | str = ""
     ) -> list[bytes]:
-        """Give a request to one member of each group; answers who got it."""
+        """Give a request to one member of each group; return the ids of those that got it."""
         self._turn += 1
         keys = self._keys
         taken: list[bytes] = await self._command(
@@ -307,9 +307,9 @@ class RedisLink:
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive what is sent to ``topic``; in force on the server when it returns."""
+        """Receive events for ``topic``; in force on the server when it returns, unless there is no connection."""
         if topic.startswith("op:"):
-            # Without a group each gets everything: a group of its own.
+            # Without a group each link gets everything: it is a group of its own.
             item = _Registration(self, self._keys.operation(topic), f"link {self._id}" if group is None else group)
         elif group is None:
             item = _Registration(self, self._keys.channel(topic), None)
@@ -329,7 +329,7 @@ class RedisLink:
         return item
 
     async def _serve(self) -> None:
-        """Be one of the links that serve: a stream, a reader, signs of life."""
+        """Become one of the links that serve: with a stream, a reader, and signs of life."""
         if self._requests is not None:
             await self._requests.ready
             return
@@ -351,7 +351,7 @@ class RedisLink:
             raise
 
     async def unregister(self, item: _Registration) -> None:
-        """Serve an address no longer."""
+        """Stop serving an address."""
         if item not in self._served:
             return
         del self._served[item]
@@ -367,7 +367,7 @@ class RedisLink:
             logger.debug("unregistering: %r", error)
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more; what was given to this link before has been delivered when it returns."""
+        """Stop serving all addresses; return when requests that the link was given are delivered."""
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self.unregister(item) for item in list(self._served)))
@@ -378,7 +378,7 @@ class RedisLink:
                             await self._requests.seen(last[0][0].decode())
                     await self._commands.flushed()
         except TimeoutError:
-            raise TransportError(f"draining did not end within {timeout} s") from None
+            raise TransportError(f"draining took longer than {timeout} s") from None
         except LOST as error:
             raise TransportError(f"draining: {error}") from error
 
@@ -410,7 +410,7 @@ class RedisLink:
     # --- signs of life -----------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Notice a dead connection; if it serves, tell that it lives, and take care of those that do not."""
+        """Notice a dead connection; if the link serves, give signs of life and bury dead links."""
         lease = self._config.lease
         keys = [self._keys.links, self._stream, self._keys.served(self._id)]
         options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms, LOOKED_AT)
@@ -425,7 +425,7 @@ class RedisLink:
                     enrolled, dead, now = await self._command("beat", keys, *options)
                 self._clock.set(now)
                 if not enrolled:
-                    raise ConnectionError("this link was taken for dead, or its stream is gone")
+                    raise ConnectionError("this link was considered dead, or its stream is gone")
                 for link in dead:
                     await self._burial.bury(self._commands, link.decode(), str(self._lease_ms))
                 await asyncio.sleep(min(BEAT, lease / 3))
@@ -442,5 +442,5 @@ class _Registration:
         self.group = group
 
     async def unregister(self) -> None:
-        """Serve it no longer; idempotent."""
+        """Stop serving it; idempotent."""
         await self._link.unregister(self)

@@ -1,4 +1,4 @@
-"""First results in Redis, for all processes that serve one thing: the store of `operad.FirstResults`."""
+"""First results in Redis, shared by the processes of a service; see `operad.FirstResults`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _CONNECTIONS = 16
 class RedisResults:
     """A `operad.plugin.ResultStore` on a Redis server: ``registry.use(FirstResults(RedisResults(url)))``.
 
-    Use it as an async context manager, or close it. Names lie under ``prefix`` and expire by themselves.
+    Use it as an async context manager, or close it. Keys begin with ``prefix`` and expire by themselves.
 
     Args:
         url: ``redis://…`` or ``rediss://…``.
-        prefix: what stands before each name; those who share results share it.
-        timeout: seconds for the server to answer; beyond it nothing runs.
-        options: of the client of redis-py, such as ``ssl_ca_certs``.
+        prefix: start of all keys; processes that share results use the same.
+        timeout: seconds to wait for the server; after that, nothing runs.
+        options: options of redis-py's client, such as ``ssl_ca_certs``.
     """
 
     def __init__(self, url: str, *, prefix: str = "operad:result:", timeout: float = 5.0, **options: Any) -> None:
@@ -36,25 +36,25 @@ class RedisResults:
         if self._opened is None:
             from redis.asyncio import BlockingConnectionPool, Redis
 
-            # Whoever finds all connections taken waits for one: a first result that is not kept is lost.
+            # If all connections are in use, wait for one: a first result that is not kept is lost.
             options = {"max_connections": _CONNECTIONS, "timeout": self._timeout, **self._options}
             pool = BlockingConnectionPool.from_url(self._url, decode_responses=False, **options)
             self._opened = Redis.from_pool(pool)
         return self._opened
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name, and answer ``None``; of a taken one, answer what is there."""
+        """Store ``value`` under a free name and return None; if the name is taken, return its value."""
         key, client = self._prefix + name, self._client()
         async with asyncio.timeout(self._timeout):
             while not await client.set(key, value, nx=True, px=_milliseconds(seconds)):
                 kept: Any = await client.get(key)
                 if kept is not None:
                     return bytes(kept)
-                # It has expired between the two questions.
+                # It expired between the two requests.
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace what is under a name."""
+        """Replace the value of a name."""
         async with asyncio.timeout(self._timeout):
             await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
 

