@@ -14,7 +14,7 @@ from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.naming import attributes_of, input_of, operation_name
-from operad.observers import CallClient, CallReport, Watch, Worker
+from operad.observers import CallListener, CallReport, Watch, Worker
 from operad.operations import OperationSpec
 from operad.records import record
 from operad.subscriptions import Subscription
@@ -72,7 +72,8 @@ class OperationContext:
         trusted: skips the access check. Only code of this process can say so: no message from a peer can.
         metadata: free for the application; passed on to nested calls. A handler sees a copy that it cannot write
             into; what to pass on beside it goes into a context of its own.
-        client: who waits for the call, set by the server that took it; passed on to nested calls.
+        client: receives progress and log messages; set by the server that took the call, passed on to nested
+            calls. The package of a protocol may find more in it: `operad_mcp.client_of`.
         idempotency_key: what is the same for two requests that mean one; nested calls have their own.
     """
 
@@ -82,7 +83,7 @@ class OperationContext:
     deadline: float | None = None
     trusted: bool = attrs.field(default=False, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
-    client: CallClient | None = attrs.field(default=None, kw_only=True, repr=False)
+    client: CallListener | None = attrs.field(default=None, kw_only=True, repr=False)
     idempotency_key: str | None = attrs.field(default=None, kw_only=True)
     registry: Callables | None = attrs.field(default=None, kw_only=True, repr=False)
     """Where nested calls go; set for a handler."""
@@ -103,7 +104,7 @@ class OperationContext:
         *,
         trusted: bool = False,
         metadata: Mapping[str, Any] = _NOTHING,
-        client: CallClient | None = None,
+        client: CallListener | None = None,
         idempotency_key: str | None = None,
         registry: Callables | None = None,
     ) -> None:
@@ -172,17 +173,12 @@ class OperationContext:
 
     # --- the client ------------------------------------------------------------------------------
 
-    @property
-    def client_capabilities(self) -> Mapping[str, Any]:
-        """What the client can be asked for: ``elicitation``, ``sampling``, ``roots``; empty without a client."""
-        return _NOTHING if self.client is None else self.client.capabilities
-
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is, if it is no nested one; and observers.
+        """Report progress to observers and, unless the call is nested, to the client.
 
         Args:
             progress: must grow from one report to the next.
-            total: what ``progress`` will be in the end, if that is known.
+            total: the value of ``progress`` at the end, if known.
             message: a few words for people.
         """
         if self.watch is not None:
@@ -191,13 +187,13 @@ class OperationContext:
             await self.client.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Tell the client what happened, and observers; without a client, the logger ``operad`` is told.
+        """Send a log message to observers and the client; without a client, to the logger ``operad``.
 
         Args:
             level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
                 ``critical``, ``alert``, ``emergency``. Raises `ValueError` for another one.
             data: any JSON value.
-            logger: who says so.
+            logger: the name of the logger.
         """
         if level not in _LEVELS:
             raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
@@ -237,68 +233,6 @@ class OperationContext:
         """Whether anybody would see a report."""
         return self.watch is not None
 
-    async def elicit(
-        self,
-        message: str,
-        schema: Mapping[str, Any] | None = None,
-        *,
-        url: str | None = None,
-        key: str | None = None,
-    ) -> Mapping[str, Any]:
-        """Ask the client's user to fill in a form, or to visit a URL.
-
-        With protocol revision 2026-07-28 the call ends with the question, and the handler runs again, from its
-        start, with the answers so far: what it did before the last question happens again. Questions that are
-        asked together (``asyncio.gather``) are asked in one turn.
-
-        Args:
-            message: what is asked.
-            schema: the form: a flat object schema of strings, numbers, booleans and enums.
-            url: what to visit instead of a form.
-            key: the question's name; needed only where the order of questions is not always the same.
-
-        Returns:
-            ``{"action": "accept", "content": {…}}``, or the action ``decline`` or ``cancel``.
-
-        Raises:
-            CallError: nobody can be asked, or the answer does not fit the form.
-        """
-        if (schema is None) == (url is None):
-            raise ValueError("elicit takes a schema (a form) or a url, and not both")
-        return await self._asked("elicitation").elicit(message, schema, url, key)
-
-    async def sample(
-        self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, key: str | None = None, **options: Any
-    ) -> Mapping[str, Any]:
-        """Ask the client's model; as `elicit`.
-
-        Args:
-            messages: ``[{"role": "user", "content": {"type": "text", "text": …}}]``
-            max_tokens: the most that it may answer.
-            key: as for `elicit`.
-            options: further fields of the protocol's ``sampling/createMessage``, such as ``systemPrompt``.
-
-        Returns:
-            ``{role, content, model, stopReason?}``
-
-        Raises:
-            CallError: nobody can be asked.
-        """
-        request = {"messages": [dict(message) for message in messages], "maxTokens": max_tokens, **options}
-        return await self._asked("sampling").sample(request, key)
-
-    async def roots(self, *, key: str | None = None) -> Sequence[Mapping[str, Any]]:
-        """Ask the client for its roots, ``[{uri, name?}]``; as `elicit`. Raises `CallError` if it cannot be."""
-        return await self._asked("roots").roots(key)
-
-    def _asked(self, capability: str) -> CallClient:
-        if self.client is None:
-            message = f"nobody can be asked: this call has no client with the capability {capability}"
-            raise CallError(
-                ErrorCode.EXECUTION_ERROR, message, {"message": message, "requiredCapability": capability}
-            )
-        return self.client
-
     def _bound(self) -> Callables:
         if self.registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
@@ -316,7 +250,7 @@ def make_context(
     deadline: float | None = None,
     trusted: bool = False,
     metadata: Mapping[str, Any] = _NOTHING,
-    client: CallClient | None = None,
+    client: CallListener | None = None,
     idempotency_key: str | None = None,
 ) -> OperationContext:
     """As `OperationContext` makes one, in half the time: each call has one."""

@@ -1,5 +1,4 @@
-"""Whom a call tells of itself: observers (`operad_call_started`, `operad_call_reported`, `operad_call_finished`),
-the client that waits for it; and the thread in which its handler runs."""
+"""Observers of calls, and the protocols that connect a call to its client and worker thread."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import contextvars
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
 from functools import cache
 from types import TracebackType
@@ -294,32 +293,14 @@ class _Inside(Awaitable[T]):
             return answered
 
 
-class CallClient(Protocol):
-    """Whoever waits for a call, where a server can reach it while the call runs: an MCP client.
-
-    All values are the JSON of the Model Context Protocol. What asks raises `CallError` if it cannot be asked.
-    """
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """What it declared that it can do: ``elicitation``, ``sampling``, ``roots``."""
+class CallListener(Protocol):
+    """Receives what a call sends to its client while it runs; the server that took the call provides it."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell how far the call is."""
+        """Receive how far the call is."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Tell what happened; ``level`` is one of RFC 5424, 6.2.1, such as ``info``."""
-
-    async def elicit(
-        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
-    ) -> Mapping[str, Any]:
-        """Ask its user to fill in a form, or to visit a URL: ``{action, content?}``."""
-
-    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask its model: ``{role, content, model, stopReason?}``."""
-
-    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        """Ask for its roots: ``[{uri, name?}]``."""
+        """Receive a log message; ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""
 
 
 class Worker(Protocol):

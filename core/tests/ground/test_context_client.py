@@ -1,19 +1,16 @@
-"""What a handler can tell and ask its client while the call runs."""
+"""Progress and log messages of a handler reach the client of its call."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
+from operad import OperationContext, OperationRegistry, OperationSpec
 
 
 class Client:
-    capabilities: Mapping[str, Any] = {"elicitation": {}}
-
     def __init__(self) -> None:
         self.told: list[Any] = []
 
@@ -23,29 +20,17 @@ class Client:
     async def log(self, level: str, data: Any, logger: str | None) -> None:
         self.told.append((level, data, logger))
 
-    async def elicit(
-        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
-    ) -> Mapping[str, Any]:
-        return {"action": "accept", "content": {"asked": message}}
-
-    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        return {"role": "assistant", "content": request}
-
-    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        return [{"uri": "file:///a"}]
-
 
 async def inner(input: Any, context: OperationContext) -> Any:
     await context.progress(1, 2, "inner")
-    return await context.elicit("name?", {"type": "object"})
+    await context.log("info", "inner")
+    return context.client
 
 
 async def outer(input: Any, context: OperationContext) -> Any:
     await context.progress(1, 2, "half")
     await context.log("info", {"a": 1}, "me")
-    asked = await context.env.a.inner()
-    sampled = await context.sample([{"role": "user"}], max_tokens=3, systemPrompt="p")
-    return [asked.data, sampled, await context.roots(), dict(context.client_capabilities)]
+    return await context.env.a.inner()
 
 
 def registry() -> OperationRegistry:
@@ -58,16 +43,11 @@ def registry() -> OperationRegistry:
 async def test_a_handler_reaches_its_client_and_so_do_nested_calls_but_for_progress() -> None:
     client = Client()
     answer = (await registry().execute("a.outer", {}, OperationContext(client=client))).data
-    assert client.told == [(1, 2, "half"), ("info", {"a": 1}, "me")]
-    assert answer == [
-        {"action": "accept", "content": {"asked": "name?"}},
-        {"role": "assistant", "content": {"messages": [{"role": "user"}], "maxTokens": 3, "systemPrompt": "p"}},
-        [{"uri": "file:///a"}],
-        {"elicitation": {}},
-    ]
+    assert client.told == [(1, 2, "half"), ("info", {"a": 1}, "me"), ("info", "inner", None)]
+    assert answer is client
 
 
-async def test_without_a_client_reports_go_nowhere_logs_to_the_log_and_questions_fail(
+async def test_without_a_client_progress_is_dropped_and_logs_go_to_the_logger(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     context = OperationContext()
@@ -75,20 +55,11 @@ async def test_without_a_client_reports_go_nowhere_logs_to_the_log_and_questions
     with caplog.at_level(logging.INFO, "operad"):
         await context.log("notice", "said", "me")
     assert "me: said" in caplog.text
-    assert dict(context.client_capabilities) == {}
-    for asking in (context.elicit("x", {}), context.sample([], max_tokens=1), context.roots()):
-        with pytest.raises(CallError, match="nobody can be asked") as raised:
-            await asking
-        assert raised.value.code == ErrorCode.EXECUTION_ERROR
 
 
-async def test_a_question_is_a_form_or_a_url_and_a_level_one_of_eight() -> None:
-    context = OperationContext(client=Client())
-    for wrong in ({}, {"schema": {}, "url": "https://x"}):
-        with pytest.raises(ValueError, match="not both"):
-            await context.elicit("x", **wrong)
+async def test_a_level_is_one_of_eight() -> None:
     with pytest.raises(ValueError, match="expected one of debug"):
-        await context.log("loud", "x")
+        await OperationContext(client=Client()).log("loud", "x")
 
 
 async def test_a_change_of_the_operations_is_told_until_it_is_stopped() -> None:

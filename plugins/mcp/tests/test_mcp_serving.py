@@ -23,7 +23,7 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad_mcp import MCPServing, to_mcp
+from operad_mcp import MCPServing, client_of, to_mcp
 from operad_testing import hostile_schemas
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -457,8 +457,8 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 
 
 async def greet(input: Any, context: OperationContext) -> Any:
-    answer = await context.elicit("Who are you?", NAME)
-    again = await context.elicit("And your friend?", NAME)
+    answer = await client_of(context).elicit("Who are you?", NAME)
+    again = await client_of(context).elicit("And your friend?", NAME)
     return [answer["content"]["name"], again["content"]["name"]]
 
 

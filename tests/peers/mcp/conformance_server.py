@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
-from operad_mcp import MCPServing, mcp_envelope, to_mcp
+from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
@@ -103,7 +103,7 @@ async def reconnection(input: Any, context: OperationContext) -> Any:
 @add("test_sampling", strings("prompt"))
 async def sampling(input: Any, context: OperationContext) -> Any:
     message = {"role": "user", "content": {"type": "text", "text": input["prompt"]}}
-    answer = await context.sample([message], max_tokens=100)
+    answer = await client_of(context).sample([message], max_tokens=100)
     return f"LLM response: {answer['content']['text']}"
 
 
@@ -115,7 +115,7 @@ async def missing_capability(input: Any, context: OperationContext) -> Any:
 def form(message: str, properties: dict[str, Any], required: tuple[str, ...] = ()) -> Any:
     async def handler(input: Any, context: OperationContext) -> Any:
         schema = {"type": "object", "properties": properties, "required": list(required)}
-        answer = await context.elicit(input.get("message", message), schema)
+        answer = await client_of(context).elicit(input.get("message", message), schema)
         return f"User response: action={answer['action']}, content={json.dumps(answer.get('content'))}"
 
     return handler
@@ -206,20 +206,20 @@ def change(name: str, metadata: Any) -> None:
 
 @add("test_input_required_result_elicitation")
 async def ask_name(input: Any, context: OperationContext) -> Any:
-    answer = await context.elicit("What is your name?", NAME, key="user_name")
+    answer = await client_of(context).elicit("What is your name?", NAME, key="user_name")
     return f"Hello, {answer['content']['name']}!" if answer["action"] == "accept" else "Hello, whoever you are!"
 
 
 @add("test_input_required_result_sampling")
 async def ask_model(input: Any, context: OperationContext) -> Any:
     message = {"role": "user", "content": {"type": "text", "text": "What is the capital of France?"}}
-    answer = await context.sample([message], max_tokens=100, key="capital_question")
+    answer = await client_of(context).sample([message], max_tokens=100, key="capital_question")
     return answer["content"]["text"]
 
 
 @add("test_input_required_result_list_roots")
 async def ask_roots(input: Any, context: OperationContext) -> Any:
-    return [dict(root) for root in await context.roots(key="client_roots")]
+    return [dict(root) for root in await client_of(context).roots(key="client_roots")]
 
 
 CONFIRM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -228,29 +228,29 @@ CONFIRM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "require
 @add("test_input_required_result_tampered_state")
 @add("test_input_required_result_request_state")
 async def ask_state(input: Any, context: OperationContext) -> Any:
-    await context.elicit("Go on?", CONFIRM, key="confirm")
+    await client_of(context).elicit("Go on?", CONFIRM, key="confirm")
     return "state-ok"
 
 
 @add("test_input_required_result_multi_round")
 async def ask_twice(input: Any, context: OperationContext) -> Any:
-    first = await context.elicit("What is your name?", NAME, key="step1")
+    first = await client_of(context).elicit("What is your name?", NAME, key="step1")
     color = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
-    second = await context.elicit("Which color?", color, key="step2")
+    second = await client_of(context).elicit("Which color?", color, key="step2")
     return f"{first.get('content')} {second.get('content')}"
 
 
 async def ask_greeting(context: OperationContext) -> Any:
     message = {"role": "user", "content": {"type": "text", "text": "Say hello."}}
-    return await context.sample([message], max_tokens=50, key="greeting")
+    return await client_of(context).sample([message], max_tokens=50, key="greeting")
 
 
 @add("test_input_required_result_multiple_inputs")
 async def ask_together(input: Any, context: OperationContext) -> Any:
     answers = await asyncio.gather(
-        context.elicit("What is your name?", NAME, key="user_name"),
+        client_of(context).elicit("What is your name?", NAME, key="user_name"),
         ask_greeting(context),
-        context.roots(key="client_roots"),
+        client_of(context).roots(key="client_roots"),
     )
     return json.dumps([dict(answer) if isinstance(answer, dict) else list(answer) for answer in answers])
 
@@ -258,9 +258,9 @@ async def ask_together(input: Any, context: OperationContext) -> Any:
 @add("test_input_required_result_capabilities")
 async def ask_what_is_declared(input: Any, context: OperationContext) -> Any:
     questions = []
-    if "elicitation" in context.client_capabilities:
-        questions.append(context.elicit("What is your name?", NAME, key="user_name"))
-    if "sampling" in context.client_capabilities:
+    if "elicitation" in client_of(context).capabilities:
+        questions.append(client_of(context).elicit("What is your name?", NAME, key="user_name"))
+    if "sampling" in client_of(context).capabilities:
         questions.append(ask_greeting(context))
     await asyncio.gather(*questions)
     return "asked"
@@ -336,7 +336,7 @@ async def prompt_with_image(input: Any, context: OperationContext) -> Any:
 @prompt("test_input_required_result_prompt")
 async def prompt_that_asks(input: Any, context: OperationContext) -> Any:
     schema = {"type": "object", "properties": {"context": {"type": "string"}}}
-    answer = await context.elicit("In which context?", schema, key="user_context")
+    answer = await client_of(context).elicit("In which context?", schema, key="user_context")
     return f"Context: {answer.get('content')}"
 
 

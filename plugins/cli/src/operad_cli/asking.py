@@ -21,7 +21,7 @@ def client_of_terminal() -> Terminal | None:
 
 
 class Terminal:
-    """An `operad.plugin.CallClient` that asks at the terminal. Its questions wait for one another."""
+    """The client of a call at the terminal, an `operad_mcp.CallClient`. One question is asked at a time."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from operad_mcp.asking import CallClient, ClientOfCall, client_of
     from operad_mcp.client.servers import (
         MCPClientLoader,
         MCPClientWrapper,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "Annotations": "content",
     "AudioContent": "content",
+    "CallClient": "asking",
+    "ClientOfCall": "asking",
     "ContentBlock": "content",
     "ImageContent": "content",
     "MCPArgument": "config",
@@ -61,6 +64,7 @@ _MODULES = {
     "ResourceContent": "content",
     "ResourceLinkContent": "content",
     "TextContent": "content",
+    "client_of": "asking",
     "close_mcp_client": "client.servers",
     "create_mcp_client": "client.servers",
     "from_mcp": "client.servers",
@@ -73,6 +77,8 @@ _MODULES = {
 __all__ = [
     "Annotations",
     "AudioContent",
+    "CallClient",
+    "ClientOfCall",
     "ContentBlock",
     "ImageContent",
     "MCPArgument",
@@ -91,6 +97,7 @@ __all__ = [
     "ResourceContent",
     "ResourceLinkContent",
     "TextContent",
+    "client_of",
     "close_mcp_client",
     "create_mcp_client",
     "from_mcp",

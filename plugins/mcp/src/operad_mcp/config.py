@@ -16,7 +16,7 @@ from operad.plugin import record
 from operad_auth.http import RetryPolicy
 
 if TYPE_CHECKING:
-    from operad.observers import CallClient
+    from operad_mcp.asking import CallClient
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
@@ -55,7 +55,7 @@ class MCPCall:
     report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
     """Tells observers of the call, as `operad.OperationContext.report`; ``None``: there are none."""
     client: CallClient | None = attrs.field(default=None, repr=False, eq=False)
-    """Whoever waits for the call, where that can be asked, as `operad.OperationContext.client`."""
+    """The client that waits for the call, if it can be asked; see `client_of`."""
 
 
 @record(kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from operad import Operation, OperationContext, OperationSpec
+from operad_mcp.asking import askable
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
 from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.live import Live
@@ -76,7 +77,7 @@ class Maker:
             request_id=context.request_id,
             identity=context.identity,
             report=context.report if context.is_observed else None,
-            client=context.client,
+            client=askable(context.client),
         )
 
     def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:

@@ -21,7 +21,7 @@ from operad_mcp.wire.live import ServerLogger
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
-    from operad.observers import CallClient
+    from operad_mcp.asking import CallClient
     from operad_mcp.config import MCPCall
 
 Json = dict[str, Any]
