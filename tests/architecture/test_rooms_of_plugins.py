@@ -11,6 +11,7 @@ from tools import rooms
 PLUGINS = Path(__file__).parents[2] / "plugins"
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "cli": (("main",), ("app",), ("commands",), ("demo", "running", "stubs"), ("completion",), ("output",)),
     "mcp": (("plugin", "source", "serving"), ("client", "hosts", "server"), ("wire",), ("auth",)),
 }
 """For each plugin its rooms, the highest first; modules that are not named are below all of them."""

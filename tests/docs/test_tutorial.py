@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from types import CodeType
 
-from operad_cli.demo import serve_bookshop
+from operad_cli.demo.bookshop import serve_bookshop
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 

@@ -14,7 +14,7 @@ import pytest
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("copier", reason="copier is not installed: pip install operad-cli[new-plugin]")
-    from operad_cli.new_plugin import render_plugin
+    from operad_cli.commands.new_plugin import render_plugin
 
     return render_plugin(
         "carrier-pigeons", tmp_path_factory.mktemp("template") / "plugin", 'They "carry" letters.'

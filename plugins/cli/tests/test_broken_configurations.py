@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from operad_cli import checkup
+from operad_cli.running import checks
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = """
@@ -500,7 +500,7 @@ def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.M
 
 
 def test_a_clock_that_is_years_behind_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup.time, "time", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(checks.time, "time", lambda: 1_000_000_000.0)
     told = told_by_doctor(around)
     assert "it says Sun Sep  9" in told or "it says Sat Sep  8" in told  # as the time zone has it
 

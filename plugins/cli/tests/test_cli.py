@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import operad
-from operad_cli.inputs import input_of
+from operad_cli.running.inputs import input_of
 from operad_serve.door.transport import without_password
 from plugins.cli.tests.conftest import Run
 

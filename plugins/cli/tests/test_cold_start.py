@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from click.shell_completion import ShellComplete
 
-from operad_cli import cache
 from operad_cli.app import application
+from operad_cli.completion import cache
 
 FUNCTION = """
 from operad import operation

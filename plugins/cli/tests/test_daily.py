@@ -18,9 +18,9 @@ from typing import Self
 import click
 import pytest
 
-from operad_cli import opening
 from operad_cli.app import application
 from operad_cli.main import main
+from operad_cli.running import opening
 from plugins.cli.tests.at_rest import wait_until_at_rest
 from plugins.cli.tests.conftest import Run
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-import operad_cli.login
+import operad_cli.commands.login
 from operad import ConfigError, OperationRegistry, SourceError, load_plugins, operation
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl
 from operad_auth import OAuthClient, OAuthOptions
@@ -156,4 +156,4 @@ def test_an_oauth_client_is_a_login() -> None:
 
     source = Source("x", Pets().load, PetsConfig, login=login)
     assert source.login is login
-    assert operad_cli.login.login.name == "login"
+    assert operad_cli.commands.login.login.name == "login"

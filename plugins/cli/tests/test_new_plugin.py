@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from operad import ConfigError
-from operad_cli.new_plugin import TEMPLATE, new_plugin, render_plugin
+from operad_cli.commands.new_plugin import TEMPLATE, new_plugin, render_plugin
 
 
 @pytest.mark.parametrize("name", ["", "Pigeons", "pi geons", "../etc", "a--b", "-a", "a_b", "1st", "operad-"])

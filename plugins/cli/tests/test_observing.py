@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from operad_cli.logs import JSONLines, Sparing
+from operad_cli.output.logs import JSONLines, Sparing
 from plugins.cli.tests.conftest import Run
 from plugins.cli.tests.test_daily import Terminal
 
@@ -79,7 +79,7 @@ def test_without_a_terminal_nothing_is_shown_while_a_call_runs(run: Run) -> None
 
 def test_a_flood_of_records_is_thinned_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     sparing, written = Sparing(), []
 
     def log(line: int, message: str = "refused") -> None:

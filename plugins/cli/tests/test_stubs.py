@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from operad import OperationSpec
-from operad_cli._stub_modules import package
+from operad_cli.stubs.modules import package
 from plugins.cli.tests.conftest import Run
 
 PEERS = Path(__file__).parents[3] / "tests" / "peers" / "prism" / "node_modules"

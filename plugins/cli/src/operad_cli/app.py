@@ -11,22 +11,22 @@ import click
 from operad_cli.options import load_plugins_quietly, profile_option
 
 _COMMANDS = {
-    "call": "operad_cli.calling:call",
-    "completion": "operad_cli.completion:completion",
-    "demo": "operad_cli.listing:demo",
-    "describe": "operad_cli.listing:describe",
-    "doctor": "operad_cli.setting_up:doctor",
-    "init": "operad_cli.setting_up:init",
-    "list": "operad_cli.listing:list_operations",
-    "login": "operad_cli.login:login",
-    "logout": "operad_cli.login:logout",
-    "mcp-config": "operad_cli.mcp_config:mcp_config",
-    "new-plugin": "operad_cli.new_plugin:new_plugin",
-    "plugins": "operad_cli.listing:plugins",
-    "search": "operad_cli.listing:search",
-    "stubs": "operad_cli.stubs:stubs",
-    "subscribe": "operad_cli.calling:subscribe",
-    "trace": "operad_cli.calling:trace",
+    "call": "operad_cli.commands.calling:call",
+    "completion": "operad_cli.completion.scripts:completion",
+    "demo": "operad_cli.commands.demo:demo",
+    "describe": "operad_cli.commands.listing:describe",
+    "doctor": "operad_cli.commands.doctor:doctor",
+    "init": "operad_cli.commands.init:init",
+    "list": "operad_cli.commands.listing:list_operations",
+    "login": "operad_cli.commands.login:login",
+    "logout": "operad_cli.commands.login:logout",
+    "mcp-config": "operad_cli.commands.mcp_config:mcp_config",
+    "new-plugin": "operad_cli.commands.new_plugin:new_plugin",
+    "plugins": "operad_cli.commands.listing:plugins",
+    "search": "operad_cli.commands.listing:search",
+    "stubs": "operad_cli.commands.stubs:stubs",
+    "subscribe": "operad_cli.commands.calling:subscribe",
+    "trace": "operad_cli.commands.calling:trace",
 }
 """``module:attribute`` of each built-in command."""
 _ELSEWHERE = {"hub": "operad-websocket", "serve": "operad-serve"}

@@ -102,7 +102,7 @@ def _run(arguments: list[str]) -> int:
         from operad_cli.app import application
 
         if "_OPERAD_COMPLETE" not in os.environ:
-            from operad_cli.logs import set_up_logging
+            from operad_cli.output.logs import set_up_logging
 
             set_up_logging(arguments)
         result = application().main(arguments, prog_name="operad", standalone_mode=False)
@@ -125,7 +125,7 @@ def _run(arguments: list[str]) -> int:
 
 def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
     from operad import CallError, OperadError
-    from operad_cli.plain import print_error
+    from operad_cli.output.errors import print_error
 
     is_expected = isinstance(error, (OperadError, ExceptionGroup, OSError))
     if debug:
@@ -144,7 +144,7 @@ def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
 
 
 def _report_usage(error: click.ClickException) -> int:
-    from operad_cli.plain import tell_error
+    from operad_cli.output.errors import tell_error
 
     context = getattr(error, "ctx", None)
     if context is not None:

@@ -12,8 +12,12 @@ import shlex
 import signal
 import sys
 
-import operad_serve.command  # noqa: F401  # as the others: the children find it imported
+import click
+
+import operad_cli.demo.steps
+import operad_cli.running.terminal  # noqa: F401  # commands import these when they run
 from operad import load_plugins
+from operad_cli.app import application
 from operad_cli.main import main
 
 
@@ -37,6 +41,10 @@ def run(words: list[str]) -> int:
 if __name__ == "__main__":
     for kind in ("openapi", "mcp", "scanner"):
         load_plugins().source(kind)
+    commands = application()
+    context = click.Context(commands)
+    for command in commands.list_commands(context):
+        commands.get_command(context, command)
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:

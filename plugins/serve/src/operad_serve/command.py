@@ -92,7 +92,7 @@ def serve(
     fine; with none of them, [serve] and [transport] say where. Until Ctrl-C; what is under way then is finished.
     """
     # Imported by this command alone: the command line collects it with every other one.
-    from operad_cli.render import report_failures
+    from operad_cli.output.errors import report_failures
     from operad_serve.door import front_door
 
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)

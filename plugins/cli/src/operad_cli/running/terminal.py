@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 from operad import CallError, ErrorCode, OperationContext, from_schema
 from operad.plugin import trace_context
+from operad_cli.output.progress import CLEAR
+from operad_cli.output.text import printable
+from operad_cli.running.inputs import ask, interruptible
 
 logger = logging.getLogger("operad.cli")
 _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
@@ -41,11 +44,8 @@ class Terminal:
         """Ask for what a form requires, or to visit an address; who does not want to declines."""
         import click
 
-        from operad_cli.inputs import ask, interruptible
-        from operad_cli.plain import printable
-
         values: dict[str, Any] = {}
-        sys.stderr.write("\r\x1b[2K")  # the line of the progress
+        sys.stderr.write(CLEAR)
         with interruptible():
             click.echo(printable(message), err=True)
             if url is not None:

@@ -15,9 +15,9 @@ import click
 
 from operad import ConfigError
 from operad_cli.options import output_options
-from operad_cli.plain import print_json
+from operad_cli.output.text import print_json
 
-TEMPLATE = Path(__file__).with_name("template")
+TEMPLATE = Path(__file__).parents[1] / "template"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

@@ -6,16 +6,14 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from operad_calls.transport import Allowance
-from operad_cli.plain import in_colours, paragraph, printable
-
-_CLEAR = "\r\x1b[2K"
-"""Clears the last line of a terminal, which may show progress."""
+from operad_cli.output.errors import labelled
+from operad_cli.output.progress import CLEAR
 
 
 def set_up_logging(arguments: Sequence[str]) -> None:
@@ -54,10 +52,9 @@ class Paragraphs(logging.Handler):
             more = getattr(record, "leftOut", 0)
             left_out = f" (and {more} more like it)" if more else ""
             level = record.levelname.lower()
-            # Looked up for each record: while rich shows a line, it replaces the stream and writes above the line.
-            text = paragraph(f"{level}: {printable(record.getMessage())}{left_out}", sys.stderr)
             has_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-            sys.stderr.write(f"{_CLEAR if has_line else ''}{in_colours(level, text)}\n")
+            text = labelled(level, f"{record.getMessage()}{left_out}")
+            sys.stderr.write(f"{CLEAR if has_line else ''}{text}\n")
             sys.stderr.flush()
         except Exception:  # noqa: BLE001  # as in logging's own handlers
             self.handleError(record)
@@ -86,29 +83,43 @@ class JSONLines(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Lets each statement of the program write 20 records at once and one more a second; all together 200, and 10.
+    """Limits how many records are written, because requests of other people cause records by the thousand.
 
-    How many were left out is told with the next of the same statement. Errors are counted like all others: they
-    are what somebody else's requests cause by the thousand.
+    Each statement of the program may write 20 records at once and one more each second; all together 200, and 10.
+    The next record of a statement states how many were left out (``leftOut``).
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._all = Allowance(200, 10.0)
-        self._each: dict[tuple[str, str, int], Allowance] = {}
+        self._all = _Bucket(200, 10.0)
+        self._each: dict[tuple[str, str, int], _Bucket] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is written."""
-        place = (record.name, record.pathname, record.lineno)
-        allowance = self._each.get(place)
-        if allowance is None:
-            allowance = self._each[place] = Allowance(20, 1.0)
-        if not allowance.take():
+        """Return True if the record may be written."""
+        bucket = self._each.setdefault((record.name, record.pathname, record.lineno), _Bucket(20, 1.0))
+        if not (bucket.take() and self._all.take()):
+            bucket.left_out += 1
             return False
-        if not self._all.take():
-            allowance.kept += 1
+        record.leftOut, bucket.left_out = bucket.left_out, 0
+        return True
+
+
+class _Bucket:
+    """A number of records that grows with time up to a bound."""
+
+    def __init__(self, bound: float, per_second: float) -> None:
+        self._bound = self._left = bound
+        self._per_second = per_second
+        self._at = time.monotonic()
+        self.left_out = 0
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self._left = min(self._bound, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
             return False
-        record.leftOut, allowance.kept = allowance.kept, 0
+        self._left -= 1
         return True
 
 

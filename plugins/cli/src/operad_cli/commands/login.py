@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import webbrowser
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import click
 
 from operad import ConfigError, OperationRegistry
-from operad_cli import plain
 from operad_cli.options import (
     Seconds,
     chosen_profile,
@@ -18,7 +16,9 @@ from operad_cli.options import (
     find_configuration,
     output_options,
     quiet_plugins,
+    run,
 )
+from operad_cli.output.text import print_json, print_text
 
 account_option = click.option(
     "--account", metavar="NAME", help="Which of several accounts. Default: the source's."
@@ -57,17 +57,17 @@ def login(
     file that only you can read), and the source uses and renews it from then on.
     """
 
-    async def run() -> str:
+    async def command() -> str:
         entry = await _registry(config).source_login(source, account)
         open_url = None if no_browser else webbrowser.open
         # With --json standard output is for the result alone.
         return await entry.login(tell=partial(click.echo, err=as_json), open_url=open_url, timeout=timeout)
 
-    told = asyncio.run(run())
+    told = run(command())
     if as_json:
-        plain.print_json({"source": source, "loggedIn": True, "message": told})
+        print_json({"source": source, "loggedIn": True, "message": told})
     else:
-        click.echo(f"Logged in; {told}.")
+        print_text(f"Logged in; {told}.")
     return 0
 
 
@@ -82,13 +82,13 @@ def logout(source: str, account: str | None, config: Path | None, as_json: bool)
     It is revoked where the server can do that.
     """
 
-    async def run() -> str:
+    async def command() -> str:
         entry = await _registry(config).source_login(source, account)
         return await entry.logout()
 
-    told = asyncio.run(run())
+    told = run(command())
     if as_json:
-        plain.print_json({"source": source, "loggedIn": False, "message": told})
+        print_json({"source": source, "loggedIn": False, "message": told})
     else:
-        click.echo(f"Done: {told}.")
+        print_text(f"Done: {told}.")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 import threading
@@ -12,8 +13,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from operad import CallError, ErrorCode, OperationRegistry, SourceError
-from operad_cli import cache
+from operad_cli.completion import cache
 from operad_cli.options import quiet_plugins, require_configuration
+from operad_cli.output.progress import Line
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
@@ -121,21 +123,16 @@ class _Loading:
             await self._shown()
 
     async def _shown(self, timeout: float | None = None) -> list[str]:
-        """Wait so long, in seconds, with a line that names what is waited for; the names of the rest."""
-        from rich.console import Console
-        from rich.text import Text
-
+        """Wait with a line that names the loading sources. Return the names of those that still load."""
         hint = " (Ctrl-C leaves it out)" if self._is_list else ""
-        end = None if timeout is None else time.monotonic() + timeout
-        with Console(stderr=True).status("") as status:
-            while waited := [task for task in self._tasks if not task.done()]:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                names = ", ".join(self._tasks[task] for task in waited)
-                status.update(Text(f"waiting for {names} …{hint}", overflow="ellipsis", no_wrap=True))
-                await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        return [self._tasks[task] for task in waited]
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        with Line() as line:
+            while (slow := [task for task in self._tasks if not task.done()]) and time.monotonic() < end:
+                line.show(f"waiting for {', '.join(self._tasks[task] for task in slow)} …{hint}")
+                # Shown again from time to time, because log messages clear the line.
+                pause = min(end - time.monotonic(), 0.5)
+                await asyncio.wait(slow, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        return [self._tasks[task] for task in slow]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A first configuration, from what lies in a folder."""
+"""``operad init``: a first configuration, from what a folder holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import attrs
+import click
 
-from operad import ConfigError
+from operad_cli.options import output_options
 
 _HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Where MCP hosts keep the servers of a project."""
@@ -18,8 +19,44 @@ _HEAD = 65_536
 """Bytes of a file that are looked at for its kind."""
 
 
-@attrs.frozen
-class Found:
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--openapi", multiple=True, metavar="URL|FILE", help="An OpenAPI document; may be given again.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="An mcp.json of an MCP host; may be given again.")
+@click.option("--force", is_flag=True, help="Overwrite an operad.toml that is there.")
+@output_options
+def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool, as_json: bool) -> int:
+    """Write an operad.toml with comments.
+
+    It names what is in FOLDER (default: this one): OpenAPI documents, an mcp.json, a folder of functions.
+
+    \b
+    operad init
+    operad init --openapi https://api.example.com/openapi.json
+    """
+    from operad import ConfigError
+    from operad_cli.output.text import print_json, print_text, styled
+
+    target = folder / "operad.toml"
+    if target.exists() and not force:
+        raise ConfigError(f"{target} exists; --force overwrites it")
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = found_here(folder, openapi, mcp)
+    target.write_text(configuration_text(sources), encoding="utf-8")
+    if as_json:
+        named = [{"name": source.name, "type": source.type, "what": source.what} for source in sources]
+        print_json({"configuration": str(target), "sources": named})
+        return 0
+    print_text(f"{target} is written. It names:")
+    for source in sources:
+        print_text(f"  {styled(source.name, 'bold')}  {source.type}, {source.what}")
+    if not sources:
+        print_text("  nothing yet: no OpenAPI document, mcp.json or folder of functions was found here")
+    print_text("Next: operad doctor, then operad list")
+    return 0
+
+
+class Found(NamedTuple):
     """Something that can be a source."""
 
     name: str
@@ -42,6 +79,8 @@ def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list
 
 
 def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[tuple[str, str]]:
+    from operad import ConfigError
+
     for document in openapi:
         if "://" not in document and not (folder / document).is_file():
             raise ConfigError(f"there is no document {document}; name a file, or a URL with https://")

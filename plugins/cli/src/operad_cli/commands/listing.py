@@ -1,18 +1,16 @@
-"""The commands that show what can be called: ``list``, ``search``, ``describe``, ``plugins``, and the demo."""
+"""The commands that show operations and plugins: ``list``, ``search``, ``describe``, ``plugins``."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from operad import OperationRegistry, OperationSpec
-from operad_cli import plain, render
-from operad_cli.completion import complete_id
-from operad_cli.opening import not_found, open_registry
+from operad_cli.completion.candidates import complete_id
 from operad_cli.options import (
     Count,
     chosen_profile,
@@ -21,8 +19,12 @@ from operad_cli.options import (
     load_plugins_quietly,
     output_options,
     quiet_plugins,
+    run,
     wait_option,
 )
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry, OperationSpec
 
 
 @click.command()
@@ -33,6 +35,9 @@ def plugins(config: Path | None, as_json: bool) -> int:
 
     All that are installed, and what each contributes; [plugins] of the configuration is heeded.
     """
+    from operad import OperationRegistry
+    from operad_cli.output.text import print_json, print_text
+
     path = find_configuration(config)
     if path is None:
         records = load_plugins_quietly().records
@@ -40,9 +45,13 @@ def plugins(config: Path | None, as_json: bool) -> int:
         with quiet_plugins():
             records = OperationRegistry.from_config(path, profile=chosen_profile(), sources=()).plugins.records
     if as_json:
-        plain.print_json([render.plugin_to_json(record) for record in records])
+        print_json([record.to_wire() for record in records])
+    elif records:
+        from operad_cli.output.tables import print_plugins
+
+        print_plugins(records)
     else:
-        render.print_plugins(records)
+        print_text("No plugins are installed. Try: pip install operad-openapi operad-mcp operad-scanner")
     return 1 if any(record.status in ("failed", "conflict", "incompatible") for record in records) else 0
 
 
@@ -57,27 +66,29 @@ def list_operations(pattern: str, wait: float | None, config: Path | None, as_js
     With a PATTERN, such as "shop.*", those whose id fits it. Where sources take long to start, a terminal shows
     what the others have, and theirs when they come.
     """
+    from operad_cli.output.errors import report_failures
+    from operad_cli.running.opening import open_registry
+
     shown: set[str] = set()
 
-    def fitting(registry: OperationRegistry) -> list[OperationSpec]:
+    def matching(registry: OperationRegistry) -> list[OperationSpec]:
         return [spec for spec in registry.specs() if fnmatchcase(spec.id, pattern) and spec.id not in shown]
 
     def show_first(registry: OperationRegistry, slow: list[str]) -> None:
-        if found := fitting(registry):
-            render.print_specs(found, so_far=slow)
+        if found := matching(registry):
+            _print(found, f"{_count(found)} so far; still starting: {', '.join(slow)}")
             shown.update(spec.id for spec in found)
 
     async def command() -> int:
         first = None if as_json or not sys.stdout.isatty() else show_first
         async with open_registry(config, profile=chosen_profile(), wait=wait, meanwhile=first) as registry:
-            found = fitting(registry)
+            found = matching(registry)
+            total = f"{_count(found)} more, {len(shown) + len(found)} in all" if shown else _count(found)
             if found or not shown:
-                render.print_specs(
-                    found, as_json=as_json, nothing=_why_empty(registry, pattern), before=len(shown)
-                )
-            return render.report_failures(registry)
+                _print(found, total, as_json=as_json, nothing=_why_empty(registry, pattern))
+            return report_failures(registry)
 
-    return asyncio.run(command())
+    return run(command())
 
 
 @click.command()
@@ -99,15 +110,20 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
 
     Those of their id, title, description and tags.
     """
+    from operad_cli.output.errors import report_failures
+    from operad_cli.running.opening import open_registry
 
     async def command() -> int:
         async with open_registry(config, profile=chosen_profile(), wait=wait) as registry:
             found = registry.search(" ".join(words), limit=max(limit, 1_000))
+            total = _count(found[:limit])
+            if len(found) > limit:
+                total += f" of {len(found)}; --limit shows more"
             nothing = "Nothing fits; try fewer words." if len(registry) else _why_empty(registry, "*")
-            render.print_specs(found[:limit], as_json=as_json, of=len(found), nothing=nothing)
-            return render.report_failures(registry)
+            _print(found[:limit], total, as_json=as_json, nothing=nothing)
+            return report_failures(registry)
 
-    return asyncio.run(command())
+    return run(command())
 
 
 @click.command()
@@ -117,28 +133,37 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
 def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
     """Show what an operation is, takes and answers."""
 
+    from operad_cli.output.results import print_spec
+    from operad_cli.running.opening import not_found, open_registry
+
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             spec = await registry.describe(operation_id)
             if spec is None:
                 raise not_found(registry, operation_id)
-            render.print_spec(spec, as_json=as_json)
+            print_spec(spec, as_json=as_json)
             return 0
 
-    return asyncio.run(command())
+    return run(command())
 
 
-@click.command()
-@click.option("--keep", is_flag=True, help="Leave the API up afterwards, until Ctrl-C.")
-@output_options
-def demo(keep: bool, as_json: bool) -> int:
-    """Show what operad is for, in seconds.
+def _print(specs: Sequence[OperationSpec], total: str, *, as_json: bool = False, nothing: str = "") -> None:
+    """Print operations and their number, or as JSON, or why there are none."""
+    from operad_cli.output.text import paragraph, print_json, print_text, styled
 
-    An HTTP API, an MCP server and a folder of functions are called one way.
-    """
-    from operad_cli.demo import run_demo
+    if as_json:
+        print_json([spec.to_wire(schemas=False) for spec in specs])
+    elif specs:
+        from operad_cli.output.tables import print_specs
 
-    return asyncio.run(run_demo(keep=keep, as_json=as_json))
+        print_specs(specs)
+        print_text(styled(paragraph(total, indent=""), "dim"))
+    else:
+        print_text(paragraph(nothing, indent=""))
+
+
+def _count(specs: Sequence[OperationSpec]) -> str:
+    return f"{len(specs)} operation{'' if len(specs) == 1 else 's'}"
 
 
 def _why_empty(registry: OperationRegistry, pattern: str) -> str:

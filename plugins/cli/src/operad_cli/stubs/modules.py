@@ -11,7 +11,7 @@ import attrs
 from operad import OperationSpec, OperationType
 from operad.names import attribute_names, keyword_names
 from operad.naming import object_members
-from operad_cli._stub_types import WORDS, Types, class_name, docstring, without
+from operad_cli.stubs.types import WORDS, Types, class_name, docstring, without
 from operad_schema import SharedDefinitions
 
 MARK = "# Written by `operad stubs`; what is changed here is lost when it runs again.\n"

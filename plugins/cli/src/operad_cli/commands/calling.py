@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from operad_cli.completion import complete_field, complete_id
+from operad_cli.completion.candidates import complete_field, complete_id
 from operad_cli.options import Command, Count, Seconds, chosen_profile, config_option, output_options, run
 
 
@@ -66,11 +66,11 @@ def call(
     operad call shop.listBooks --select 'items[].title'
     operad call shop.putCover bookId=3 body@cover.png --data
     """
-    from operad_cli.asking import own_context
-    from operad_cli.inputs import read_input
-    from operad_cli.opening import open_registry
-    from operad_cli.plain import print_changes, print_result
-    from operad_cli.progress import shown
+    from operad_cli.output.progress import shown
+    from operad_cli.output.results import print_changes, print_result
+    from operad_cli.running.inputs import read_input
+    from operad_cli.running.opening import open_registry
+    from operad_cli.running.terminal import own_context
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
@@ -112,10 +112,10 @@ def subscribe(
     operad subscribe shop.orderEvents -n 10
     operad subscribe shop.orderEvents --select order.id
     """
-    from operad_cli.asking import own_context
-    from operad_cli.inputs import read_input
-    from operad_cli.opening import open_registry
-    from operad_cli.plain import print_result
+    from operad_cli.output.results import print_result
+    from operad_cli.running.inputs import read_input
+    from operad_cli.running.opening import open_registry
+    from operad_cli.running.terminal import own_context
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
@@ -156,12 +156,12 @@ def trace(
     from contextlib import suppress
 
     from operad import CallError
-    from operad_cli import plain
-    from operad_cli.asking import own_context
-    from operad_cli.inputs import read_input
-    from operad_cli.opening import open_registry
-    from operad_cli.progress import shown
-    from operad_cli.tree import Calls
+    from operad_cli.output.calls import Calls
+    from operad_cli.output.progress import shown
+    from operad_cli.output.text import print_json
+    from operad_cli.running.inputs import read_input
+    from operad_cli.running.opening import open_registry
+    from operad_cli.running.terminal import own_context
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
@@ -175,7 +175,7 @@ def trace(
                 failed = False
             stop()
             if as_json:
-                plain.print_json(watched.to_json())
+                print_json(watched.to_json())
             else:
                 watched.draw()
             return int(failed)

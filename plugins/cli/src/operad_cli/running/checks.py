@@ -1,4 +1,4 @@
-"""What ``operad doctor`` looks at."""
+"""The checks of ``operad doctor``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import attrs
 from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import Table
 from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
-from operad_cli.render import with_place
+from operad_cli.output.errors import with_place
 
 Status = Literal["ok", "warning", "error"]
 _SINCE = 1_730_000_000
@@ -96,9 +96,7 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
     """The tables that nobody reads before something is served."""
-    from operad_calls import CallSettings
-
-    yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
+    yield from _calls(registry)
     yield from _serving(registry)
     contributed: dict[str, Any] = {}
     for tables in registry.plugins.implementations("operad_tables"):
@@ -117,6 +115,16 @@ def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
         read()
     except OperadError as error:
         yield Check("error", table, str(error), f"mend [{table}]")
+
+
+def _calls(registry: OperationRegistry) -> Iterator[Check]:
+    """Check ``[calls]``, if operad-calls is installed."""
+    try:
+        from operad_calls import CallSettings
+    except ModuleNotFoundError:
+        yield from _unread(registry, "calls", "operad-calls")
+        return
+    yield from _broken("calls", lambda: registry.configured("calls", CallSettings))
 
 
 def _serving(registry: OperationRegistry) -> Iterator[Check]:

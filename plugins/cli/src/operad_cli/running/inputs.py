@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from operad import OperationRegistry, Schema, from_schema
-from operad_cli.opening import not_found
-from operad_cli.plain import printable
+from operad_cli.output.text import printable
+from operad_cli.running.opening import not_found
 
 _CHOICES = 12
 """Up to so many choices a prompt shows all of them."""

@@ -1,11 +1,8 @@
-"""Completion in bash, zsh and fish: commands and options by click, ids and fields from what was seen before."""
+"""``operad completion``: the scripts of shells."""
 
 from __future__ import annotations
 
 import click
-
-from operad_cli import cache
-from operad_cli.options import find_configuration
 
 _WHERE = {
     "bash": "operad completion bash > ~/.local/share/bash-completion/completions/operad",
@@ -29,32 +26,6 @@ _MENDED = {
         ),
     },
 }
-
-
-def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids that begin with the given text."""
-    return [name for name in sorted(_known(context)) if name.startswith(incomplete) and _is_harmless(name)]
-
-
-def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the fields of the operation's input that are not given yet, as ``key=``."""
-    given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in context.params.get("fields") or ()}
-    return [
-        f"{field}="
-        for field in _known(context).get(context.params.get("operation_id") or "", [])
-        if field not in given and f"{field}=".startswith(incomplete) and _is_harmless(field)
-    ]
-
-
-def _known(context: click.Context) -> dict[str, list[str]]:
-    """Return the fields by id, as remembered for the command's configuration. Starts nothing."""
-    path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
-    return {} if path is None else cache.recall(str(path))
-
-
-def _is_harmless(name: str) -> bool:
-    """Whether a shell reads this name, which a source chose, as one plain word."""
-    return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")
 
 
 @click.command()

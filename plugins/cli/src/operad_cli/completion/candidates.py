@@ -1,0 +1,34 @@
+"""Ids and fields that complete a word. Nothing is started for it."""
+
+from __future__ import annotations
+
+import click
+
+from operad_cli.completion import cache
+from operad_cli.options import find_configuration
+
+
+def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids that begin with the given text."""
+    return [name for name in sorted(_known(context)) if name.startswith(incomplete) and _is_harmless(name)]
+
+
+def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the fields of the operation's input that are not given yet, as ``key=``."""
+    given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in context.params.get("fields") or ()}
+    return [
+        f"{field}="
+        for field in _known(context).get(context.params.get("operation_id") or "", [])
+        if field not in given and f"{field}=".startswith(incomplete) and _is_harmless(field)
+    ]
+
+
+def _known(context: click.Context) -> dict[str, list[str]]:
+    """Return the fields by id, as remembered for the command's configuration. Starts nothing."""
+    path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
+    return {} if path is None else cache.recall(str(path))
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a shell reads this name, which a source chose, as one plain word."""
+    return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")

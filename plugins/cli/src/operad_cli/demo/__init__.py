@@ -1,0 +1,1 @@
+"""The demo: an HTTP API, an MCP server and a folder of functions in one registry."""

@@ -1,0 +1,1 @@
+"""What commands print: text, JSON, tables, progress and logs."""

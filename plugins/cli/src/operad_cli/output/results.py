@@ -1,0 +1,133 @@
+"""What commands print about operations and their results."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from operad import OperationSpec, ResponseEnvelope
+from operad_cli.output.text import (
+    has_colours,
+    paragraph,
+    print_json,
+    print_text,
+    printable,
+    styled,
+    to_json,
+    write,
+)
+
+TYPE_STYLES = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
+_WORD = r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*'
+
+
+def print_result(
+    envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool
+) -> None:
+    """Print an envelope, its data alone, or a part of the data."""
+    if select is not None:
+        _print_data(_selected(select, envelope.to_wire()["data"]), as_json=as_json, compact=compact)
+    elif bare:
+        _print_data(envelope.to_wire()["data"], as_json=as_json, compact=compact)
+    else:
+        print_envelope(envelope, as_json=as_json, compact=compact)
+
+
+def _print_data(data: Any, *, as_json: bool, compact: bool) -> None:
+    """Print data: a string as it is, everything else as JSON."""
+    if isinstance(data, str) and not as_json:
+        write(data if data.endswith("\n") else data + "\n", sys.stdout)
+    else:
+        print_json(data, compact=compact)
+
+
+def _selected(expression: str, data: Any) -> Any:
+    """Apply a JMESPath expression (jmespath.org). Raise `click.UsageError` if it is invalid."""
+    import click
+    import jmespath
+
+    try:
+        return jmespath.search(expression, data)
+    except jmespath.exceptions.JMESPathError as error:
+        raise click.UsageError(f"--select: {' '.join(str(error).split())}") from error
+
+
+def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: bool = False) -> None:
+    """Print an envelope: a line with its meta, then the data."""
+    wire = envelope.to_wire()
+    if as_json:
+        print_json(wire, compact=compact)
+        return
+    meta = wire["meta"]
+    facts = [
+        f"{key}: {_fact(key, value)}"
+        for key, value in meta.items()
+        if key != "source" and not isinstance(value, (dict, list))
+    ]
+    # Objects and lists are only named; --json shows them.
+    facts += [f"{key}: …" for key, value in meta.items() if isinstance(value, (dict, list)) and value]
+    source = printable(str(meta["source"]))
+    line = paragraph(f"{source}  {printable(', '.join(facts))}")
+    print_text(styled(source, "cyan") + styled(line[len(source) :], "dim"))
+    print_text(coloured(wire["data"]))
+
+
+def _fact(key: str, value: Any) -> Any:
+    if key == "timestamp" and isinstance(value, int):
+        try:
+            return datetime.fromtimestamp(value / 1000, UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+        except (OverflowError, OSError, ValueError):
+            return value
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def coloured(value: Any) -> str:
+    """Return a value as JSON in several lines, in colours if standard output shows them."""
+    text = to_json(value, 2)
+    return re.sub(_WORD, _paint, text) if has_colours(sys.stdout) else text
+
+
+def _paint(found: re.Match[str]) -> str:
+    if found[2] is not None:
+        return styled(found[1], "blue") + found[2]
+    return styled(found[0], "yellow" if found[1] is None else "green")
+
+
+def print_changes(changes: Sequence[Any]) -> None:
+    """Print what a cast changed, on standard error."""
+    if not changes:
+        print_text("The answer fits its schema: nothing was changed.", sys.stderr)
+    for change in changes:
+        before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
+        after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]
+        text = printable(f"{change.path}: {before} -> {after}")
+        print_text(f"{styled(change.action, 'yellow', sys.stderr)} {text}", sys.stderr)
+
+
+def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
+    """Print everything about an operation."""
+    wire = spec.to_wire()
+    if as_json:
+        print_json(wire)
+        return
+    kind = str(spec.type)
+    print_text(f"{styled(spec.id, 'bold')}  {styled(kind, TYPE_STYLES[kind])}  {styled(spec.version, 'dim')}")
+    if spec.deprecated:
+        print_text(styled("deprecated", "yellow"))
+    # Many documents repeat the title as the description.
+    for text in dict.fromkeys(text.strip() for text in (spec.title, spec.description) if text):
+        for line in text.splitlines():
+            print_text(paragraph(printable(line), indent=""))
+    for title, key in (
+        ("input", "inputSchema"),
+        ("output", "outputSchema"),
+        ("errors", "errorSchemas"),
+        ("requires", "accessControl"),
+        ("tags", "tags"),
+    ):
+        if key in wire:
+            print_text(f"\n{styled(title, 'bold')}\n{coloured(wire[key])}")

@@ -1,0 +1,95 @@
+"""Text and JSON on standard output and standard error, with colours if the terminal shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from typing import Any, TextIO
+
+_STYLES = {
+    "bold": "1", "dim": "2", "strike": "9", "error": "1;31", "red": "31", "green": "32", "warning": "33",
+    "yellow": "33", "blue": "34", "magenta": "35", "cyan": "1;36",
+}  # fmt: skip
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def has_colours(file: TextIO) -> bool:
+    """Return True if the file is a terminal with colours and the user allows them (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or file.isatty()
+
+
+def styled(text: str, style: str, file: TextIO | None = None) -> str:
+    """Return the text in a style of `_STYLES` if the file (default: standard output) has colours."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours(file or sys.stdout) else text
+
+
+def printable(text: str) -> str:
+    """Return the text as one line without control characters. A peer's text must not command the terminal."""
+    return _CONTROL.sub(" ", text)
+
+
+def paragraph(text: str, file: TextIO | None = None, indent: str = "  ") -> str:
+    """Return the text in lines that fit the terminal; as one line if the file is not a terminal.
+
+    Args:
+        text: what to wrap.
+        file: default: standard output.
+        indent: of all lines but the first.
+    """
+    if not (file or sys.stdout).isatty():
+        return text
+    import shutil
+    import textwrap
+
+    # A word longer than a line is a path or a URL. Unbroken, it can be copied.
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def print_text(text: str = "", file: TextIO | None = None) -> None:
+    """Print the text and the end of the line."""
+    write(f"{text}\n", file or sys.stdout)
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """Print JSON. A terminal gets the same bytes as a pipe."""
+    print_text(to_json(value, None if compact else 2))
+
+
+def to_json(value: Any, indent: int | None) -> str:
+    """Return JSON. What the encoding of standard output lacks, such as half a surrogate pair, is escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=str)
+    return text
+
+
+def write(text: str, file: TextIO) -> None:
+    """Write all of the text. Characters that the encoding lacks are escaped."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    data = text.encode(encoding, "backslashreplace")
+    file.flush()
+    try:
+        descriptor = file.fileno() if os.name == "posix" else None
+    except (AttributeError, OSError, ValueError):  # a file in memory
+        descriptor = None
+    if descriptor is None:
+        file.write(data.decode(encoding))
+        file.flush()
+        return
+    # file.write() loses data with PYTHONUNBUFFERED if a pipe takes a part of it, and fails on a pipe or terminal
+    # that another process has made non-blocking.
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            import select
+
+            select.select([], [descriptor], [])

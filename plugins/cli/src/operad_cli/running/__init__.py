@@ -1,0 +1,1 @@
+"""The registry of a command: its plugins, its sources, the input of a call."""

@@ -1,0 +1,1 @@
+"""Python types of operations, for type checkers."""
