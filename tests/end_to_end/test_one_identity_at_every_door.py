@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
+import aiohttp
 import pytest
 from mcp import Client
 
@@ -19,9 +22,9 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad_auth import StaticTokens
+from operad_auth import StaticTokens, TokenRecord
 from operad_mcp import to_mcp
-from operad_serve import to_openapi
+from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 from plugins.serve.tests import front_door
 
@@ -87,6 +90,39 @@ async def test_over_mcp(token: str, mode: str, tools: str) -> None:
         assert ("combination" in texts[0]) is may
         assert [answer.is_error for answer in answers] == [not may] * 2
         assert all(("xyzzy" in str(answer.content)) is may for answer in answers)
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 401), ("joe", 403), ("root", 200)])
+async def test_every_server_of_a_front_door_gets_the_caller_that_it_authenticated(
+    token: str | None, status: int
+) -> None:
+    records = [
+        TokenRecord(token=f"{name}-token-of-16", id=each.id, scopes=list(each.scopes))
+        for name, each in TOKENS.items()
+    ]
+    plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0))
+    front = FrontDoor(registry(), plan, asyncio.Event())
+    call: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": "vault_secret",
+            "arguments": {},
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    }
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+    headers |= {"mcp-method": "tools/call", "mcp-name": "vault_secret"}
+    headers |= {"authorization": f"Bearer {token}-token-of-16"} if token else {}
+    async with front.open(), aiohttp.ClientSession(headers=headers) as session:
+        async with session.post(f"{front.url}/operations/vault.secret") as answer:
+            assert (answer.status, "xyzzy" in await answer.text()) == (status, status == 200)
+        async with session.post(f"{front.url}/mcp", json=call) as answer:
+            assert (answer.status, "xyzzy" in await answer.text()) == (status, status == 200)
 
 
 @pytest.mark.parametrize("token", ["joe", "root"])

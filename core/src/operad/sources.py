@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 
-from operad.access import Identity
 from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, OperadError, SourceError
 from operad.observers import Observers
@@ -19,11 +18,6 @@ from operad.words import in_words
 
 if TYPE_CHECKING:
     from operad.transports import Transport
-
-ASGIApplication = Callable[
-    [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]
-]
-"""``await app(scope, receive, send)``: an application of ASGI 3.0."""
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 Tell = Callable[[str], None]
@@ -219,16 +213,16 @@ class Server(_Configured):
         config_type: an attrs class, or a function that answers one; its fields are the options,
             ``[serve.<name>]`` of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``,
             ``max_body``, ``allowed_hosts``, …) get those values where the server's table does not say another.
-        app: ``app(registry, config)`` answers an ASGI 3 application, to be composed with others on one address.
-            It may have ``async drain(timeout)``: take no new call, end streams in words, let calls finish. What
-            the composition found out about the caller is an `Admission` in ``scope["operad"]``.
-        mount: the application's path on that address: an exact route, or ``/`` for all that no other one takes.
+        app: ``app(registry, config)`` returns an ASGI 3 application, which `operad serve` runs with others on one
+            address. It may have ``async drain(timeout)``: reject new calls, end streams, let calls finish. The
+            scope of a request has the caller, see `operad_serve.asgi.Gate`.
+        mount: the application's path on that address: exactly this path, or ``/`` for every other path.
     """
 
     name: str
     serve: Callable[..., Awaitable[None]]
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
-    app: Callable[[Any, Any], ASGIApplication] | None = None
+    app: Callable[[Any, Any], Callable[..., Any]] | None = None
     mount: str = "/"
 
 
@@ -248,16 +242,3 @@ class Table(_Configured):
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
     check: Callable[[Any, Path], object] | None = None
-
-
-@record
-class Admission:
-    """What a composition of servers knows of a request whose ``Host`` and ``Origin`` it has checked.
-
-    It is put into the ASGI scope by this process alone: nothing that a client sends becomes a key of the scope.
-    """
-
-    identity: Identity | None = None
-    """Who calls; ``None``: nobody."""
-    is_refused: bool = False
-    """Whether credentials came that stand for nobody: the answer is 401, whatever is asked for."""

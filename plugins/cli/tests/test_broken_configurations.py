@@ -323,7 +323,11 @@ WRITTEN = {
 """What people write: the text -> what is said, where and what to do."""
 
 SERVED = {
-    "an open address": ('[serve]\nhttp = "0.0.0.0:0"', "operad.toml:2: serve.http", "nobody is asked who calls"),
+    "an open address": (
+        '[serve]\nhttp = "0.0.0.0:0"',
+        "operad.toml:2: serve.http",
+        "callers are not authenticated",
+    ),
     "an address without a port": (
         '[serve]\nhttp = "127.0.0.1"',
         "operad.toml:2: serve.http",

@@ -29,11 +29,12 @@ from operad import (
     OperationContext,
     OperationRegistry,
     OperationSpec,
+    PluginError,
     load_plugins,
 )
-from operad.sources import Admission
 from operad_auth import Credentials
 from operad_mcp import to_mcp
+from operad_serve.asgi import Admission
 
 TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}
 RESOURCE = {"resource_url": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"]}
@@ -473,7 +474,7 @@ async def test_a_drain_lets_calls_finish_and_takes_no_new_ones() -> None:
 
 async def test_the_server_of_the_plugin_listens_here_alone_and_ends_when_it_is_cancelled() -> None:
     server = load_plugins(only=["operad-mcp"]).server("mcp")
-    with pytest.raises(ConfigError, match="of this machine"):
+    with pytest.raises(ConfigError, match="other machines can connect to 0.0.0.0"):
         await server.serve(registry(), server.config_type(listen="0.0.0.0:80"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -491,6 +492,16 @@ async def test_the_server_of_the_plugin_listens_here_alone_and_ends_when_it_is_c
         await asyncio.wait([serving])
         with pytest.raises(httpx2.ConnectError):
             await client.get(f"http://127.0.0.1:{port}/")
+
+
+async def test_http_names_the_distribution_that_it_needs_and_the_rest_works_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("operad_mcp.serving.find_spec", lambda name: None)
+    with pytest.raises(PluginError, match=r"pip install 'operad-mcp\[serve\]'"):
+        to_mcp(registry()).asgi()
+    async with Client(to_mcp(registry()).server()) as client:
+        assert len((await client.list_tools()).tools) == 1
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -16,7 +16,7 @@ import pytest
 
 from operad import ConfigError
 from operad_auth import HostRules
-from operad_serve.door.listening import listen, parse_address, serving, url_of
+from operad_serve.listening import listen, parse_address, serving, url_of
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -28,7 +28,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def connected(head_timeout: float) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    with listen(("127.0.0.1", 0), is_guarded=False, option="--http") as bound:
+    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
         async with serving(app, bound, head_timeout=head_timeout):
             reader, writer = await asyncio.open_connection(*bound.getsockname())
             try:
@@ -83,7 +83,7 @@ async def test_a_client_that_comes_in_time_is_answered_after_that_time_as_well()
 def test_a_connection_whose_client_takes_nothing_ends_by_itself() -> None:
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         return
-    with listen(("127.0.0.1", 0), is_guarded=False, option="--http") as bound:
+    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
         bound.listen()
         with socket.create_connection(bound.getsockname()):
             accepted, _ = bound.accept()
@@ -124,7 +124,7 @@ def test_a_path_is_an_address_from_the_folder_of_its_configuration(tmp_path: Pat
 async def test_a_unix_socket_is_served_and_its_file_goes_with_the_server(tmp_path: Path) -> None:
     path = tmp_path / "o.sock"
     for _ in range(2):
-        with listen(path, is_guarded=False, option="--http") as bound:
+        with listen(path, is_guarded=False) as bound:
             assert url_of(bound) == f"http://unix:{path}:"
             async with serving(app, bound):
                 assert (await asked(path, "Host: localhost")).endswith(b"\r\n\r\nok")
@@ -137,7 +137,7 @@ def test_where_nobody_is_asked_who_calls_other_users_cannot_reach_a_unix_socket(
 ) -> None:
     before = os.umask(0)
     try:
-        with listen(tmp_path / "o.sock", is_guarded=is_guarded, option="--http"):
+        with listen(tmp_path / "o.sock", is_guarded=is_guarded):
             assert stat.S_IMODE((tmp_path / "o.sock").stat().st_mode) == mode
     finally:
         os.umask(before)
@@ -148,11 +148,11 @@ def test_what_a_server_left_behind_is_replaced_and_nothing_else(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     file.write_text("kept")
-    with listen(path, is_guarded=False, option="--http") as bound:
+    with listen(path, is_guarded=False) as bound:
         bound.listen()
         with (
             pytest.raises(ConfigError, match="cannot listen on .*o.sock: Address already in use"),
-            listen(path, is_guarded=False, option="--http"),
+            listen(path, is_guarded=False),
         ):
             pass
         path.rename(tmp_path / "moved")
@@ -164,8 +164,8 @@ def test_what_a_server_left_behind_is_replaced_and_nothing_else(tmp_path: Path) 
         (tmp_path / ("x" * 120), "too long"),
     ):
         with (
-            pytest.raises(ConfigError, match=f"cannot listen on .*{words}.*--http unix:PATH"),
-            listen(where, is_guarded=False, option="--http"),
+            pytest.raises(ConfigError, match=f"cannot listen on .*{words}.*choose another file"),
+            listen(where, is_guarded=False),
         ):
             pass
     assert file.read_text() == "kept"
@@ -191,7 +191,7 @@ async def test_a_proxy_at_a_unix_socket_is_believed_where_that_is_said(
         "X-Forwarded-For: 198.51.100.1, 203.0.113.9",
         "X-Forwarded-Proto: https",
     )  # the first is the caller's
-    with listen(path, is_guarded=False, option="--http") as bound:
+    with listen(path, is_guarded=False) as bound:
         async with serving(tell, bound, proxy_headers=proxy_headers):
             for host, status in (("localhost", None), ("evil.example", 421)):
                 answer = await asked(path, f"Host: {host}", *forwarded)

@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from operad import CallHandler, ConfigError, InProcessTransport, OperadError, OperationRegistry
 from operad.plugin import Link, LinkDownError, OnEvent, OnLink
-from operad_auth import HostRules
 from operad_cli.app import application
+from operad_serve.asgi import Gate
 from operad_serve.door import front_door
 from operad_serve.door.composition import Composition, Mounted
-from operad_serve.door.listening import listen, parse_address
+from operad_serve.listening import listen, parse_address
 
 LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
 
@@ -32,7 +32,7 @@ def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, confi
 @pytest.mark.parametrize(
     ("arguments", "config", "complaint"),
     [
-        ([], LOCAL, "nothing says where to serve: --http"),
+        ([], LOCAL, "expected an address to serve on: --http"),
         ([], LOCAL + '[serve]\nhttp = "here"\n', "expected HOST:PORT"),
         ([], LOCAL + '[serve]\nhtpp = "127.0.0.1:1"\n', 'did you mean "http"'),
         ([], LOCAL + "[serve.graphql]\nx = 1\n", "graphql"),
@@ -88,7 +88,7 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
     await front_door._connected(handler, asyncio.Event())
     await handler.aclose()
     assert bus.refusals == 0
-    assert capsys.readouterr().err.count("nobody is there; trying again until it is there") == 1
+    assert capsys.readouterr().err.count("nobody is there; trying again until it is up") == 1
 
 
 async def test_a_signal_ends_the_wait_for_a_server_that_is_not_there() -> None:
@@ -150,15 +150,15 @@ def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(
 
 def test_an_address_for_others_needs_somebody_who_asks_who_calls() -> None:
     with (
-        pytest.raises(ConfigError, match="nobody is asked who calls"),
-        listen(("0.0.0.0", 0), is_guarded=False, option="--http"),
+        pytest.raises(ConfigError, match="callers are not authenticated"),
+        listen(("0.0.0.0", 0), is_guarded=False),
     ):
         pass
-    with listen(("127.0.0.1", 0), is_guarded=False, option="--http") as bound:
+    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
         bound.listen()
         with (
             pytest.raises(ConfigError, match="cannot listen on"),
-            listen(bound.getsockname()[:2], is_guarded=False, option="--http"),
+            listen(bound.getsockname()[:2], is_guarded=False),
         ):
             pass
     if socket.has_ipv6:
@@ -168,8 +168,8 @@ def test_an_address_for_others_needs_somebody_who_asks_who_calls() -> None:
 def test_two_servers_that_want_one_path_are_both_named() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None: ...
 
-    with pytest.raises(ConfigError, match='"a" and "b" both want the path /mcp'):
-        Composition([Mounted("a", "/mcp", app), Mounted("b", "/mcp", app)], HostRules())
+    with pytest.raises(ConfigError, match='"a" and "b" have the same path /mcp'):
+        Composition([Mounted("a", "/mcp", app), Mounted("b", "/mcp", app)], Gate())
 
 
 async def test_a_server_that_does_not_start_is_named_with_its_reason() -> None:
@@ -178,7 +178,7 @@ async def test_a_server_that_does_not_start_is_named_with_its_reason() -> None:
         await send({"type": "lifespan.startup.failed", "message": "no disk"})
 
     with pytest.raises(ConfigError, match='the server "a" did not start: no disk'):
-        async with Composition([Mounted("a", "/", app)], HostRules()).running():
+        async with Composition([Mounted("a", "/", app)], Gate()).running():
             pass
 
 
@@ -193,7 +193,7 @@ async def test_a_request_with_two_credentials_reaches_no_application() -> None:
 
     both = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer one"), (b"authorization", b"Bearer two")]
     scope = {"type": "http", "method": "GET", "path": "/", "server": ("127.0.0.1", 1), "headers": both}
-    await Composition([Mounted("a", "/", app)], HostRules())(scope, None, send)
+    await Composition([Mounted("a", "/", app)], Gate())(scope, None, send)
     assert sent[0]["status"] == 400
     assert (b"connection", b"close") in sent[0]["headers"]
     assert b"Authorization is there more than once" in sent[1]["body"]
@@ -211,6 +211,6 @@ async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:
     async def without(scope: Any, receive: Any, send: Any) -> None:
         raise NotImplementedError
 
-    async with Composition([Mounted("a", "/a", full), Mounted("b", "/b", without)], HostRules()).running():
+    async with Composition([Mounted("a", "/a", full), Mounted("b", "/b", without)], Gate()).running():
         assert seen == ["startup"]
     assert seen == ["startup", "shutdown"]

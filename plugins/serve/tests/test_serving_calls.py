@@ -134,11 +134,13 @@ async def test_metadata_that_do_not_fit_into_a_header_are_left_to_the_envelope(
         assert (meta["method"], "url" in meta) == ("GET", False)
 
 
-async def test_a_body_that_does_not_come_is_408(registry: OperationRegistry) -> None:
+@pytest.mark.parametrize("begun", [b"", b'{"a"'], ids=["nothing", "a part"])
+async def test_a_body_that_does_not_come_is_408(registry: OperationRegistry, begun: bytes) -> None:
     async with front_door.served(to_openapi(registry, body_timeout=0.05)) as base:
         host, port = base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"POST /operations/shop.add HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n{{".encode())
+        head = f"POST /operations/shop.add HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n"
+        writer.write(head.encode() + begun)
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         writer.close()
 
@@ -168,7 +170,7 @@ async def test_what_an_exception_says_stays_in_the_log(call: Any, caplog: pytest
 
 
 async def test_the_table_of_statuses() -> None:
-    from operad_serve.api.problems import problem_of
+    from operad_serve.problems import problem_of
 
     table = {
         "OPERATION_NOT_FOUND": 404, "VALIDATION_ERROR": 422, "TIMEOUT": 504, "OVERLOADED": 429, "UNAVAILABLE": 503,

@@ -145,7 +145,7 @@ async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them
         ] == "loaded"
         assert (await client("POST", "/explorer/reload/api")).status == 400
         assert (await client("POST", "/explorer/reload/nope", headers=ours)).status == 409
-    # Where nobody is asked who calls, whoever comes from elsewhere is nobody here.
+    # Where callers are not authenticated, whoever comes from elsewhere is nobody here.
     async with front_door.client_of(to_openapi(registry, allowed_hosts=["gate.example"])) as client:
         for elsewhere in ({"Host": "gate.example"}, {"X-Forwarded-For": "192.0.2.7"}):
             assert "sources" not in (await client("GET", "/explorer/state", headers=elsewhere)).json()
@@ -260,7 +260,7 @@ async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: O
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with pytest.raises(ConfigError, match="nobody is asked who calls"):
+    with pytest.raises(ConfigError, match="callers are not authenticated"):
         await server.serve(registry, server.config_type(host="0.0.0.0"))
 
 

@@ -17,7 +17,7 @@ from operad import (
 )
 from operad_serve import to_openapi
 from operad_serve.api.formats import CHECKED, UNCHECKED, Formats
-from operad_serve.api.problems import problem_of
+from operad_serve.problems import problem_of
 from plugins.serve.tests import front_door
 
 GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = {

@@ -8,7 +8,7 @@ from operad.plugin import EnvelopeKind, Server, Source, hookimpl
 
 if TYPE_CHECKING:
     from operad.plugin import Login, SourceContext, SourceSession
-    from operad.sources import ASGIApplication
+    from operad_mcp.server.http import MCPApplication
 
 
 @hookimpl
@@ -64,7 +64,7 @@ async def _serve(registry: Any, config: Any) -> None:
     await serve(registry, config)
 
 
-def _app(registry: Any, config: Any) -> ASGIApplication:
+def _app(registry: Any, config: Any) -> MCPApplication:
     from operad_mcp.serving import app
 
     return app(registry, config)

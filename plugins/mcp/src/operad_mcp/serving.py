@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from operad import ConfigError, OperationSpec
+from operad import OperationSpec, PluginError
 from operad_mcp.server.options import MCPServeConfig
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
-    from operad.sources import ASGIApplication
     from operad_auth import AnyAuthenticator, Authenticator
+    from operad_mcp.server.http import MCPApplication
     from operad_mcp.server.sdk import Served
 
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
@@ -79,11 +80,15 @@ class MCPServing:
 
         return Served(Door(self._registry, self.config), self._complete)
 
-    def asgi(self, path: str = "/mcp") -> ASGIApplication:
-        """An ASGI 3 application for streamable HTTP, both generations of the protocol.
+    def asgi(self, path: str = "/mcp") -> MCPApplication:
+        """Return an ASGI 3 application for streamable HTTP, both generations of the protocol.
 
-        It answers at its own root and at ``path``, so that it can be mounted or be the whole of an address.
+        It responds at its own root and at ``path``, so that it can be mounted, or be all of an address.
+
+        Raises:
+            PluginError: operad-serve is not installed.
         """
+        _require_serve()
         from operad_mcp.server.http import MCPApplication
 
         return MCPApplication(self._served, self._authenticate, path)
@@ -124,37 +129,25 @@ async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
     """Serve on standard streams, or over HTTP at ``config.listen``, until cancelled or until stdin ends.
 
     Raises:
-        ConfigError: ``listen`` is no address of this machine: nobody asks here who calls.
+        ConfigError: ``listen`` is not an address of this machine. This server authenticates no caller.
+        PluginError: HTTP needs operad-serve, which is not installed.
     """
     serving = MCPServing(registry, config)
     if config.listen is None:
         await serving.stdio()
         return
-    import asyncio
+    app = serving.asgi()
+    from operad_serve.listening import parse_address, serve_alone
 
-    import uvicorn
-
-    host, port = _loopback(config.listen)
-    server = uvicorn.Server(uvicorn.Config(serving.asgi(), host, port, log_level="warning", ws="none"))
-    running = asyncio.ensure_future(server.serve())
-    try:
-        await asyncio.shield(running)
-    finally:  # cancelled: what is under way is finished
-        server.should_exit = True
-        await running
+    await serve_alone(app, parse_address(config.listen), is_guarded=False)
 
 
-def _loopback(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not port.isdigit() or host not in ("127.0.0.1", "localhost", "::1"):
-        raise ConfigError(
-            f'listen: expected HOST:PORT of this machine, such as 127.0.0.1:8080, got "{listen}"; for others '
-            "run asgi() with authenticate=, or `operad serve --http`"
-        )
-    return host, int(port)
+def _require_serve() -> None:
+    """Raise `PluginError` if operad-serve is missing."""
+    if find_spec("operad_serve") is None:
+        raise PluginError("MCP over HTTP needs operad-serve; install it: pip install 'operad-mcp[serve]'")
 
 
-def app(registry: OperationRegistry, config: MCPServeConfig) -> ASGIApplication:
-    """The application of a shared address; who calls is in what its composition admits."""
+def app(registry: OperationRegistry, config: MCPServeConfig) -> MCPApplication:
+    """Return the application for a shared address. The front door admits its callers."""
     return MCPServing(registry, config).asgi()

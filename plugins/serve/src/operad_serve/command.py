@@ -22,12 +22,12 @@ from operad_cli.options import (
 )
 
 if TYPE_CHECKING:
-    from operad_serve.door.listening import Address
+    from operad_serve.listening import Address
 
 
 def _address(_: click.Context, __: click.Parameter, value: str | None) -> Address | None:
     """Parse the address of an option."""
-    from operad_serve.door.listening import parse_address
+    from operad_serve.listening import parse_address
 
     try:
         return None if value is None else parse_address(value)

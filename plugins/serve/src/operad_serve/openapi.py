@@ -1,4 +1,4 @@
-"""A registry served as an HTTP API with an OpenAPI document."""
+"""`to_openapi`: the HTTP API of a registry."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def to_openapi(
     mask_errors: bool = True,
     **options: Any,
 ) -> OpenAPIApplication:
-    """The operations of ``registry`` as an ASGI application.
+    """Return an ASGI application that serves the operations of a registry.
 
-    ``POST /operations/{id}`` calls an operation, ``GET`` one whose input is flat and that changes nothing;
-    ``/openapi.json`` describes them (OpenAPI 3.1), ``/health`` says whether calls are taken, ``/`` is the
-    explorer.
+    ``POST /operations/{id}`` calls an operation. ``GET`` calls a query or subscription whose input is flat.
+    ``/openapi.json`` describes them (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and ``/`` is
+    the explorer.
 
     Args:
-        registry: whose operations are served, as they are at the time of each request.
-        authenticate: `operad.auth.Credentials` -> who calls, or ``None``. Without it everybody is nobody, and
-            operations that require anything are refused.
+        registry: the registry whose operations are served. Changes take effect at once.
+        authenticate: returns the caller of `operad_auth.Credentials`, or None. Without it every caller is
+            anonymous, and may only call operations that require nothing.
         explorer: whether ``/`` shows the explorer.
-        title: of the document and the explorer.
-        allowed_hosts: names that ``Host`` may have, ``*`` for any. On a loopback address only its own names are
-            allowed unless others are listed: a proxy in front needs that.
-        allowed_origins: origins whose pages may call from a browser (CORS), ``*`` for any.
-        timeout: seconds for a call that asks for no other time in ``Operad-Timeout``; ``None``: no bound.
+        title: the title of the document and of the explorer.
+        allowed_hosts: values that ``Host`` may have, ``*`` for any. On a loopback address, other names than its
+            own must be listed here; a proxy in front needs that.
+        allowed_origins: origins whose pages may send requests (CORS), ``*`` for any.
+        timeout: seconds for a call without ``Operad-Timeout``; None: no limit.
         max_body: the largest request body, in bytes.
-        mask_errors: replace messages of exceptions that no operation declares by a reference into the log.
+        mask_errors: whether to replace the messages of undeclared exceptions by a reference to the log.
         options: further fields of `OpenAPIServerConfig`.
     """
     return OpenAPIApplication(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from operad.plugin import Server, hookimpl
 
 if TYPE_CHECKING:
-    from operad.sources import ASGIApplication
+    from operad_serve.api.application import OpenAPIApplication
 
 
 @hookimpl
@@ -31,13 +31,13 @@ def _server_config() -> type[Any]:
     return OpenAPIServerConfig
 
 
-def _application(registry: Any, config: Any) -> ASGIApplication:
+def _application(registry: Any, config: Any) -> OpenAPIApplication:
     from operad_serve.api.application import OpenAPIApplication
 
     return OpenAPIApplication(registry, config)
 
 
 async def _serve(registry: Any, config: Any) -> None:
-    from operad_serve.api.running import serve
+    from operad_serve.api.application import serve
 
     await serve(registry, config)

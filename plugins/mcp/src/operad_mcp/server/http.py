@@ -1,74 +1,58 @@
-"""A served registry over streamable HTTP: an ASGI application for both generations of the protocol."""
+"""MCP over streamable HTTP: an ASGI application for both generations of the protocol. Needs operad-serve."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from starlette.requests import Request
 
 from operad import AccessControl, CallError, Identity, check_access
-from operad.sources import Admission
-from operad_auth import Authenticator, Credentials, HostRules
+from operad.wire import to_json
+from operad_auth import Authenticator
 from operad_mcp.server.door import CALLER
 from operad_mcp.server.events import ResumableManager
-from operad_mcp.server.kinds import Json
 from operad_mcp.server.sdk import Served
 from operad_mcp.server.sessions import Sessions
+from operad_serve.asgi import (
+    ClientGoneError,
+    Exchange,
+    Gate,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    close_websocket,
+    run_lifespan,
+)
+from operad_serve.problems import Problem
 
-logger = logging.getLogger("operad.mcp")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _RETRY_MS = 500
-"""After which a client takes up a stream that ended early."""
-_KNOWN = 256
-"""Pairs of ``Host`` and ``Origin`` that are remembered as allowed."""
-_NOBODY = Admission()
+"""Milliseconds after which a client reconnects to a stream that ended early."""
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class MCPApplication:
-    """An ASGI 3 application that answers at its own root, and at ``path``.
+    """An ASGI 3 application that responds at its own root and at ``path``.
 
-    It starts with the lifespan of its host, or on its first request where the host forwards none, and can be
-    started again. Requests that a composition of servers has let in (an `Admission` in ``scope["operad"]``) are
-    not asked for host, origin and credentials again.
+    It starts with the lifespan of its host, or with its first request if the host forwards none. It can be started
+    again after it ended. A request that the front door has admitted is not checked again.
 
     Args:
-        served: what is served.
-        authenticate: who calls; without it everybody is nobody.
-        path: where it answers besides its root.
+        served: the registry that is served.
+        authenticate: returns the caller; None: every caller is anonymous.
+        path: the path besides the root.
     """
 
     def __init__(self, served: Served, authenticate: Authenticator | None = None, path: str = "/mcp") -> None:
         self._served = served
         self._config = config = served.door.config
-        self._authenticate = authenticate
+        self._gate = Gate(authenticate, config.allowed_hosts, config.allowed_origins)
         self._paths = frozenset({"", "/", path, f"{path}/"})
-        hosts = [*_LOOPBACK, *(f"{host}:*" for host in _LOOPBACK), *config.allowed_hosts]
-        origins = [f"http://{host}{port}" for host in _LOOPBACK for port in ("", ":*")]
-        self._guard = TransportSecurityMiddleware(
-            TransportSecuritySettings(
-                enable_dns_rebinding_protection="*" not in config.allowed_hosts,
-                allowed_hosts=hosts,
-                allowed_origins=[*origins, *config.allowed_origins],
-            )
-        )
-        self._known: set[tuple[bytes | None, bytes | None]] = set()
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Sessions] | None = None
         self._stop = asyncio.Event()
@@ -78,25 +62,32 @@ class MCPApplication:
         self._idle.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
+        """Serve one ASGI connection."""
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            exchange = Exchange(scope, receive, send, path)
+            try:
+                await self._serve(exchange, send)
+            except ClientGoneError:
+                return
+            except Problem as problem:
+                await exchange.respond_problem(problem)
         elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await run_lifespan(receive, send, self._sessions, self.aclose)
         else:
-            await send({"type": "websocket.close", "code": 1000})
+            await close_websocket(send)
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- lifespan --------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End all sessions; idempotent. Needed only where the host forwards no lifespan."""
+        """End all sessions. Idempotent. Needed only if the host forwards no lifespan."""
         owner, self._owner = self._owner, None
         if owner is not None and owner.get_loop() is asyncio.get_running_loop():
             self._stop.set()
             await asyncio.gather(owner, return_exceptions=True)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new call, end what listens, and give calls ``timeout`` seconds to finish; then close."""
+        """Reject new calls, end the streams of changes, give calls ``timeout`` seconds to finish, and close."""
         self._draining = True
         self._served.changes.listen.close()
         with contextlib.suppress(TimeoutError):
@@ -104,20 +95,8 @@ class MCPApplication:
                 await self._idle.wait()
         await self.aclose()
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self._sessions()
-        except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
-            raise
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
-
     async def _sessions(self) -> Sessions:
-        """The running session manager of this event loop; one can run only once, so each start has its own."""
+        """Return the session manager of this event loop. One can run only once, so each start makes a new one."""
         loop = asyncio.get_running_loop()
         owner = self._owner
         if owner is None or owner.done() or owner.get_loop() is not loop:
@@ -126,12 +105,12 @@ class MCPApplication:
             self._stop, self._ready = asyncio.Event(), loop.create_future()
             self._owner = loop.create_task(self._own(self._ready, self._stop))
         assert self._ready is not None
-        if self._ready.done():  # for all requests but the first
+        if self._ready.done():  # for all requests except the first
             return self._ready.result()
         return await asyncio.shield(self._ready)
 
     async def _own(self, ready: asyncio.Future[Sessions], stop: asyncio.Event) -> None:
-        """Hold the manager's task group: it has to be left by the task that entered it."""
+        """Hold the manager's task group. The task that enters it must leave it."""
         config = self._config
         manager = (ResumableManager if config.resumable else StreamableHTTPSessionManager)(
             self._served.server(),
@@ -153,145 +132,69 @@ class MCPApplication:
 
     # --- requests --------------------------------------------------------------------------------
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if scope["path"].startswith(_WELL_KNOWN) or path.startswith(_WELL_KNOWN):
-            await self._metadata(scope, send)
-        elif path not in self._paths:
-            await respond(send, 404, {"error": "not_found"})
-        elif self._draining:
-            await respond(send, 503, {"error": "shutting_down"})
-        else:
-            sessions = await self._sessions()
-            admitted = await self._admitted(scope, receive, send)
-            if admitted is None:
-                return
-            if scope["method"] != "POST":
-                await sessions.handle_request(scope, receive, send)
-                return
-            messages = await self._read(receive, send)
-            if messages is None or await self._refuses(messages, send, admitted):
-                return
+    async def _serve(self, exchange: Exchange, send: Send) -> None:
+        """Serve one request. Raises `Problem` for a request that does not reach the SDK."""
+        scope = exchange.scope
+        if scope["path"].startswith(_WELL_KNOWN) or exchange.path.startswith(_WELL_KNOWN):
+            await self._metadata(exchange)
+            return
+        if exchange.path not in self._paths:
+            raise Problem(404, "no such path")
+        if self._draining:
+            raise Problem(503, "the server is stopping", headers=[(b"retry-after", b"1")])
+        sessions = await self._sessions()
+        self._gate.check(exchange)
+        await self._identify(exchange)
+        if exchange.method != "POST":
+            await sessions.handle_request(scope, exchange.receive, send)
+            return
+        body = await exchange.body(self._config.max_body, self._config.body_timeout)
+        self._check_access(body, exchange.identity)
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-            async def replay() -> Any:
-                return messages.popleft() if messages else await receive()
+        async def replay() -> Any:
+            return messages.pop() if messages else await exchange.receive()
 
-            await self._call(sessions, scope, replay, send)
-
-    async def _call(self, sessions: Sessions, scope: Scope, receive: Receive, send: Send) -> None:
         self._calls += 1
         self._idle.clear()
         try:
-            await sessions.handle_request(scope, receive, send)
+            await sessions.handle_request(scope, replay, send)
         finally:
             self._calls -= 1
             if not self._calls:
                 self._idle.set()
 
-    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> Scope | None:
-        """Let a request in, with its caller in the scope; or answer it. ``None``: it is answered."""
-        admission = scope.get("operad")
-        if not isinstance(admission, Admission):
-            ambiguous = HostRules.ambiguity(scope["headers"])
-            if ambiguous is not None:
-                status, reason = ambiguous
-                await respond(
-                    send, status, {"error": "bad_request", "detail": reason}, [(b"connection", b"close")]
-                )
-                return None
-            if not await self._is_from_here(scope, receive, send):
-                return None
-            try:
-                admission = await self._asked(scope)
-            except CallError:
-                await respond(send, 503, {"error": "temporarily_unavailable"}, [(b"retry-after", b"5")])
-                return None
-        if admission.is_refused or (admission.identity is None and not self._config.takes_anybody):
-            await self._challenge(send, 401, "invalid_token" if admission.is_refused else None)
-            return None
-        scope[CALLER] = identity = admission.identity
+    async def _identify(self, exchange: Exchange) -> None:
+        """Put the caller into the scope. Raises `Problem`."""
+        admission = await self._gate.admission(exchange)
+        if admission.is_refused:
+            raise self._challenge(401, "the credentials are not valid", "invalid_token")
+        if admission.identity is None and not self._config.takes_anybody:
+            raise self._challenge(401, "this server requires a token")
+        exchange.identity = exchange.scope[CALLER] = identity = admission.identity
         if identity is not None:
-            # The SDK compares this with who opened the session: one caller's session is no other's.
+            # The SDK compares this with the caller who opened the session: a session belongs to one caller.
             token = AccessToken(token="", client_id=identity.id, scopes=[], subject=identity.id)  # none is kept
-            scope["user"] = AuthenticatedUser(token)
-        return scope
+            exchange.scope["user"] = AuthenticatedUser(token)
 
-    async def _is_from_here(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Whether ``Host`` and ``Origin`` are allowed, which is answered where they are not.
+    def _check_access(self, body: bytes, identity: Identity | None) -> None:
+        """Raise `Problem` (401 or 403) if the request calls an operation that the caller may not call.
 
-        The few pairs that clients really send are judged once.
+        Later the response may be a stream, whose status is 200 whatever the call returns.
         """
-        headers = dict(scope["headers"])
-        pair = headers.get(b"host"), headers.get(b"origin")
-        if pair in self._known:
-            return True
-        refusal = await self._guard.validate_request(Request(scope, receive), is_post=False)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return False
-        if len(self._known) < _KNOWN:  # with a port that is left open, there may be many
-            self._known.add(pair)
-        return True
-
-    async def _asked(self, scope: Scope) -> Admission:
-        """Who shows the credentials of a request. Raises `CallError`: that cannot be decided now."""
-        if self._authenticate is None:
-            return _NOBODY
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        peer = scope.get("client")
-        identity = await self._authenticate(Credentials.from_headers(headers, peer[0] if peer else None))
-        return Admission(identity, identity is None and "authorization" in headers)
-
-    async def _read(self, receive: Receive, send: Send) -> deque[Any] | None:
-        """The messages of a body, of as much as is allowed; ``None``: it did not come, which is answered."""
-        first = await receive()
-        messages: deque[Any] = deque([first])
-        if not first.get("more_body", False):
-            return messages
-        size = len(first.get("body", b""))
-        try:
-            async with asyncio.timeout(self._config.body_timeout):
-                while messages[-1].get("more_body", False) and size <= self._config.max_body:
-                    messages.append(await receive())
-                    size += len(messages[-1].get("body", b""))
-        except TimeoutError:
-            detail = f"the body did not come within {self._config.body_timeout:g} s (body_timeout)"
-            headers = [(b"connection", b"close")]
-            await respond(send, 408, {"error": "request_timeout", "detail": detail}, headers)
-            return None
-        return messages
-
-    async def _refuses(self, messages: Iterable[Any], send: Send, admitted: Scope) -> bool:
-        """Answer 401 or 403 where the operation that is asked for requires what the caller lacks.
-
-        Behind this the answer may be a stream, whose status is 200 whatever becomes of the call.
-        """
-        if not self._served.door.listing.guarded:
-            return False
-        body = b"".join(message.get("body", b"") for message in messages)
-        refused = self._refused(body, admitted[CALLER])
-        if refused is None:
-            return False
-        access, identity = refused
-        if identity is None:
-            await self._challenge(send, 401, None)
-        else:
-            await self._challenge(send, 403, "insufficient_scope", _scopes(access))
-        return True
-
-    def _refused(self, body: bytes, identity: Identity | None) -> tuple[AccessControl, Identity | None] | None:
-        target = self._target(body)
+        target = self._target(body) if self._served.door.listing.guarded else None
         if target is None:
-            return None
+            return
         access, input = target
         try:
             check_access(access, identity, input)
-        except CallError:
-            return access, identity
-        return None
+        except CallError as error:
+            if identity is None:
+                raise self._challenge(401, "this operation requires a token") from error
+            raise self._challenge(403, error.message, "insufficient_scope", _scopes(access)) from error
 
     def _target(self, body: bytes) -> tuple[AccessControl, Any] | None:
-        """What a request asks for; ``None`` for all that needs no rights, or is no request."""
+        """Return the access control and input of the operation that a request calls; None if it calls none."""
         try:
             message = msgspec.json.decode(body)
             method, params = message["method"], message["params"]
@@ -308,37 +211,29 @@ class MCPApplication:
             else:
                 return None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return None  # no request that runs anything; the SDK says what is wrong with it
+            return None  # not a valid request; the SDK reports the mistake
         return None if spec is None else (spec.access_control, arguments)
 
     # --- authorization (RFC 6750, RFC 9728) ------------------------------------------------------
 
-    async def _challenge(self, send: Send, status: int, error: str | None, scope: str = "") -> None:
+    def _challenge(self, status: int, detail: str, error: str | None = None, scope: str = "") -> Problem:
         parts = [] if error is None else [f'error="{error}"']
         if scope:
             parts.append(f'scope="{scope}"')
         if self._config.metadata_url is not None:
             parts.append(f'resource_metadata="{self._config.metadata_url}"')
         value = f"Bearer {', '.join(parts)}" if parts else "Bearer"
-        await respond(send, status, {"error": error or "unauthorized"}, [(b"www-authenticate", value.encode())])
+        return Problem(status, detail, headers=[(b"www-authenticate", value.encode())])
 
-    async def _metadata(self, scope: Scope, send: Send) -> None:
+    async def _metadata(self, exchange: Exchange) -> None:
         document = self._config.resource_metadata
-        if document is None or scope["method"] not in ("GET", "HEAD"):
-            await respond(send, 404, {"error": "not_found"})
-        else:
-            await respond(send, 200, document, [(b"access-control-allow-origin", b"*")])
+        if document is None or exchange.method not in ("GET", "HEAD"):
+            raise Problem(404, "no such path")
+        allow: Header = (b"access-control-allow-origin", b"*")
+        await exchange.respond(200, to_json(document), "application/json", [allow])
 
 
 def _scopes(access: AccessControl) -> str:
-    """All scopes that an operation names (RFC 6750, 3), of what a header's value may hold."""
+    """Return all scopes that an operation names (RFC 6750, 3), except those that a header cannot contain."""
     named = [*access.required_scopes, *access.required_scopes_any]
     return " ".join(scope for scope in named if scope.isascii() and scope.isprintable() and '"' not in scope)
-
-
-async def respond(send: Send, status: int, body: Json, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """Answer a small JSON object."""
-    data = json.dumps(body).encode()
-    own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
-    await send({"type": "http.response.body", "body": data})

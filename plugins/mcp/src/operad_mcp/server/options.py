@@ -82,7 +82,7 @@ class MCPServeConfig:
     """The secret, of 32 bytes or more, that seals what a client keeps between a question and its answer; several
     processes of one address need the same. ``None``: a new one in each process."""
     listen: str | None = None
-    """``HOST:PORT``, where `serve` serves over HTTP; ``None``: on standard streams."""
+    """``HOST:PORT`` of this machine where `serve` serves over HTTP; None: it serves on standard streams."""
 
     def __attrs_post_init__(self) -> None:
         if bool(self.resource_url) != bool(self.authorization_servers):

@@ -1,4 +1,4 @@
-"""Envelopes as HTTP answers: the data with scalar metadata in headers, or the whole envelope."""
+"""Responses made of envelopes: the data with scalar metadata in headers, or the whole envelope."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from operad import ErrorCode, ResponseEnvelope
 from operad.wire import to_json
-from operad_serve.api.exchange import Header
-from operad_serve.api.problems import Problem
+from operad_serve.asgi import Header
+from operad_serve.problems import Problem
 
 ENVELOPE_TYPE = "application/vnd.operad.envelope+json"
 JSON_TYPE = b"application/json"
 BINARY_TYPE = "application/octet-stream"
 MAX_META = 4_096
-"""The most bytes of ``Operad-Meta``."""
+"""The largest ``Operad-Meta``, in bytes."""
 
 
 def wants_envelope(accept: str | None) -> bool:
-    """Whether a client asks for whole envelopes (in a stream too: ``text/event-stream, application/vnd…``).
+    """Return True if a client asks for whole envelopes (for streams: ``text/event-stream, application/vnd…``).
 
-    A client that takes plain JSON as well gets that, as it gets it without any ``Accept``.
+    A client that accepts plain JSON as well gets plain JSON, as without ``Accept``.
     """
     return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 
 
 def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
-    """Body, content type and headers of the data form. Raises `CallError` for data that JSON cannot hold."""
+    """Return body, content type and headers of the data form. Raises `CallError` if JSON cannot hold the data."""
     headers = meta_headers(envelope)
     data = envelope.data
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -37,28 +37,28 @@ def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Hea
 
 
 def envelope_answer(envelope: ResponseEnvelope[Any]) -> bytes:
-    """The body of the envelope form. Raises `CallError` for data that JSON cannot hold."""
+    """Return the body of the envelope form. Raises `CallError` if JSON cannot hold the data."""
     return to_json(envelope.to_wire())
 
 
 def failed_answer(envelope: ResponseEnvelope[Any]) -> Problem:
-    """The problem that an envelope is which stands for an error (MCP's ``isError``)."""
+    """Return the problem for an envelope that represents an error (MCP's ``isError``)."""
     source = str(envelope.meta.source)
     data = envelope.to_wire()["data"]
     return Problem(
         502,
-        f"the operation answered an error of kind {source}",
+        f"the operation returned an error of kind {source}",
         code=ErrorCode.EXECUTION_ERROR,
         details={"source": source, "data": data},
     )
 
 
 def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
-    """``Operad-Source``, and the scalar fields of the metadata as JSON in ``Operad-Meta``, as far as they fit."""
+    """Return ``Operad-Source``, and ``Operad-Meta`` with the scalar metadata as JSON, as far as they fit."""
     meta = envelope.meta
     source = str(meta.source)
     headers = [(b"operad-source", source.encode("ascii", "replace"))]
-    if source == "local":  # of every local call: worth the short way
+    if source == "local":  # the metadata of every local call: a faster way pays off
         text = b'{"operationId":%b,"timestamp":%d}' % (_quoted(meta.operation_id), meta.timestamp)
         if len(text) <= MAX_META:
             headers.append((b"operad-meta", text))
@@ -69,7 +69,7 @@ def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
     for name, value in wire.items():
         if name == "source" or isinstance(value, (dict, list)):
             continue
-        # ASCII, so that it is a header whatever is in it.
+        # ASCII, so that any value is a valid header.
         pair = f"{json.dumps(name)}:{json.dumps(value)}"
         if size + len(pair) + 1 <= MAX_META:
             kept.append(pair)
@@ -84,7 +84,7 @@ def _quoted(operation_id: str) -> bytes:
 
 
 def _content_type(declared: Any) -> bytes:
-    """The content type of binary data: as an upstream said it, if it is one at all."""
+    """Return the content type of binary data: the one that the upstream declared, if it is valid."""
     if (
         not isinstance(declared, str)
         or not declared.isascii()

@@ -1,4 +1,4 @@
-"""``/operations/{id}``: an HTTP request as a call of an operation."""
+"""``/operations/{id}``: calls of operations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from operad_serve.api.answers import (
     failed_answer,
     wants_envelope,
 )
-from operad_serve.api.exchange import BodyError, Exchange, Sweep
 from operad_serve.api.forms import Form, Forms
+from operad_serve.api.leaving import Sweep, Watch
 from operad_serve.api.options import OpenAPIServerConfig
-from operad_serve.api.problems import Problem, denied, problem_of
 from operad_serve.api.streams import EventStream, last_event_id
 from operad_serve.api.traces import Traces
+from operad_serve.asgi import Exchange
+from operad_serve.problems import Problem, denied, problem_of
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _TRACE = ("traceparent", "tracestate", "baggage")
@@ -34,7 +35,7 @@ _UNTRACED = nullcontext()
 
 
 class Calls:
-    """The calls of one application, until it drains."""
+    """The calls of one application."""
 
     def __init__(
         self, registry: OperationRegistry, config: OpenAPIServerConfig, forms: Forms, traces: Traces | None = None
@@ -45,7 +46,7 @@ class Calls:
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._late: set[asyncio.Task[Any]] = set()
-        """Those that a drain has cancelled; nobody waits for them twice."""
+        """Those that a drain has cancelled. A second drain does not wait for them again."""
         self._streams = 0
         self._sweep = Sweep()
         self._ending = asyncio.Event()
@@ -55,31 +56,31 @@ class Calls:
 
     @property
     def is_draining(self) -> bool:
-        """Whether no new call is taken."""
+        """Whether new calls are rejected."""
         return self._ending.is_set()
 
-    def restart(self) -> None:
-        """Take calls again."""
+    async def restart(self) -> None:
+        """Accept calls again."""
         self._ending = asyncio.Event()
 
     def request_id(self) -> str:
-        """A fresh request id."""
+        """Return a new request id."""
         return f"{self._id_prefix}{self._next_id()}"
 
     async def drain(self, timeout: float) -> None:
-        """Take no new call, end the streams in words, and wait for the others; then cancel what is left."""
+        """Reject new calls, end the streams with an event, and wait for the other calls; then cancel the rest."""
         self._ending.set()
         late = self._running - self._late - {asyncio.current_task()}
         try:
             if late:
                 _, late = await asyncio.wait(late, timeout=timeout)
-        finally:  # also where the drain itself is cut short
+        finally:  # also if the drain is cancelled
             for task in late:
                 self._late.add(task)
                 task.cancel()
 
     async def serve(self, exchange: Exchange, operation_id: str) -> None:
-        """Answer one request. Raises `Problem` for what is no success."""
+        """Respond to one request. Raises `Problem` unless the call succeeds."""
         if self._ending.is_set():
             raise Problem(
                 503, "the server is stopping", code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")]
@@ -96,7 +97,7 @@ class Calls:
             exchange.identity,
             deadline,
             metadata=self._metadata(exchange, spec),
-            # The draft of the header has it quoted, most clients send it as it is.
+            # The draft of this header quotes the key. Most clients do not.
             idempotency_key=None if key is None else key.strip().strip('"') or None,
         )
         task = asyncio.current_task()
@@ -114,24 +115,24 @@ class Calls:
             if task not in self._late or exchange.started:
                 raise
             task.uncancel()
-            # Not what says that nothing ran, and no Retry-After: it had begun.
-            message = "the server is stopping, and did not wait for this call any longer: it was cancelled"
+            # A code for a call that had begun, and no Retry-After: it may have had an effect.
+            message = "the server is stopping; this call took too long and was cancelled"
             raise Problem(503, message, code=ErrorCode.ABORTED) from None
         finally:
             self._running.discard(task)
             self._late.discard(task)
 
     def _visible(self, operation_id: str, exchange: Exchange) -> OperationSpec | None:
-        """The operation's spec; ``None`` for one that only a plugin's resolver may know. Raises `Problem`."""
+        """Return the operation's spec; None if only the resolver of a plugin may know it. Raises `Problem`."""
         spec = self._registry.get_spec(operation_id)
-        # What the caller may never call is refused before anything of the request is read.
+        # A call that is never allowed is rejected before the request is read.
         if spec is not None and not may_list(spec.access_control, exchange.identity):
             if exchange.identity is None:
                 raise denied("this operation needs credentials")
             needed = spec.access_control.required_scopes or spec.access_control.required_scopes_any
             error = CallError(
                 ErrorCode.ACCESS_DENIED,
-                f'the caller lacks what "{operation_id}" requires',
+                f'the caller lacks the scopes that "{operation_id}" requires',
                 {"requiredScopes": list(needed)} if needed else None,
             )
             raise problem_of(error, (), has_identity=True)
@@ -141,13 +142,13 @@ class Calls:
         allowed = "POST" if spec is None else ", ".join((await self._forms.form(spec)).methods)
         if exchange.method == "OPTIONS":
             raise Problem(204, "", headers=[(b"allow", allowed.encode())])
-        if spec is None:  # one that only a plugin's resolver knows is called by POST
+        if spec is None:  # an operation of a plugin's resolver is called by POST
             message = f'there is no operation "{operation_id}"; /openapi.json lists the operations'
             raise Problem(404, message, code=ErrorCode.OPERATION_NOT_FOUND, details={"operationId": operation_id})
         if exchange.method not in allowed.split(", "):
             raise Problem(
                 405,
-                f"{exchange.method} is not served here; expected {allowed}",
+                f"expected {allowed}, got {exchange.method}",
                 headers=[(b"allow", allowed.encode())],
             )
 
@@ -156,7 +157,7 @@ class Calls:
         if exchange.method == "POST":
             value = await self._body(exchange)
         else:
-            # `_check_method` let the request pass
+            # `_check_method` has checked it
             assert form is not None
             assert form.query is not None
             value = form.query.read(exchange.scope.get("query_string", b""))
@@ -165,21 +166,17 @@ class Calls:
         return value
 
     async def _body(self, exchange: Exchange) -> Any:
-        try:
-            body = await exchange.body(self._config.max_body, self._config.body_timeout)
-        except BodyError as error:
-            code = ErrorCode.PAYLOAD_TOO_LARGE if error.status == 413 else ErrorCode.TIMEOUT
-            raise Problem(error.status, error.message, code=code, headers=[(b"connection", b"close")]) from None
+        body = await exchange.body(self._config.max_body, self._config.body_timeout)
         if not body:
             return {}
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        # JSON under another name needs no preflight in a browser: any page could send it.
+        # Browsers send JSON under another type without a preflight: any page could do it.
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise Problem(415, f'the body has to be application/json, got "{kind[:100]}"')
+            raise Problem(415, f'expected a body of application/json, got "{kind[:100]}"')
         coding = (exchange.header("content-encoding") or "identity").strip().lower()
         if coding != "identity":
             headers = [(b"accept-encoding", b"identity")]  # RFC 9110, 15.5.16
-            raise Problem(415, f'the body has to be without content coding, got "{coding[:100]}"', headers=headers)
+            raise Problem(415, f'expected a body without content coding, got "{coding[:100]}"', headers=headers)
         try:
             return from_json(body)
         except ValueError as error:
@@ -187,7 +184,7 @@ class Calls:
             raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
-        """When the call has to be over, in epoch ms. Raises `Problem`."""
+        """Return the deadline of the call, in epoch ms. Raises `Problem`."""
         text = exchange.header("operad-timeout")
         if text is None:
             streams = spec is not None and spec.type is OperationType.SUBSCRIPTION
@@ -216,7 +213,7 @@ class Calls:
         context: OperationContext,
     ) -> None:
         try:
-            async with exchange.cancelled_with_client(self._sweep):
+            async with Watch(exchange.receive, self._sweep):
                 envelope = await self._registry.execute(operation_id, input, context)
             accept = exchange.header("accept")
             if wants_envelope(accept):
@@ -237,18 +234,17 @@ class Calls:
     ) -> None:
         config = self._config
         if self._streams >= config.max_streams:
-            message = f"{config.max_streams} streams are open (max_streams)"
+            message = f"{config.max_streams} streams are open already (max_streams)"
             raise Problem(429, message, code=ErrorCode.OVERLOADED, headers=[(b"retry-after", b"1")])
         stream = EventStream(
             exchange,
             envelopes=wants_envelope(exchange.header("accept")),
             heartbeat=config.heartbeat,
-            write_timeout=config.write_timeout,
             ending=self._ending,
         )
         self._streams += 1
         try:
-            async with exchange.cancelled_with_client(self._sweep, at_once=True):
+            async with Watch(exchange.receive, self._sweep, at_once=True):
                 await stream.run(self._registry.subscribe(spec.id, input, context))
         except CallError as error:
             problem = self._problem(error, exchange, spec, spec.id)
@@ -272,16 +268,16 @@ class Calls:
 
 
 def _has_null(input: Any) -> bool:
-    """Whether an input, or a field of it, is a null.
+    """Return True if an input, or one of its fields, is null.
 
-    To a registry, no input is an empty one; to an operation that another API serves, a field that may be absent is
-    so where it is ``None``: models and Python callers say it like this. A body says what it says.
+    A registry takes None for an empty input, and operations of other APIs take a field that is None for an absent
+    one, because models and Python callers write it so. In a body, null means null.
     """
     return input is None or (input.__class__ is dict and None in input.values())
 
 
 def _check(form: Form, input: Any) -> None:
-    """Raise `Problem` for an input that the registry would let pass, and the document does not."""
+    """Raise `Problem` for an input that the registry would accept, but the document does not allow."""
     errors: list[dict[str, Any]] = []
     if _has_null(input):
         found = form.schema.errors(input)

@@ -19,8 +19,8 @@ from operad_serve.api.formats import CHECKED, UNCHECKED
 from operad_serve.api.forms import path_of
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.plain import plain
-from operad_serve.api.problems import PROBLEM_TYPE
 from operad_serve.api.queries import query_form
+from operad_serve.problems import PROBLEM_TYPE
 
 logger = logging.getLogger("operad.serve")
 
@@ -29,9 +29,9 @@ _Key = tuple[Any, ...]
 
 COMPONENTS = "#/components/schemas/"
 _STEP = 0.005
-"""Seconds after which making a document lets others have the loop."""
+"""Seconds after which writing a document lets other tasks run."""
 _MAX_KEPT = 16
-"""Documents that are kept: one for each set of operations that somebody may see."""
+"""Documents that are kept, one for each set of operations that a caller may see."""
 
 _PROBLEM: Json = {
     "type": "object",
@@ -42,7 +42,7 @@ _PROBLEM: Json = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "code": {"type": "string", "description": "The code of the call's error."},
-        "details": {"description": "More, for a program."},
+        "details": {"description": "More, for programs."},
         "requestId": {"type": "string"},
     },
 }
@@ -55,22 +55,22 @@ _RESPONSE_HEADERS: Json = {
     "Operad-Request-Id": {"$ref": "#/components/headers/OperadRequestId"},
 }
 _COMPONENT_HEADERS: Json = {
-    "OperadSource": {"description": "Where the answer came from.", "schema": {"type": "string"}},
+    "OperadSource": {"description": "The kind of source that returned the result.", "schema": {"type": "string"}},
     "OperadMeta": {
-        "description": "The scalar metadata of the answer, as far as they fit into 4 KiB.",
+        "description": "The scalar metadata of the result, as far as they fit into 4 KiB.",
         "content": {"application/json": {"schema": {"type": "object"}}},
     },
-    "OperadRequestId": {"description": "The id of the call, as logs have it.", "schema": {"type": "string"}},
+    "OperadRequestId": {"description": "The id of the call in the logs.", "schema": {"type": "string"}},
 }
 
 
 class DocumentMaker:
-    """Makes the documents of one registry, and keeps them until its operations change.
+    """Writes the documents of one registry, and keeps them until its operations change.
 
     Args:
-        registry: whose operations are described.
+        registry: the registry whose operations are described.
         config: title, version and description.
-        guarded: whether callers can be somebody: then each operation that needs it declares so.
+        guarded: whether callers are authenticated. If so, operations declare that they require it.
     """
 
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig, *, guarded: bool) -> None:
@@ -82,11 +82,11 @@ class DocumentMaker:
         self._skipped: set[str] = set()
 
     async def text(self, identity: Identity | None, root_path: str) -> bytes:
-        """The document as JSON, with the operations that ``identity`` may call.
+        """Return the document as JSON, with the operations that a caller may call.
 
         Args:
-            identity: who asks.
-            root_path: where the application is mounted; the document's server.
+            identity: the caller.
+            root_path: the mount point of the application, which becomes the document's server.
         """
         specs = [spec for spec in self._registry.specs() if may_list(spec.access_control, identity)]
         key = (root_path, *(id(spec) for spec in specs))
@@ -98,7 +98,7 @@ class DocumentMaker:
         loop = asyncio.get_running_loop()
         if making is None or making.done() or making.get_loop() is not loop:
             making = self._being_made[key] = loop.create_task(self._make(key, specs, root_path))
-        # Who asks for the same one at once waits for it; who leaves stops it for nobody.
+        # Concurrent requests wait for the same document. A client that leaves does not stop it for the others.
         return await asyncio.shield(making)
 
     async def _make(self, key: _Key, specs: Sequence[OperationSpec], root_path: str) -> bytes:
@@ -109,20 +109,20 @@ class DocumentMaker:
                 if time.perf_counter() - turn > _STEP:
                     await asyncio.sleep(0)
                     turn = time.perf_counter()
-            # The schemas of one operation can reach all of an API: a step of half a second, in the loop.
+            # The schemas of one operation can include a whole API: half a second, too long for the loop.
             text = await asyncio.to_thread(self._document, described, root_path)
         finally:
             del self._being_made[key]
-        # With the specs: their ids stand for them as long as they live.
+        # The specs are kept too: the key holds their ids, which are valid while they live.
         self._kept[key] = text, specs
         if len(self._kept) > _MAX_KEPT:
             self._kept.popitem(last=False)
         return text
 
     def _document(self, specs: Sequence[OperationSpec], root_path: str) -> bytes:
-        """The document of described operations.
+        """Write the document of operations whose schemas are known.
 
-        It is written part by part: the encoder does not let others have the interpreter before it is done.
+        Each part is encoded by itself, because the encoder does not release the interpreter before it is done.
         """
         writer = _Writer(self._guarded, UNCHECKED if self._config.check_formats else UNCHECKED | CHECKED)
         paths: list[tuple[str, bytes]] = []
@@ -148,10 +148,10 @@ class DocumentMaker:
         return _joined(document.items())
 
     def _path_item(self, writer: _Writer, spec: OperationSpec) -> bytes:
-        """The path item of an operation as JSON; where it cannot be told, without its schemas."""
+        """Return the path item of an operation as JSON, without its schemas if they cannot be written."""
         try:
             return to_json(writer.path_item(spec))
-        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others described
+        except Exception as error:  # noqa: BLE001  # a mistake of one source must not hide the other operations
             if spec.id not in self._skipped:
                 self._skipped.add(spec.id)
                 logger.warning("%s is described without its schemas: %s", spec.id, error)
@@ -161,22 +161,22 @@ class DocumentMaker:
     async def _described(self, spec: OperationSpec) -> OperationSpec:
         try:
             return await self._registry.describe(spec.id) or spec
-        except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the others described
+        except Exception as error:  # noqa: BLE001  # a mistake of one source must not hide the other operations
             logger.warning("%s cannot be described: %s", spec.id, error)
             return spec
 
     def _skip(self, spec: OperationSpec) -> None:
         if spec.id not in self._skipped:
             self._skipped.add(spec.id)
-            logger.warning("%s is not served over HTTP: no path can hold its id", spec.id)
+            logger.warning("%s is not served over HTTP: its id is not a valid path", spec.id)
 
 
 class _Writer:
-    """Writes path items, and collects what they share."""
+    """Writes path items, and collects the definitions that they share."""
 
-    def __init__(self, guarded: bool, unsaid: frozenset[str]) -> None:
+    def __init__(self, guarded: bool, omitted: frozenset[str]) -> None:
         self._guarded = guarded
-        self._unsaid = unsaid
+        self._omitted = omitted
         self._shared = SharedDefinitions(COMPONENTS)
         problem, count = {"$ref": COMPONENTS + _PROBLEM_NAME}, {"count": {"type": "integer"}}
         self._shared.definitions[_PROBLEM_NAME] = _PROBLEM
@@ -184,7 +184,7 @@ class _Writer:
         self._shared.definitions[_END_NAME] = _json_event({"type": "object", "properties": count}, "operad.end")
 
     def components(self) -> Iterator[tuple[str, bytes]]:
-        """What the path items refer to, as JSON."""
+        """Yield the components as JSON."""
         definitions = self._shared.definitions.items()
         yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in definitions)
         yield "headers", to_json(_COMPONENT_HEADERS)
@@ -194,10 +194,10 @@ class _Writer:
             yield "securitySchemes", to_json({"bearer": {"type": "http", "scheme": "bearer"}})
 
     def _plain(self, schema: Any) -> Any:
-        return plain(schema, self._unsaid)
+        return plain(schema, self._omitted)
 
     def path_item(self, spec: OperationSpec) -> Json:
-        """POST for every operation; GET, too, where the input is flat."""
+        """Return a path item: POST for every operation, and GET if the input is flat."""
         input_schema = self._plain(spec.input_schema.bundled(self._shared))
         shared = self._operation(spec)
         post: Json = {**shared, "operationId": spec.id, "x-operad": self._mark(spec)}
@@ -229,11 +229,11 @@ class _Writer:
         if spec.type is OperationType.SUBSCRIPTION:
             content: Json = {"text/event-stream": {"schema": _event(output)}}
         else:
-            # The envelope form is not declared: clients that ask for all that is would get it.
+            # The envelope form is not declared, or clients that accept every declared type would get it.
             content = {"application/json": {"schema": output}}
             if output == {}:
-                content["*/*"] = {}  # what an operation answers that says nothing of it may be no JSON at all
-        responses: Json = {"200": {"description": "The answer.", "headers": _RESPONSE_HEADERS, "content": content}}
+                content["*/*"] = {}  # an operation without an output schema may return something else than JSON
+        responses: Json = {"200": {"description": "The result.", "headers": _RESPONSE_HEADERS, "content": content}}
         for status, definitions in _by_status(spec.error_schemas).items():
             responses[str(status)] = self._declared(definitions)
         responses["4XX"] = {"$ref": "#/components/responses/Problem"}
@@ -241,7 +241,7 @@ class _Writer:
         return responses
 
     def _mark(self, spec: OperationSpec) -> Json:
-        """What the document says of an operation to another operad."""
+        """Return the description of an operation for another operad."""
         mark: Json = {"id": spec.id, "type": str(spec.type), "version": spec.version}
         if spec.idempotent:
             mark["idempotent"] = True
@@ -263,13 +263,13 @@ class _Writer:
         return mark
 
     def _declared(self, definitions: Sequence[ErrorDefinition]) -> Json:
-        """The problem of errors that an operation declares; another one of that status may come all the same."""
+        """Return the response for declared errors of one status. Other errors may have the same status."""
         texts = [definition.description or definition.code for definition in definitions]
         return _problem_response("; ".join(texts), {"$ref": COMPONENTS + _PROBLEM_NAME})
 
 
 def _joined(members: Iterable[tuple[str, bytes]]) -> bytes:
-    """The JSON object of members whose values are JSON already."""
+    """Return the JSON object of members whose values are JSON already."""
     return b"{" + b",".join(to_json(name) + b":" + value for name, value in members) + b"}"
 
 
@@ -277,7 +277,7 @@ def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDe
     found: dict[int, list[ErrorDefinition]] = {}
     for definition in definitions:
         status = definition.http_status
-        # A source's own statuses are an upstream's: its 5xx become 502, its 4xx are kept.
+        # The status of an upstream's error is not declared: its 5xx become 502, its 4xx are kept.
         if status is not None and 400 <= status < 600 and definition.code != ErrorCode.EXECUTION_ERROR:
             found.setdefault(status, []).append(definition)
     return found
@@ -288,12 +288,12 @@ def _problem_response(description: str, schema: Json) -> Json:
 
 
 def _event(item: Any) -> Json:
-    """An event of a stream, an item or one of its ends."""
+    """Return the schema of an event of a stream: an item, or one of the final events."""
     return {"anyOf": [_json_event(item), {"$ref": COMPONENTS + _END_NAME}, {"$ref": COMPONENTS + _FAILURE_NAME}]}
 
 
 def _json_event(content: Any, name: str | None = None) -> Json:
-    """An event whose data are JSON text, as OpenAPI 3.2 says it; 3.1 has no other way."""
+    """Return the schema of an event whose data are JSON text, in the form of OpenAPI 3.2. 3.1 defines none."""
     properties: Json = {
         "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
         "event": {"type": "string"} if name is None else {"const": name},
@@ -308,7 +308,7 @@ def _json_event(content: Any, name: str | None = None) -> Json:
 
 
 def _needs_body(spec: OperationSpec, schema: Any) -> bool:
-    """Whether a call without a body, which is one with an empty object, is no valid one."""
+    """Return True if the input of a call without a body, an empty object, is not valid."""
     if isinstance(schema, dict) and schema.keys() <= {"type", "properties", "required", "additionalProperties"}:
         return bool(schema.get("required")) or schema.get("type", "object") != "object"
     return not spec.input_schema.is_valid({})

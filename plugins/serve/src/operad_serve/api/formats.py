@@ -1,11 +1,11 @@
-"""Formats that the document says are kept to: inputs are checked for them, and what is not checked is not said.
+"""Checks of formats. The document declares only formats that are checked, and inputs are checked for them.
 
-For JSON Schema a ``format`` is an annotation (2020-12, validation, 7.2.1), so a registry lets every text pass. Who
-reads an OpenAPI document takes it for a promise, and generates clients and tests from it.
+For JSON Schema a ``format`` is an annotation (2020-12, validation, 7.2.1), so a registry accepts every text.
+Readers of an OpenAPI document take it for a promise, and generate clients and tests from it.
 
-Texts are judged by jsonschema-rs, one at a time: it has all of the official suite right, in 0.1 us for usual texts
-and 0.13 s for the most hostile one of 4 MB (jsonschema's own checks: 14 wrong, 0.2 to 6 us, 1.5 s to import).
-Where in a value they stand is found out here, for nothing stops jsonschema-rs in a schema whose work has no bound.
+jsonschema-rs checks one text at a time. It passes the whole official suite, and takes 0.1 us for usual texts and
+0.13 s for the most hostile one of 4 MB (jsonschema's own checks: 14 wrong, 0.2 to 6 us, 1.5 s to import). This
+module finds the texts in a value, because nothing stops jsonschema-rs in a schema that needs unbounded work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operad import Schema, from_schema
 
 Json = dict[str, Any]
 _Check = Callable[[Any, str], Iterator[Json]]
-"""What is wrong with a value that stands at a path."""
+"""Yields the errors of a value at a path."""
 
 _TEXTS: Mapping[str, str] = {
     "date": "a date (RFC 3339) such as 2026-01-31",
@@ -50,26 +50,25 @@ _OWN: Mapping[str, re.Pattern[str]] = {
         rf"P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y(?![0-9]+D))?(?:[0-9]+M)?(?:[0-9]+D)?{_CLOCK})", re.ASCII
     ),
 }
-"""``byte`` is OpenAPI's own; in a ``duration`` RFC 3339 allows neither PT0.5S nor PT1H3S, which Python's libraries
-write, and ISO 8601 allows."""
+"""Formats with a check of our own. ``byte`` is defined by OpenAPI. RFC 3339 allows neither PT0.5S nor PT1H3S as a
+``duration``, but ISO 8601 does, and Python's libraries write them."""
 _NUMBERS: Mapping[str, tuple[int, int]] = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
 CHECKED = frozenset(_TEXTS) | frozenset(_NUMBERS)
-"""Formats that are checked, and published; all others are hints (``password``, ``float``)."""
+"""Formats that are checked and published. All others are hints (``password``, ``float``)."""
 UNCHECKED = frozenset({"regex"})
-"""Formats of JSON Schema that nothing here checks, for compiling a stranger's pattern has no bound: they are not
-published."""
+"""Formats that are not checked, and therefore not published: compiling a client's pattern has no bound."""
 _MOST = 10_000
-"""References that are followed for one value; alternatives that refer to themselves could double them for ever."""
+"""References that are followed for one value. Recursive alternatives could double them without end."""
 
 
 class Formats:
-    """The formats in a schema, to check values for that are valid without them.
+    """The formats in a schema. Checks values that are valid otherwise.
 
     Args:
-        schema: of JSON Schema 2020-12, bundled: its references lead into its own ``$defs``.
+        schema: a bundled schema of JSON Schema 2020-12: its references lead to its own ``$defs``.
     """
 
     def __init__(self, schema: Json | bool) -> None:
@@ -80,15 +79,15 @@ class Formats:
 
     @classmethod
     def of(cls, schema: Json | bool) -> Formats | None:
-        """The formats of ``schema``; ``None`` if it has none that is checked."""
+        """Return the formats of a schema; None if it has no format that is checked."""
         return cls(schema) if _mentions(schema) else None
 
     def errors(self, value: Any) -> list[Json]:
-        """What is wrong with ``value``: path, message and keyword of each text and number of another format."""
+        """Return path, message and keyword of each text and number that is not of its format."""
         self._left = _MOST
         try:
             return [] if self._check is None else list(self._check(value, "$"))
-        except RecursionError:  # of a reference that leads to itself without a step into the value
+        except RecursionError:  # a reference that leads to itself without a step into the value
             return []
 
     def _made(self, node: Any) -> _Check | None:
@@ -148,7 +147,7 @@ class Formats:
         yield check
 
     def _in_place(self, node: Json) -> Iterator[_Check]:
-        """What schemas say that apply to the same value."""
+        """Yield the checks of subschemas that apply to the same value."""
         if isinstance(node.get("$ref"), str):
             yield self._referred(node["$ref"])
         for part in node.get("allOf", ()):
@@ -168,7 +167,7 @@ class Formats:
             self._left -= 1
             if self._left < 0:
                 return
-            # Made when it is first met: a schema may refer to itself.
+            # Made when it is first used: a schema may refer to itself.
             if reference not in self._of_references:
                 token = unquote(reference.removeprefix("#/$defs/")).replace("~1", "/").replace("~0", "~")
                 self._of_references[reference] = None
@@ -180,16 +179,16 @@ class Formats:
         return check
 
     def _whole(self, part: Any) -> Schema:
-        """A part of the schema as one that stands alone."""
+        """Return a subschema as a schema of its own."""
         return from_schema({"$defs": self._definitions, **part} if isinstance(part, dict) else part)
 
 
 @cache
 def _matcher(name: str) -> Callable[[str], object]:
-    """What is true of the texts of a format."""
+    """Return a function that is true for the texts of a format."""
     if name in _OWN:
         return _OWN[name].fullmatch
-    from jsonschema_rs import Draft202012Validator  # 25 ms, for the first operation that has a format
+    from jsonschema_rs import Draft202012Validator  # takes 25 ms, for the first operation with a format
 
     return Draft202012Validator({"format": name}, validate_formats=True).is_valid
 

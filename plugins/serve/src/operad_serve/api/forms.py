@@ -1,4 +1,4 @@
-"""How the operations of a registry are addressed: paths, methods, query strings."""
+"""The paths, methods and query strings of operations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _NO_SEGMENTS = ("", ".", "..")
 
 
 def path_of(operation_id: str) -> str | None:
-    """The path of an operation; ``None`` for an id that no path can hold.
+    """Return the path of an operation; None for an id that no path can contain.
 
-    Clients and proxies take out empty, ``.`` and ``..`` segments (RFC 3986, 5.2.4), also the encoded ones.
+    Clients and proxies remove empty, ``.`` and ``..`` segments (RFC 3986, 5.2.4), also if they are encoded.
     """
     return PREFIX + quote(operation_id, safe="/-._~") if _has_path(operation_id) else None
 
 
 def id_of(path: str) -> str | None:
-    """The id in a decoded path that begins with `PREFIX`; ``None`` if it has none."""
+    """Return the id in a decoded path that begins with `PREFIX`; None if it is not valid."""
     operation_id = path[len(PREFIX) :]
     return operation_id if _has_path(operation_id) else None
 
@@ -41,24 +41,24 @@ class Form:
 
     spec: OperationSpec
     query: QueryForm | None
-    """How its input is written as a query string, if it can be."""
+    """Its input as a query string; None if the input has no such form."""
     schema: Schema
-    """What its input has to be."""
+    """The schema of its input."""
     formats: Formats | None
-    """What its input has to be besides, and the registry does not check."""
+    """The formats in that schema, which the registry does not check."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods of the operation."""
+        """The allowed methods."""
         return ("POST",) if self.query is None else ("GET", "HEAD", "POST")
 
 
 class Forms:
-    """The forms of operations, made when they are first asked for.
+    """The forms of operations. Each is made when it is first used.
 
     Args:
-        registry: whose operations.
-        formats: whether formats are checked.
+        registry: the registry of the operations.
+        formats: whether to check formats.
     """
 
     def __init__(self, registry: OperationRegistry, *, formats: bool) -> None:
@@ -67,23 +67,23 @@ class Forms:
         self._kept: dict[str, tuple[OperationSpec, Form]] = {}
 
     def known(self, spec: OperationSpec) -> Form | None:
-        """The form, if it was asked for before."""
+        """Return the form if it was made before."""
         kept = self._kept.get(spec.id)
         return kept[1] if kept is not None and kept[0] is spec else None
 
     async def form(self, spec: OperationSpec) -> Form:
-        """How an operation is called."""
+        """Return the form of an operation."""
         known = self.known(spec)
         if known is not None:
             return known
         try:
             whole = await self._registry.describe(spec.id) or spec
-        except CallError:  # whoever serves it is not there: the call itself says so
+        except CallError:  # the peer that serves it is gone: the call will report that
             return Form(spec, None, spec.input_schema, None)
         schema = whole.input_schema.bundled()
         query = query_form(whole, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
         made = Form(whole, query, whole.input_schema, Formats.of(schema) if self._formats else None)
-        if len(self._kept) >= _MAX_KEPT:  # of operations that are long gone, most of them
+        if len(self._kept) >= _MAX_KEPT:  # most belong to operations that were removed
             self._kept.clear()
         self._kept[spec.id] = spec, made
         return made

@@ -1,4 +1,4 @@
-"""What can be chosen about serving; a module of its own, so that finding the plugin imports no server."""
+"""The options of the HTTP API. A module of its own, so that finding the plugin imports no server."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class OpenAPIServerConfig:
     """The options of `to_openapi`, and of the server ``openapi``: ``[serve.openapi]``."""
 
     host: str = "127.0.0.1"
-    """Where `serve` listens; without ``authenticate`` this has to be a loopback address."""
+    """The address to listen on. Without ``authenticate`` it must be a loopback address."""
     port: int = 8000
-    """0: a free one."""
+    """The port to listen on; 0 for a free one."""
     authenticate: Callable[[Any], Awaitable[Identity | None] | Identity | None] | None = attrs.field(
         default=None, repr=False
     )
-    """``Credentials`` -> who calls; see `operad.auth`. ``None``: everybody is nobody."""
+    """Returns the caller of `operad_auth.Credentials`. None: every caller is anonymous."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
     admin_scope: str = "operad:admin"
-    """What callers need to see plugins and sources, and to reload those, in the explorer. Where nobody is
-    authenticated, whoever comes to a loopback address by one of its names, and through no proxy, may."""
+    """The scope that the explorer requires for showing plugins and sources and for reloading sources. Without an
+    authenticator, requests to a loopback address, under one of its names and through no proxy, may do so."""
     title: str | None = None
     """The title of the document and of the explorer."""
     version: str = "1.0.0"
@@ -38,26 +38,26 @@ class OpenAPIServerConfig:
     description: str = ""
     """The description of the API in the document, in Markdown."""
     timeout: float | None = attrs.field(default=30.0, validator=_positive_or_none)
-    """Seconds for a call that says nothing of its own in ``Operad-Timeout``; streams have no such end."""
+    """Seconds for a call without ``Operad-Timeout``; None: no limit. Streams have none."""
     max_timeout: float = attrs.field(default=3_600.0, validator=_positive)
-    """The most seconds that ``Operad-Timeout`` may ask for."""
+    """The largest ``Operad-Timeout``, in seconds."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
     """The largest request body, in bytes."""
     body_timeout: float = attrs.field(default=30.0, validator=_positive)
-    """Seconds in which a request body has to come."""
+    """Seconds for receiving a request body."""
     write_timeout: float = attrs.field(default=60.0, validator=_positive)
     """Seconds that a client may take for one item of a stream, or one part of a large answer."""
     heartbeat: float = attrs.field(default=15.0, validator=_positive)
-    """Seconds of silence after which a stream sends a comment, so that whatever is between keeps it open."""
+    """Seconds without an item after which a stream sends a comment, so that proxies keep it open."""
     max_streams: int = attrs.field(default=10_000, validator=_positive)
-    """How many streams may be open at once."""
+    """How many streams may be open at the same time."""
     allowed_hosts: Sequence[str] = ()
-    """Names, with or without a port, that ``Host`` may have; ``*`` for any. On a loopback address its own names
-    are allowed, and others only if they are listed here."""
+    """Values that ``Host`` may have: names, with or without a port; ``*`` for any. On a loopback address, other
+    names than its own must be listed here."""
     allowed_origins: Sequence[str] = ()
-    """Origins, such as ``https://app.example.com``, whose pages may call (CORS); ``*`` for any."""
+    """Origins, such as ``https://app.example.com``, whose pages may send requests (CORS); ``*`` for any."""
     mask_errors: bool = True
-    """Whether messages of exceptions that no operation declares are replaced by a reference into the log."""
+    """Whether to replace the messages of undeclared exceptions by a reference to the log."""
     check_formats: bool = True
-    """Whether inputs are checked for the formats that the document says, such as ``date-time`` and ``int32``.
-    Without it none of these is in the document."""
+    """Whether to check inputs for the formats in the document, such as ``date-time`` and ``int32``. If False, the
+    document has none of them."""

@@ -1,4 +1,4 @@
-"""The explorer: static pages, and what they ask for besides the operations."""
+"""The explorer: static files, and the state that they show."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from operad import OperadError, OperationRegistry
 from operad.plugin import may_list
 from operad.wire import to_json
-from operad_serve.api.exchange import Exchange, Header
 from operad_serve.api.options import OpenAPIServerConfig
-from operad_serve.api.problems import Problem, denied
 from operad_serve.api.traces import Traces
+from operad_serve.asgi import Exchange, Header
+from operad_serve.problems import Problem, denied
 
 logger = logging.getLogger("operad.serve")
 
@@ -38,13 +38,13 @@ _SECURITY: tuple[Header, ...] = (
 
 
 class Explorer:
-    """What is under ``/`` and ``/explorer/``.
+    """Serves ``/`` and ``/explorer/``.
 
     Args:
-        registry: whose plugins and sources are shown.
-        config: the title, and the scope of who may manage.
+        registry: the registry whose plugins and sources are shown.
+        config: the title and the scope for managing sources.
         traces: the call trees.
-        guarded: whether callers can be somebody.
+        guarded: whether callers are authenticated.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Explorer:
         self._guarded = guarded
 
     async def serve(self, exchange: Exchange) -> None:
-        """Answer a request of the page. Raises `Problem`."""
+        """Respond to a request of the page. Raises `Problem`."""
         path = exchange.path
         if path == "/":
             await self._index(exchange)
@@ -72,24 +72,24 @@ class Explorer:
             _expect(exchange, "GET")
             tree = self._traces.tree(name.removeprefix("trace/"), exchange.identity)
             if tree is None:
-                raise Problem(404, "there is no such call tree, or not any more")
+                raise Problem(404, "no such call tree; only the latest are kept")
             await exchange.respond(200, to_json(tree), "application/json")
         elif name.startswith("reload/"):
             _expect(exchange, "POST")
             await self._reload(exchange, name.removeprefix("reload/"))
         else:
-            raise Problem(404, "there is nothing here")
+            raise Problem(404, "no such path")
 
     async def _index(self, exchange: Exchange) -> None:
         _expect(exchange, "GET")
-        # Links of the page are relative: below a mount, its address has to end with a slash.
+        # The links of the page are relative, so its address must end with a slash.
         if not exchange.scope["path"].endswith("/"):
             location = exchange.scope["path"].rpartition("/")[2] + "/"
             raise Problem(307, "the explorer's address ends with /", headers=[(b"location", location.encode())])
         await _send_file(exchange, "index.html")
 
     def _state(self, exchange: Exchange) -> dict[str, Any]:
-        """What the page shows of the whole; of plugins and sources only to who may manage them."""
+        """Return the state that the page shows. Plugins and sources are for callers who may manage them."""
         registry, identity = self._registry, exchange.identity
         manages = self._may_manage(exchange)
         state: dict[str, Any] = {
@@ -131,9 +131,9 @@ class Explorer:
     async def _reload(self, exchange: Exchange, name: str) -> None:
         if not self._may_manage(exchange):
             if self._guarded and exchange.identity is None:
-                raise denied("sources are reloaded by who has a token for it")
-            raise Problem(403, f"reloading a source takes the scope {self._config.admin_scope}")
-        # Nothing a page of another origin can send without being asked first (CORS): a header of our own.
+                raise denied("reloading a source requires a token")
+            raise Problem(403, f"reloading a source requires the scope {self._config.admin_scope}")
+        # A page of another origin cannot send this header without a preflight (CORS).
         if exchange.header("operad-explorer") is None:
             raise Problem(400, "the header Operad-Explorer is missing")
         try:
@@ -157,6 +157,6 @@ async def _send_file(exchange: Exchange, name: str) -> None:
 
 @cache
 def _file(name: str) -> tuple[bytes, str]:
-    """A file of the page, which is part of this package, and its content type."""
+    """Return a file of the page, from this package, and its content type."""
     body = (resources.files("operad_serve") / "explorer" / name).read_bytes()
     return body, _TYPES[name.rpartition(".")[2]]

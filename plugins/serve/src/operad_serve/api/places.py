@@ -1,4 +1,4 @@
-"""Where an application is mounted, and what below it a request asks for."""
+"""The mount point of an application, and the path of a request below it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MOUNT = re.compile(r"(?:/[^/]+)+")
 
 
 def place_of(scope: Mapping[str, Any]) -> tuple[str, str]:
-    """The root of an application, without a slash at its end, and the path below it.
+    """Return the root of an application, without a final slash, and the path below it.
 
-    In ASGI 3 ``path`` begins with ``root_path``. Some hosts take that off; Litestar takes its mount off without
-    putting it into ``root_path``, and puts a slash to the end: then ``raw_path``, what was asked for, tells both.
+    In ASGI 3 ``path`` begins with ``root_path``. Some hosts remove that. Litestar removes its mount without adding
+    it to ``root_path``, and appends a slash. In that case ``raw_path``, the path of the request line, shows both.
 
     Args:
-        scope: of an HTTP request.
+        scope: the ASGI scope of an HTTP request.
     """
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")

@@ -1,7 +1,7 @@
-"""Inputs in query strings: which operations have them, how they are declared, and how they are read.
+"""Inputs in query strings: which operations allow them, their declaration in the document, and decoding.
 
-Reading decodes, it does not cast: a text is a number, a boolean or ``null`` only where the schema says so and the
-text is exactly its JSON form. What was not declared stays text. Validation then judges the whole.
+Decoding does not cast. A text becomes a number, a boolean or ``null`` only if the schema allows that type and the
+text is exactly its JSON form. Undeclared parameters stay text. The input is validated afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 
 from operad import OperationSpec, OperationType
-from operad_serve.api.problems import Problem
+from operad_serve.problems import Problem
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
@@ -29,18 +29,18 @@ Json = dict[str, Any]
 
 @attrs.frozen
 class Field:
-    """One property of an input, as a query parameter."""
+    """A query parameter: one property of an input."""
 
     name: str
     kind: Literal["scalar", "array", "json"]
     schema: Any
-    """What the parameter may be, as published: references lead into the input's own ``$defs``."""
+    """The published schema of the parameter. References lead to the ``$defs`` of the input."""
     types: frozenset[str] = frozenset()
-    """Of the scalar, or of the array's items."""
+    """The types of the scalar, or of the array's items."""
     required: bool = False
 
     def declaration(self) -> Json:
-        """The parameter object of OpenAPI."""
+        """Return the parameter object of OpenAPI."""
         schema, description = self.schema, None
         if isinstance(schema, dict) and isinstance(schema.get("description"), str):
             description = schema["description"]
@@ -52,38 +52,38 @@ class Field:
         return {**parameter, "style": "form", "explode": True, "schema": schema}
 
     def read(self, texts: list[str]) -> Any:
-        """The value of the parameter's texts, in their order. Raises `Problem`."""
+        """Decode the texts of the parameter, in their order. Raises `Problem`."""
         if self.kind == "array":
             return [_decoded(text, self.types) for text in texts]
         if len(texts) > 1:
-            if self.kind == "scalar":  # validation says what is wrong with a list
+            if self.kind == "scalar":  # validation explains why a list is wrong
                 return [_decoded(text, self.types) for text in texts]
-            raise Problem(400, f'the query parameter "{self.name}" is there {len(texts)} times; expected once')
+            raise Problem(400, f'query parameter "{self.name}": expected it once, got it {len(texts)} times')
         if self.kind == "scalar":
             return _decoded(texts[0], self.types)
         try:
             return json.loads(texts[0], parse_constant=_refused)
         except (ValueError, RecursionError):
             raise Problem(
-                400, f'the query parameter "{self.name}" has to be JSON text; a string needs its quotes'
+                400, f'query parameter "{self.name}": expected JSON text; a string needs quotes'
             ) from None
 
 
 @attrs.frozen
 class QueryForm:
-    """The input of an operation as a query string."""
+    """The form of an input as a query string."""
 
     fields: Mapping[str, Field]
 
     def read(self, query: bytes) -> Json:
-        """The input that a query string holds. Raises `Problem`."""
+        """Decode a query string. Raises `Problem`."""
         try:
             pairs = parse_qsl(
                 query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
             )
         except ValueError:
             raise Problem(
-                400, f"the query string is not percent-encoded UTF-8 of at most {_MAX_FIELDS} fields"
+                400, f"query string: expected percent-encoded UTF-8 with at most {_MAX_FIELDS} fields"
             ) from None
         texts: dict[str, list[str]] = {}
         for name, text in pairs:
@@ -98,7 +98,7 @@ class QueryForm:
 
 
 class _Root(NamedTuple):
-    """What the references of a schema lead to."""
+    """The definitions that the references of a schema lead to."""
 
     definitions: Mapping[str, Any]
     prefix: str
@@ -107,13 +107,13 @@ class _Root(NamedTuple):
 def query_form(
     spec: OperationSpec, schema: Any, definitions: Mapping[str, Any], prefix: str = "#/$defs/"
 ) -> QueryForm | None:
-    """How the operation's input is written as a query string; ``None`` if it cannot be, or must not.
+    """Return the form of an operation's input as a query string; None if it has none.
 
     Args:
-        spec: the operation. A mutation has none: a GET must be safe (RFC 9110, 9.2.1).
-        schema: its input schema, bundled.
-        definitions: what the schema refers to.
-        prefix: what such a reference begins with.
+        spec: the operation. A mutation has no such form: a GET must be safe (RFC 9110, 9.2.1).
+        schema: its bundled input schema.
+        definitions: the definitions that the schema refers to.
+        prefix: the prefix of such a reference.
     """
     root = _Root(definitions, prefix)
     schema = _resolved(schema, root)
@@ -141,9 +141,9 @@ def _field(name: str, node: Any, root: _Root, required: bool) -> Field:
     target = _resolved(node, root)
     if isinstance(target, dict) and target.get("type") == "array" and "items" in target:
         items = _types(target["items"], root)
-        # A null among texts, or an item whose text could be two values, needs JSON.
+        # If an item may be null, or its text could mean two values, the parameter needs JSON.
         if items is not None and len(items) == 1 and "null" not in items:
-            # An exploded form has no way to write an empty array: a missing one is missing.
+            # An exploded form cannot contain an empty array: without an item the parameter is missing.
             schema = {**target, "minItems": max(1, target.get("minItems", 0))} if required else node
             return Field(name, "array", schema, items, required)
     return Field(name, "json", node, frozenset(), required)
@@ -155,7 +155,7 @@ def _scalar(name: str, node: Any, types: frozenset[str], required: bool) -> Fiel
     if types == {"string"}:
         return Field(name, "scalar", node, types, required)
     if types == {"string", "null"}:
-        # Every text is a string, `null` as well: null itself is said by leaving the parameter out.
+        # Every text is a string, also `null`. A client omits the parameter to send null.
         return Field(name, "scalar", _without_null(node), frozenset({"string"}), required)
     return Field(name, "json", node, frozenset(), required)
 
@@ -186,7 +186,7 @@ def _is_null(node: Any) -> bool:
 
 
 def _types(node: Any, root: _Root, depth: int = 8) -> frozenset[str] | None:
-    """The types of a scalar; ``None`` for what is, or may be, anything else."""
+    """Return the types of a scalar; None if the value is, or may be, something else."""
     node = _resolved(node, root)
     if not isinstance(node, dict) or depth == 0:
         return None
@@ -230,7 +230,7 @@ def _decoded(text: str, types: frozenset[str]) -> Any:
         return text == "true"
     if types & {"integer", "number"} and _NUMBER.fullmatch(text):
         value = json.loads(text)
-        return value if value - value == 0 else text  # 1e999 has no JSON value
+        return value if value - value == 0 else text  # 1e999 is not a JSON value
     return text
 
 

@@ -1,9 +1,9 @@
 """Subscriptions as server-sent events (WHATWG HTML, 9.2).
 
-An item is an event without a type whose data are JSON: the item's data, or the whole envelope. The end is said in
-words: an event ``operad.end`` with ``{count}``, or ``operad.error`` with the problem; a stream that just stops has
-broken off. Ids count the items, or are what an upstream's event had; ``Last-Event-ID`` reaches the handler as
-``context.metadata["lastEventId"]``, and it is the handler's to resume.
+An item is an event without a type whose data are JSON: the item's data, or the whole envelope. A stream ends with
+an event: ``operad.end`` with ``{count}``, or ``operad.error`` with the problem; else the stream was interrupted.
+Ids count the items, or are the ids of an upstream's events. ``Last-Event-ID`` reaches the handler as
+``context.metadata["lastEventId"]``; the handler decides whether to resume.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from operad import CallError, ErrorCode, ResponseEnvelope, Subscription
 from operad.wire import to_json
 from operad_serve.api.answers import meta_headers
-from operad_serve.api.exchange import SECURITY, ClientGoneError, Exchange
+from operad_serve.asgi import SECURITY, Exchange
 
 STREAM_TYPE = b"text/event-stream"
 _RESERVED = "operad."
 MAX_EVENT_ID = 1_024
-"""The longest ``Last-Event-ID`` that is taken, and the longest id of an upstream's event that is passed on."""
+"""The longest ``Last-Event-ID`` that is accepted, and the longest id of an upstream's event that is forwarded."""
 
 
 def last_event_id(exchange: Exchange) -> str | None:
-    """The client's ``Last-Event-ID``, if it is one that could be sent on."""
+    """Return the client's ``Last-Event-ID`` if it can be forwarded."""
     raw = exchange.headers.get(b"last-event-id")
     if raw is None or len(raw) > MAX_EVENT_ID:
         return None
@@ -36,10 +36,9 @@ class EventStream:
 
     Args:
         exchange: the request.
-        envelopes: whether items are whole envelopes.
-        heartbeat: seconds of silence before a comment.
-        write_timeout: seconds that the client may take for one write.
-        ending: set when the server ends its streams.
+        envelopes: whether to send whole envelopes.
+        heartbeat: seconds without an item after which a comment is sent.
+        ending: is set when the server ends its streams.
     """
 
     def __init__(
@@ -48,26 +47,23 @@ class EventStream:
         *,
         envelopes: bool,
         heartbeat: float,
-        write_timeout: float,
         ending: asyncio.Event,
     ) -> None:
         self._exchange = exchange
         self._envelopes = envelopes
         self._heartbeat = heartbeat
-        self._write_timeout = write_timeout
         self._ending = ending
         self.count = 0
         self._written = False
 
     async def run(self, items: Subscription) -> None:
-        """Write all items, and the end.
+        """Write all items and the final event.
 
-        The answer begins with the first item, or the first heartbeat: what fails before it is a problem with a
-        status of its own.
+        The response begins with the first item or heartbeat. An error before that becomes a response of its own.
 
         Raises:
-            CallError: what the subscription raised; ``UNAVAILABLE`` when the server ends its streams.
-            ClientGoneError: the client took nothing for ``write_timeout`` seconds.
+            CallError: the subscription raised it; ``UNAVAILABLE`` if the server ends its streams.
+            ClientGoneError: the client did not read an item within the write timeout of the exchange.
         """
         guard = asyncio.get_running_loop().create_task(self._guard(items))
         try:
@@ -75,7 +71,7 @@ class EventStream:
                 await self._begin(envelope)
                 self.count += 1
                 await self._write(self._event(envelope))
-                # A handler that never waits would keep the loop: nobody would notice that the client has left.
+                # A handler that never waits would block the loop, and the client could not leave.
                 await asyncio.sleep(0)
         finally:
             guard.cancel()
@@ -87,7 +83,7 @@ class EventStream:
         await self._write(_named("operad.end", to_json({"count": self.count})), more=False)
 
     async def _guard(self, items: Subscription) -> None:
-        """Keep a silent stream open, and end it when the server ends its streams."""
+        """Keep a silent stream open. End it when the server ends its streams."""
         while True:
             self._written = False
             try:
@@ -101,7 +97,7 @@ class EventStream:
         await items.aclose()
 
     async def fail(self, problem: bytes) -> None:
-        """End the stream, which has begun, with an error."""
+        """End a stream that has begun with an error."""
         await self._write(_named("operad.error", problem), more=False)
 
     async def _begin(self, first: ResponseEnvelope[Any] | None) -> None:
@@ -116,7 +112,7 @@ class EventStream:
         data = to_json(envelope.to_wire() if self._envelopes else _json_data(envelope))
         lines = [b"id: " + self._id_of(envelope)]
         kind = getattr(envelope.meta, "event_type", None)
-        # An upstream must not speak the words that are the server's own.
+        # An upstream must not send the events of this server.
         if isinstance(kind, str) and kind not in ("", "message") and _is_line(kind) and kind[:7] != _RESERVED:
             lines.append(b"event: " + kind.encode())
         lines.append(b"data: " + data)
@@ -130,11 +126,7 @@ class EventStream:
 
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         self._written = True
-        try:
-            async with asyncio.timeout(self._write_timeout):
-                await self._exchange.write(data, more=more)
-        except TimeoutError:
-            raise ClientGoneError from None
+        await self._exchange.write_in_time(data, more=more)
 
 
 def _json_data(envelope: ResponseEnvelope[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Call trees of calls that asked for one: which operations a call called, and how long each took."""
+"""Call trees, for calls that ask for one: the operations that a call called, and how long each took."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from operad.plugin import may_list
 from operad.words import printable
 
 MAX_KEPT = 64
-"""Trees that are kept for the one who made the call."""
+"""Trees that are kept for their callers."""
 MAX_CALLS = 1_000
-"""Calls of one tree; further ones are counted and left out."""
-
-
+"""Calls of one tree. Further ones are only counted."""
 MAX_REPORTS = 100
-"""Reports of one call that are kept."""
+"""Reports of one call that are kept, the latest ones."""
 
 
 @attrs.define
 class _Call:
     operation_id: str
     started: float
-    """Epoch ms."""
+    """In epoch ms."""
     children: list[_Call] = attrs.field(factory=list)
     duration: float | None = None
     items: int = 0
     error: str | None = None
     reports: list[tuple[float, Any]] = attrs.field(factory=list)
-    """What it told while it ran, and when (epoch ms); the last `MAX_REPORTS`."""
+    """Its reports of progress and logs, each with its time (epoch ms)."""
 
 
 @attrs.define
@@ -46,19 +44,19 @@ class _Tree:
 
 
 class Traces:
-    """The call trees of one registry. While nobody traces, calls cost nothing more."""
+    """The call trees of one registry. Calls cost nothing more if none is traced."""
 
     def __init__(self, registry: OperationRegistry) -> None:
         self._registry = registry
         self._trees: OrderedDict[str, _Tree] = OrderedDict()
         self._of: dict[str, _Tree] = {}
-        """By the id of each call of a tree that is being made."""
+        """The tree that a running call belongs to, by the id of the call."""
         self._running = 0
         self._stop: Callable[[], None] | None = None
 
     @contextmanager
     def tracing(self, request_id: str, identity: Identity | None) -> Iterator[None]:
-        """Collects the tree of the call that has this id."""
+        """Collect the tree of the call with this id."""
         tree = self._trees[request_id] = self._of[request_id] = _Tree(None if identity is None else identity.id)
         while len(self._trees) > MAX_KEPT:
             self._trees.popitem(last=False)
@@ -106,9 +104,9 @@ class Traces:
             made.error = None if outcome.error is None else outcome.error.code
 
     def tree(self, request_id: str, identity: Identity | None) -> dict[str, Any] | None:
-        """The tree of a call, as JSON, for who made it; ``None`` if there is none.
+        """Return the tree of a call as JSON; None if there is none, or another caller made the call.
 
-        Operations that ``identity`` may not see have no id in it.
+        Operations that the caller may not see have no id in it.
         """
         tree = self._trees.get(request_id)
         if tree is None or tree.root is None or tree.owner != (None if identity is None else identity.id):
@@ -124,13 +122,13 @@ class Traces:
             "durationMs": None if call.duration is None else round(call.duration, 3),
             "items": call.items,
             "error": call.error,
-            "reports": [_told(at - zero, report) for at, report in call.reports] if is_seen else [],
+            "reports": [_report(at - zero, report) for at, report in call.reports] if is_seen else [],
             "children": [self._json(child, zero, identity) for child in call.children],
         }
 
 
-def _told(at: float, report: Any) -> dict[str, Any]:
-    """A report, as JSON."""
+def _report(at: float, report: Any) -> dict[str, Any]:
+    """Return a report as JSON."""
     return {
         "atMs": max(0.0, round(at, 3)),
         "kind": report.kind,

@@ -1,11 +1,13 @@
-"""What ``operad serve`` serves: decided first, then loaded, then served until a signal comes, then drained."""
+"""`operad serve`: decide what to serve, load it, serve it until a signal, drain.
+
+Mistakes in the command line or the configuration are reported before any source is loaded.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import json
 import os
 import random
 import sys
@@ -19,10 +21,9 @@ import attrs
 from operad import CallHandler, ConfigError, OperadError, OperationRegistry
 from operad.plugin import LinkDownError, Server
 from operad.service import tell_manager, until_stopped
-from operad_auth import HostRules
 from operad_calls import CallSettings
+from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted
-from operad_serve.door.listening import Address, listen, serving, url_of
 from operad_serve.door.options import (
     ServeOptions,
     configured_address,
@@ -33,31 +34,33 @@ from operad_serve.door.options import (
 )
 from operad_serve.door.telling import tell
 from operad_serve.door.transport import transport_of, without_password
+from operad_serve.listening import Address, listen, serving, url_of
+from operad_serve.problems import Problem
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between attempts to reach a transport's server that is not there."""
+"""Seconds between attempts to connect to the server of a transport."""
 _LAST_WAIT = 2.0
-"""Seconds that cancelled tasks get at the very end."""
+"""Seconds that cancelled tasks get at the end."""
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What is served, where."""
+    """What is served, and where."""
 
     options: ServeOptions
     http: Address | None = None
     is_stdio: bool = False
     transport: str | None = None
-    """A URL; with ``has_transport`` and without a URL: what ``[transport]`` says."""
+    """The URL of the transport; None with ``has_transport``: the one in ``[transport]``."""
     has_transport: bool = False
     health: Address | None = None
     identity: Any = None
     base_dir: Path = Path()
     mask_errors: bool = True
     servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    """Options of servers that the command line decides, by their names."""
+    """Options of servers that the command line sets, by the name of the server."""
     calls: CallSettings = attrs.field(factory=CallSettings)
-    """The bounds of what a transport serves."""
+    """Limits for the calls of a transport."""
 
 
 def plan_of(
@@ -75,10 +78,10 @@ def plan_of(
     max_concurrent: int | None = None,
     lease: float | None = None,
 ) -> Plan:
-    """The command line's word, or that of the configuration. Raises `ConfigError` if nothing is to be served."""
+    """Make a plan of the command line, else of the configuration. Raises `ConfigError` if both name no server."""
     tables = server_tables(registry)
     for name in tables:
-        offered_server(registry, name)  # or an error that names what to install
+        offered_server(registry, name)  # raises an error that names the distribution to install
     options = registry.configured("serve", ServeOptions, but=tables.keys())
     if drain is not None:
         options = attrs.evolve(options, drain_timeout=drain)
@@ -90,15 +93,15 @@ def plan_of(
         has_transport = "url" in registry.transport_options
     if http is None and not is_stdio and not has_transport:
         raise ConfigError(
-            "nothing says where to serve: --http 127.0.0.1:8000, --mcp stdio, --transport ws://127.0.0.1:8765, "
-            "or [serve] and [transport] of the configuration"
+            "expected an address to serve on: --http 127.0.0.1:8000, --mcp stdio, "
+            "--transport ws://127.0.0.1:8765, or [serve] and [transport] in the configuration"
         )
     if health is None:
         health = configured_address(registry, "health", options.health, base_dir)
     if is_stdio:
         registry.plugins.server("mcp")
     if has_transport:
-        transport_of(registry, transport)  # a wrong one is told before anything is loaded
+        transport_of(registry, transport)  # a wrong one is reported before anything is loaded
     return Plan(
         options=options,
         http=http,
@@ -118,9 +121,9 @@ class FrontDoor:
     """The servers of a plan, for one registry whose sources are loaded.
 
     Args:
-        registry: what is served.
-        plan: where.
-        stopped: set when nothing is to be served any more.
+        registry: the registry that is served.
+        plan: the plan.
+        stopped: is set when serving shall end.
     """
 
     def __init__(self, registry: OperationRegistry, plan: Plan, stopped: asyncio.Event) -> None:
@@ -131,7 +134,7 @@ class FrontDoor:
         self._is_draining = False
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None
-        """Where HTTP is served, once it is."""
+        """The URL of the HTTP server, while it runs."""
         self.health_url: str | None = None
         self.has_explorer = False
         self.has_openapi = False
@@ -139,14 +142,14 @@ class FrontDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
-        """Serve; leaving drains. The event is set when standard input, the only thing served, has ended."""
+        """Serve, and drain on exit. The event is set when standard input has ended and nothing else is served."""
         plan = self._plan
         ended = asyncio.Event()
         async with AsyncExitStack() as stack:
             if plan.http is not None:
                 await self._open_http(stack, plan.http)
             if plan.health is not None:
-                bound = stack.enter_context(listen(plan.health, is_guarded=True, option="--health"))
+                bound = stack.enter_context(listen(plan.health, is_guarded=True))
                 await stack.enter_async_context(serving(self._health, bound))
                 self.health_url = f"{url_of(bound)}/health"
             if plan.has_transport:
@@ -170,9 +173,9 @@ class FrontDoor:
         ]
         if not mounted:
             raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
-        rules = HostRules(options.allowed_hosts, options.allowed_origins)
-        composition = Composition(mounted, rules, self._authenticate)
-        bound = stack.enter_context(listen(address, is_guarded=self._authenticate is not None, option="--http"))
+        gate = Gate(self._authenticate, options.allowed_hosts, options.allowed_origins)
+        composition = Composition(mounted, gate)
+        bound = stack.enter_context(listen(address, is_guarded=gate.authenticates))
         await stack.enter_async_context(
             serving(composition, bound, proxy_headers=options.proxy_headers, root_path=options.root_path)
         )
@@ -184,7 +187,7 @@ class FrontDoor:
         self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
 
     def _config_of(self, server: Server) -> Any:
-        """The options of a server: the command line's, its own table's, and ``[serve]``'s where names agree."""
+        """Return the options of a server: of its table, the command line, and ``[serve]`` if it has them too."""
         plan, options = self._plan, self._plan.options
         known = {field.alias for field in attrs.fields(server.config_type)}
         shared: dict[str, Any] = {
@@ -217,7 +220,7 @@ class FrontDoor:
 
     @asynccontextmanager
     async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
-        """MCP on standard streams; ``ended`` is set at the end of stdin."""
+        """Serve MCP on standard streams. The event is set at the end of standard input."""
         server = self._registry.plugins.server("mcp")
 
         async def serve() -> None:
@@ -234,29 +237,30 @@ class FrontDoor:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _health(self, scope: Any, receive: Any, send: Any) -> None:
-        """An ASGI application with ``/health`` alone."""
-        found = scope["type"] == "http" and scope["path"] == "/health"
-        status = 404 if not found else 503 if self._is_draining else 200
-        body = json.dumps({"status": "draining" if self._is_draining else "ok"} if found else {}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to ``/health`` and to no other path: an ASGI application."""
+        exchange = Exchange(scope, receive, send, scope["path"])
+        if exchange.path != "/health":
+            await exchange.respond_problem(Problem(404, "no such path; served is /health"))
+        elif self._is_draining:
+            await exchange.respond(503, b'{"status":"draining"}', "application/json")
+        else:
+            await exchange.respond(200, b'{"status":"ok"}', "application/json")
 
 
 async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
-    """Open a handler, and wait for a server that is not there yet: it may start later than this process.
+    """Open a handler. Wait for its server, which may start later than this process.
 
     Raises `LinkDownError` if a signal comes first.
     """
-    pause, told = _FIRST_PAUSE, False
+    pause, reported = _FIRST_PAUSE, False
     while True:
         try:
             await handler.open()
         except LinkDownError as error:
-            if not told:
-                tell(f"{error}; trying again until it is there")
-                told = True
+            if not reported:
+                tell(f"{error}; trying again until it is up")
+                reported = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret depends on it
                     await stopped.wait()
@@ -268,10 +272,10 @@ async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
-    """Run `serve` to its end, and no longer: a handler that swallows its cancellation would keep the process.
+    """Run `serve`, and end the process afterwards even if a handler swallows its cancellation.
 
     Raises:
-        OperadError: as `serve` does.
+        OperadError: `serve` raised it.
     """
 
     async def whole() -> int:
@@ -287,13 +291,13 @@ def run(serving: Coroutine[Any, Any, int]) -> int:
 
 
 async def _end_tasks(error: OperadError | None) -> None:
-    """Cancel what still runs; where something does not end by that, end the process (with code 1)."""
+    """Cancel the running tasks. If one does not end, report the error and end the process with code 1."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     if not left or not (await asyncio.wait(left, timeout=_LAST_WAIT))[1]:
         return
-    for line in (error, "what was called goes on though it is cancelled; ended without it"):
+    for line in (error, "a call ignored its cancellation; the process ended without waiting for it"):
         if line is not None:
             tell(f"error: {line}")
     sys.stdout.flush()
@@ -307,8 +311,8 @@ async def serve(
     """Load the sources, serve until a signal comes, and drain. Return the exit code.
 
     Args:
-        registry: not entered yet.
-        plan: what is served.
+        registry: the registry, not entered yet.
+        plan: the plan.
         load: loads what the command line names, reports the sources that failed, and returns the exit code.
     """
     with until_stopped() as stopped, _stdout_kept(plan):
@@ -329,8 +333,8 @@ async def serve(
 
 @contextlib.contextmanager
 def _settled() -> Iterator[None]:
-    """Let the garbage collector pass over what was loaded: looking through a large registry stops every call."""
-    if gc.get_freeze_count():  # by the program within which this command runs, whose it stays
+    """Exclude what was loaded from garbage collection: a pass over a large registry would stop every call."""
+    if gc.get_freeze_count():  # the program that runs this command has frozen objects of its own
         yield
         return
     gc.collect()
@@ -343,16 +347,16 @@ def _settled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout_kept(plan: Plan) -> Iterator[None]:
-    """What prints while sources load goes to stderr, if stdout is for MCP alone."""
+    """Send output of sources to standard error if standard output belongs to MCP."""
     with contextlib.redirect_stdout(sys.stderr) if plan.is_stdio else contextlib.nullcontext():
         yield
 
 
 def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
-    """What is served where, for people."""
+    """Return lines that tell what is served where."""
     lines = []
     if door.url is not None:
-        lines.append(f"serving {_operations(count)} on {door.url}; Ctrl-C ends it")
+        lines.append(f"serving {_operations(count)} on {door.url}; press Ctrl-C to stop")
         if door.has_explorer:
             lines.append(f"  explorer       {door.url}/")
         if door.has_openapi:
@@ -371,7 +375,7 @@ def _operations(count: int) -> str:
 
 
 async def _first(*events: asyncio.Event) -> None:
-    """Wait for the first of some events."""
+    """Wait for one of several events."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

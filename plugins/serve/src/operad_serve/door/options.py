@@ -1,4 +1,4 @@
-"""What a configuration says of serving: the table ``[serve]``, and those of the servers in it."""
+"""The table ``[serve]`` of a configuration, and the tables of servers in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 from operad import ConfigError, OperadError, OperationRegistry, PluginError
 from operad.plugin import Server, check_options
 from operad_auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
-from operad_serve.door.listening import Address, check_alone, parse_address
+from operad_serve.listening import Address, check_loopback, parse_address
 
 
 @attrs.frozen(kw_only=True)
@@ -19,40 +19,40 @@ class ServeOptions:
     """The table ``[serve]``."""
 
     http: str | None = None
-    """``HOST:PORT`` for all servers that have an application, or ``unix:PATH``."""
+    """``HOST:PORT`` or ``unix:PATH`` for all servers that speak HTTP."""
     mcp: Literal["stdio"] | None = None
-    """``"stdio"``: MCP on standard streams; ``stdio = true`` in ``[serve.mcp]`` says the same."""
+    """``"stdio"``: serve MCP on standard streams. ``stdio = true`` in ``[serve.mcp]`` has the same effect."""
     health: str | None = None
-    """``HOST:PORT`` or ``unix:PATH`` where ``/health`` is alone."""
+    """``HOST:PORT`` or ``unix:PATH`` for ``/health`` alone."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
     title: str | None = None
     """The title of the document and of the explorer."""
     timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
-    """Seconds for one call; ``None``: what each server takes by itself."""
+    """Seconds for one call; None: the default of each server."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.gt(0))
     """The largest request body, in bytes."""
     drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
-    """Seconds that running calls get after a signal."""
+    """Seconds that running calls get to finish after a signal."""
     allowed_hosts: list[str] = attrs.field(factory=list)
-    """Values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any."""
+    """Allowed values of ``Host`` besides the names of this machine: ``name`` or ``name:port``; ``*`` for any."""
     allowed_origins: list[str] = attrs.field(factory=list)
-    """Values of ``Origin`` besides those of this machine; ``*``: any."""
+    """Allowed values of ``Origin`` besides those of this machine; ``*`` for any."""
     proxy_headers: bool = False
-    """Whether ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine or at the socket are believed."""
+    """Whether to trust ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine, or at the Unix socket."""
     root_path: str = ""
-    """The path that a proxy takes off."""
+    """The path that a proxy removes."""
     authenticate: str | None = None
     """``module:name`` or ``file.py:name`` of an authenticator."""
     jwt: JWTOptions | None = None
-    """JSON Web Tokens that count."""
+    """Which JSON Web Tokens are valid."""
     tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
-    """Bearer tokens that count: ``[[serve.tokens]]``."""
+    """Valid bearer tokens: ``[[serve.tokens]]``."""
     tokens_file: str | None = None
-    """A TOML or JSON file with more of them."""
+    """A TOML or JSON file with more bearer tokens."""
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
-        """Who is asked who calls. Raises `ConfigError`."""
+        """Return the authenticator, if one is configured. Raises `ConfigError`."""
         return authenticator_from(
             authenticate=self.authenticate,
             jwt=self.jwt,
@@ -63,14 +63,14 @@ class ServeOptions:
 
 
 def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
-    """The tables ``[serve.<server>]``, by server."""
+    """Return the tables ``[serve.<server>]`` by the name of the server."""
     values = {} if registry.configuration is None else registry.configuration.values("serve")
     own = {field.name for field in attrs.fields(ServeOptions)} - registry.plugins.servers.keys()
     return {name: value for name, value in values.items() if isinstance(value, Mapping) and name not in own}
 
 
 def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
-    """The address that ``[serve]`` has under a key. Raises `ConfigError` with the place."""
+    """Parse an address in ``[serve]``. Raises `ConfigError` with its place."""
     if text is None:
         return None
     try:
@@ -82,7 +82,7 @@ def configured_address(registry: OperationRegistry, key: str, text: str | None, 
 def configured_authenticator(
     registry: OperationRegistry, options: ServeOptions, base_dir: Path
 ) -> Authenticator | None:
-    """Who is asked who calls. Raises `ConfigError` with the place."""
+    """Return the authenticator, if one is configured. Raises `ConfigError` with the place of the mistake."""
     try:
         return options.authenticator(base_dir)
     except ConfigError as error:
@@ -92,17 +92,17 @@ def configured_authenticator(
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
-    """The options of a server: what its table ``[serve.<server>]`` says, else ``shared``. Raises `ConfigError`."""
+    """Return the options of a server: of its table ``[serve.<server>]``, else ``shared``. Raises `ConfigError`."""
     table = f"serve.{server.name}"
     values = {**shared, **server_tables(registry).get(server.name, {})}
     if server.name == "mcp":
-        values.pop("stdio", None)  # the command's own key, see `plan_of`
+        values.pop("stdio", None)  # a key of the command, see `plan_of`
     where = table if registry.configuration is None else registry.configuration.where(table)
     return check_options(values, server.config_type, where=where)
 
 
 def offered_server(registry: OperationRegistry, name: str) -> Server:
-    """The server that a table ``[serve.<name>]`` is for. Raises `PluginError`: what to install, the place."""
+    """Return the server of a table ``[serve.<name>]``. Raises `PluginError` with its place and what to install."""
     try:
         return registry.plugins.server(name)
     except PluginError as error:
@@ -131,7 +131,7 @@ def _check(registry: OperationRegistry, servers: Collection[str]) -> None:
     configured_address(registry, "health", options.health, folder)
     if configured_authenticator(registry, options, folder) is None and isinstance(http, tuple):
         try:
-            check_alone(*http, "[serve] http")
+            check_loopback(http[0])
         except ConfigError as error:
             raise _placed(registry, error, "serve", "http") from None
 

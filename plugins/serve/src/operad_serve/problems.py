@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457)."""
+"""Error responses: problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _STATUS: dict[str, int] = {
 
 
 class Problem(Exception):
-    """An answer that is no success.
+    """A response that reports an error.
 
     Args:
-        status: of HTTP.
-        detail: what is wrong and what to do, for a person.
-        code: of a `CallError`, if there is one.
-        details: more, for a program.
-        headers: of the answer.
+        status: the HTTP status.
+        detail: what is wrong and how to fix it, for people.
+        code: the code of the `CallError`, if there is one.
+        details: more, for programs.
+        headers: further headers of the response.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Problem(Exception):
         self.headers = tuple(headers)
 
     def to_json(self, request_id: str = "") -> bytes:
-        """The problem as JSON."""
+        """Return the problem as JSON."""
         wire: dict[str, Any] = {"title": _title(self.status), "status": self.status, "detail": self.detail}
         if self.code is not None:
             wire["code"] = self.code
@@ -62,12 +62,12 @@ class Problem(Exception):
             wire["requestId"] = request_id
         try:
             return to_json(wire)
-        except CallError:  # details that a handler made by hand
+        except CallError:  # a handler raised it with details that JSON cannot hold
             return to_json(json_safe(wire))
 
 
 def denied(detail: str, *, invalid: bool = False, details: Any = None) -> Problem:
-    """A 401 with the challenge that RFC 9110 asks for; ``invalid``: credentials came (RFC 6750, 3.1)."""
+    """Return a 401 with a challenge (RFC 9110). With ``invalid``, the credentials are wrong (RFC 6750, 3.1)."""
     challenge = b'Bearer error="invalid_token"' if invalid else b"Bearer"
     return Problem(
         401, detail, code=ErrorCode.ACCESS_DENIED, details=details, headers=((b"www-authenticate", challenge),)
@@ -75,7 +75,7 @@ def denied(detail: str, *, invalid: bool = False, details: Any = None) -> Proble
 
 
 def problem_of(error: CallError, declared: Iterable[ErrorDefinition], *, has_identity: bool) -> Problem:
-    """The problem that a call's error is; ``declared`` are the errors of its operation."""
+    """Return the problem for the error of a call. ``declared`` are the errors that its operation declares."""
     status = _status(error, declared)
     if error.code == ErrorCode.ACCESS_DENIED and status == 403:
         if not has_identity:

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and uvicorn on them, without its signal handlers: a drain comes before the end."""
+"""Addresses to listen on, and uvicorn on them. It gets no signal handlers: a drain comes before its end."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from operad import ConfigError
-from operad.sources import ASGIApplication
 from operad_auth import is_loopback
-from operad_serve.door.unix_sockets import behind_proxy, unix_socket
+from operad_serve.asgi import ASGIApplication, Receive, Scope, Send
+from operad_serve.unix_sockets import behind_proxy, unix_socket
 
 Address = tuple[str, int] | Path
 """Host and port, or the file of a Unix socket."""
 
+DRAIN_TIMEOUT = 10.0
+"""Seconds that running calls get if nothing else is configured."""
 _UNIX = "unix:"
 _HEAD_TIMEOUT = 30.0
-"""Seconds in which the head of a request has to come."""
+"""Seconds for receiving the head of a request."""
 _ACK_TIMEOUT = 90.0
-"""Seconds after which a connection ends whose client takes nothing of what was sent to it."""
+"""Seconds without an acknowledgement from the client, after which its connection ends."""
 
 
 def parse_address(text: str, base_dir: Path | None = None) -> Address:
-    """Host and port of ``HOST:PORT`` or ``[::1]:PORT``; or the path of ``unix:PATH``.
+    """Parse ``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``.
 
     Args:
-        text: what was given.
-        base_dir: the folder from which a path is meant; ``None``: the current one.
+        text: the address.
+        base_dir: the folder that relative paths start from; None: the current one.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is not an address.
     """
     if text.startswith(_UNIX) and len(text) > len(_UNIX):
         return ((base_dir or Path()) / text.removeprefix(_UNIX)).absolute()
@@ -44,7 +46,7 @@ def parse_address(text: str, base_dir: Path | None = None) -> Address:
 
 
 def url_of(bound: socket.socket) -> str:
-    """The URL of a listening socket; for a Unix socket as nginx writes it, ``http://unix:/path:``."""
+    """Return the URL of a listening socket; for a Unix socket in the form of nginx, ``http://unix:/path:``."""
     if not isinstance(bound.getsockname(), tuple):
         return f"http://unix:{bound.getsockname()}:"
     host, port = bound.getsockname()[:2]
@@ -52,29 +54,28 @@ def url_of(bound: socket.socket) -> str:
 
 
 @contextmanager
-def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socket.socket]:
-    """A socket that is bound to an address.
+def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
+    """Open a socket that is bound to an address.
 
     Args:
-        address: host and port, of which port 0 takes a free one; or a path.
-        is_guarded: whether callers are authenticated; without that, only this machine may come.
-        option: what the address was given by, for messages.
+        address: host and port, where port 0 takes a free one; or a path.
+        is_guarded: whether callers are authenticated. If not, only this machine may connect.
 
     Raises:
-        ConfigError: the address cannot be had, or is open to others although nobody is asked who calls.
+        ConfigError: it is not possible to listen there, or other machines could connect without authentication.
     """
     if isinstance(address, Path):
-        with unix_socket(address, is_guarded=is_guarded, option=option) as bound:
+        with unix_socket(address, is_guarded=is_guarded) as bound:
             yield bound
         return
     host, port = address
     if not is_guarded:
-        check_alone(host, port, option)
+        check_loopback(host)
     try:
         family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, number)
     except OSError as error:
-        raise ConfigError(f"{option} {host}:{port}: {error.strerror}") from None
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address") from None
     with bound:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,18 +84,16 @@ def listen(address: Address, *, is_guarded: bool, option: str) -> Iterator[socke
             bound.bind(where)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error.strerror
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {reason}; name another address: {option} HOST:PORT"
-            ) from None
+            raise ConfigError(f"cannot listen on {host}:{port}: {reason}; choose another address") from None
         yield bound
 
 
-def check_alone(host: str, port: int, option: str) -> None:
-    """Raise `ConfigError` for an address that others reach; nobody is asked there who calls."""
+def check_loopback(host: str) -> None:
+    """Check that only this machine can connect to a host that authenticates no caller. Raises `ConfigError`."""
     if not is_loopback((host,)):
         raise ConfigError(
-            f"{host} is reachable from other machines, and nobody is asked who calls: write [[serve.tokens]], "
-            f"[serve.jwt] or [serve] authenticate, or listen on this machine only: {option} 127.0.0.1:{port}"
+            f"other machines can connect to {host}, but callers are not authenticated; configure an authenticator "
+            "([[serve.tokens]], [serve.jwt] or [serve] authenticate), or listen on 127.0.0.1"
         )
 
 
@@ -107,27 +106,27 @@ async def serving(
     root_path: str = "",
     head_timeout: float = _HEAD_TIMEOUT,
 ) -> AsyncIterator[None]:
-    """``app`` behind uvicorn on a socket; leaving lets open answers finish for a second.
+    """Run an application with uvicorn on a socket. On exit, open responses get a second to finish.
 
     Args:
-        app: of ASGI 3.
-        bound: a socket that is bound.
+        app: the ASGI application.
+        bound: the socket, which is bound.
         proxy_headers: see `ServeOptions`.
         root_path: see `ServeOptions`.
-        head_timeout: seconds in which the head of a request has to come, or its connection is closed.
+        head_timeout: seconds for receiving the head of a request, after which its connection is closed.
     """
     import uvicorn
 
     class _Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # the command's own handlers drain before this server ends
+            yield  # the application's own handlers drain before this server ends
 
     options: dict[str, Any] = {
         "interface": "asgi3",
         "lifespan": "off",
         "log_config": None,
-        "log_level": "error",  # what strangers send wrong is answered: the log is not theirs to fill
+        "log_level": "error",  # malformed requests are answered; clients must not be able to fill the log
         "access_log": False,
         "ws": "none",
         "server_header": False,
@@ -139,7 +138,7 @@ async def serving(
             proxy_headers=proxy_headers and not is_unix,
             root_path=root_path,
             timeout_graceful_shutdown=1,
-            http=_prompt_heads(head_timeout),
+            http=_with_head_timeout(head_timeout),
             **options,
         )
     )
@@ -153,15 +152,46 @@ async def serving(
         await task
 
 
-def _prompt_heads(timeout: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which itself waits for the head of a request for ever (RFC 9110, 15.5.9).
+class Drainable(Protocol):
+    """An ASGI application that can be drained."""
 
-    A timer runs while a connection is open and no request is under way: from its beginning, and from the first
-    bytes after an answer. Between an answer and those bytes uvicorn's own timer runs.
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        ...
+
+    async def drain(self, timeout: float) -> None:
+        """Accept no new calls, end the streams, and give running calls ``timeout`` seconds."""
+        ...
+
+
+async def serve_alone(app: Drainable, address: Address, *, is_guarded: bool) -> None:
+    """Serve one application on an address of its own until cancelled, then drain it.
+
+    Args:
+        app: the application.
+        address: see `listen`.
+        is_guarded: see `listen`.
+
+    Raises:
+        ConfigError: see `listen`.
+    """
+    with listen(address, is_guarded=is_guarded) as bound:
+        async with serving(app, bound):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await app.drain(DRAIN_TIMEOUT)
+
+
+def _with_head_timeout(timeout: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with a time limit for the head of a request (RFC 9110, 15.5.9), which it lacks.
+
+    A timer runs while a connection is open and no request is in progress: from its beginning, and from the first
+    bytes after a response. Between a response and those bytes uvicorn's own timer runs.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-    class _Prompt(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by uvicorn at run time
+    class _Timed(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by uvicorn at run time
         _head_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -184,7 +214,7 @@ def _prompt_heads(timeout: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def _wait_for_head(self) -> None:
-            # Nobody reads an answer who is that slow to ask.
+            # A client that is this slow to ask does not read a response either.
             self._head_timer = self.loop.call_later(timeout, self.transport.abort)
 
-    return _Prompt
+    return _Timed

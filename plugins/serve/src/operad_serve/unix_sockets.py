@@ -1,4 +1,4 @@
-"""Listening on a Unix socket: its file is made, kept from other users, and taken away again."""
+"""Unix sockets to listen on: the socket's file is created, protected from other users, and removed."""
 
 from __future__ import annotations
 
@@ -12,46 +12,43 @@ from pathlib import Path
 from typing import Any
 
 from operad import ConfigError
-from operad.sources import ASGIApplication
+from operad_serve.asgi import ASGIApplication, Receive, Scope, Send
 
 
 @contextmanager
-def unix_socket(path: Path, *, is_guarded: bool, option: str) -> Iterator[socket.socket]:
-    """A socket that is bound to a file, whose mode is that of the umask.
+def unix_socket(path: Path, *, is_guarded: bool) -> Iterator[socket.socket]:
+    """Open a socket that is bound to a file with the mode that the umask leaves.
 
     Args:
-        path: the file; one that a server left behind which is no more is replaced.
-        is_guarded: whether callers are authenticated; without that, only user and group of the file may come.
-        option: what the path was given by, for messages.
+        path: the file. One that a server left behind is replaced.
+        is_guarded: whether callers are authenticated. If not, only the file's user and group may connect.
 
     Raises:
-        ConfigError: the socket cannot be had.
+        ConfigError: it is not possible to listen there.
     """
     if not hasattr(socket, "AF_UNIX"):
-        raise ConfigError(f"{option} unix:{path}: this system's Python has no Unix sockets")
+        raise ConfigError(f"unix:{path}: Python has no Unix sockets on this system; use HOST:PORT")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         try:
             _free(path)
             bound.bind(str(path))
             made = path.stat()
-            if not is_guarded:  # nobody can connect before the socket listens
+            if not is_guarded:  # before the socket listens, no client can connect
                 path.chmod(stat.S_IMODE(made.st_mode) & 0o770)
         except OSError as error:
-            # One for a path of more than 107 bytes has no errno.
+            # The error for a path of more than 107 bytes has no errno.
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise ConfigError(
-                f"cannot listen on {path}: {reason}; name another file: {option} unix:PATH"
-            ) from None
+            raise ConfigError(f"cannot listen on {path}: {reason}; choose another file") from None
         try:
             yield bound
         finally:
             with suppress(OSError):
-                if os.path.samestat(path.stat(), made):  # another server may have taken its place
+                if os.path.samestat(path.stat(), made):  # not the file of another server that replaced it
                     path.unlink()
 
 
 def _free(path: Path) -> None:
-    """Take away what a server left behind. Raises `OSError` where one is there still, or something else is."""
+    """Remove the socket of a server that ended. Raises `OSError` if it still runs, or the file is not a socket."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(errno.EEXIST, "")
@@ -65,12 +62,15 @@ def _free(path: Path) -> None:
 
 
 def behind_proxy(app: ASGIApplication) -> ASGIApplication:
-    """``app``, to which ``X-Forwarded-For`` and ``-Proto`` are told: who may connect is who may say so."""
+    """Wrap an application at a Unix socket so that it uses ``X-Forwarded-For`` and ``-Proto`` of any client.
+
+    The permissions of the file decide who may connect.
+    """
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     told: Any = ProxyHeadersMiddleware(app, "127.0.0.1")  # type: ignore[arg-type]  # it has types of its own
 
-    async def near(scope: Any, receive: Any, send: Any) -> None:
+    async def near(scope: Scope, receive: Receive, send: Send) -> None:
         await told({**scope, "client": ("127.0.0.1", 0)}, receive, send)
 
     return near

@@ -1,0 +1,305 @@
+"""What every application of this distribution needs of ASGI 3: requests, responses, admission, lifespan.
+
+The HTTP API, the front door and MCP over HTTP share this module, so that a fix of it reaches all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import attrs
+
+from operad import CallError, ErrorCode, Identity
+from operad_auth import AnyAuthenticator, Credentials, HostRules, as_authenticator, is_loopback
+from operad_serve.problems import PROBLEM_TYPE, Problem, denied
+
+logger = logging.getLogger("operad.serve")
+
+Header = tuple[bytes, bytes]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""``await app(scope, receive, send)``: an ASGI 3.0 application."""
+
+ADMISSION = "operad"
+"""The key of the ASGI scope under which the front door puts the `Admission` of a request."""
+
+_PART = 256 * 1024
+"""Bytes of a response that are passed to the connection at once."""
+_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+"""Headers that proxies add."""
+_CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
+
+SECURITY: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    # A response may hold anything that an upstream sent. It must not run as a page of this origin.
+    (b"content-security-policy", b"default-src 'none'; sandbox"),
+)
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection, or does not read the response."""
+
+
+@attrs.frozen(eq=False)
+class Admission:
+    """The caller of a request whose ``Host`` and ``Origin`` have been checked.
+
+    Only this process puts it into a scope: nothing that a client sends becomes a key of the scope.
+    """
+
+    identity: Identity | None = None
+    """The caller; None for an anonymous one."""
+    is_refused: bool = False
+    """Whether the request has credentials that are not valid: the response is 401, for any path."""
+
+
+ANONYMOUS = Admission()
+
+
+class Exchange:
+    """A request and its response.
+
+    Args:
+        scope: the ASGI scope.
+        receive: the ASGI receive function.
+        send: the ASGI send function.
+        path: the decoded path below the root of the application.
+        write_timeout: seconds that the client may take for one part of the response.
+    """
+
+    __slots__ = (
+        "_extra",
+        "_send",
+        "_write_timeout",
+        "headers",
+        "identity",
+        "method",
+        "path",
+        "receive",
+        "request_id",
+        "scope",
+        "started",
+    )
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, path: str, write_timeout: float | None = None
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self._send = send
+        self.path = path
+        self.method: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.identity: Identity | None = None
+        self.request_id = ""
+        self.started = False
+        """Whether the response has begun."""
+        self._extra: list[Header] = []
+        self._write_timeout = write_timeout
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the request came to a loopback address, under one of its names, and through no proxy."""
+        name, colon, port = (self.header("host") or "").rpartition(":")
+        host = name if colon and port.isdigit() else name + colon + port
+        proxied = any(header in self.headers for header in _FORWARDED)
+        return not proxied and is_loopback(self.scope.get("server")) and is_loopback((host.lower().strip("[]"),))
+
+    def header(self, name: str) -> str | None:
+        """Return a header of the request. Names are lower case."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+    def add_header(self, name: bytes, value: str) -> None:
+        """Add a header to the response, whatever the response will be."""
+        self._extra.append((name, value.encode("latin-1", "replace")))
+
+    # --- the request -----------------------------------------------------------------------------
+
+    async def body(self, limit: int, timeout: float) -> bytes:
+        """Read the whole body.
+
+        Raises:
+            Problem: it has more than ``limit`` bytes (413), or is incomplete after ``timeout`` seconds (408).
+            ClientGoneError: the client left before the body was complete.
+        """
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._read(limit)
+        except TimeoutError:
+            detail = f"the body was incomplete after {timeout:g} s (body_timeout)"
+            raise Problem(408, detail, code=ErrorCode.TIMEOUT, headers=_CLOSE) from None
+
+    async def _read(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    # --- the response ----------------------------------------------------------------------------
+
+    async def start(self, status: int, headers: Iterable[Header]) -> None:
+        """Begin the response."""
+        self.started = True
+        every = [*headers, *self._extra]
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Send a part of the body. Return when the connection has taken it."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def write_in_time(self, data: bytes, *, more: bool = True) -> None:
+        """Send a part of the body. Raises `ClientGoneError` if the client takes too long to read it."""
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                await self.write(data, more=more)
+        except TimeoutError:
+            raise ClientGoneError from None
+
+    async def respond(
+        self, status: int, body: bytes = b"", content_type: str | None = None, headers: Iterable[Header] = ()
+    ) -> None:
+        """Send a whole response. Browsers neither run it, nor guess its type, nor store it."""
+        every: list[Header] = [*SECURITY, *headers]
+        if content_type is not None:
+            every.append((b"content-type", content_type.encode("latin-1", "replace")))
+        if status not in (204, 304):
+            every.append((b"content-length", str(len(body)).encode()))
+        await self.start(status, every)
+        if self.method == "HEAD":
+            body = b""
+        if len(body) <= _PART:
+            await self.write(body, more=False)
+            return
+        for start in range(0, len(body), _PART):
+            await self.write_in_time(body[start : start + _PART], more=start + _PART < len(body))
+
+    async def respond_problem(self, problem: Problem) -> None:
+        """Send a problem as the response."""
+        if problem.status == 204:
+            await self.respond(204, headers=problem.headers)
+            return
+        body = problem.to_json(self.request_id)
+        await self.respond(problem.status, body, PROBLEM_TYPE, problem.headers)
+
+
+def _too_large(limit: int) -> Problem:
+    detail = f"the body has more than {limit} bytes (max_body)"
+    return Problem(413, detail, code=ErrorCode.PAYLOAD_TOO_LARGE, headers=_CLOSE)
+
+
+class Gate:
+    """Decides which requests are admitted: checks ``Host`` and ``Origin``, and authenticates the caller.
+
+    A request that the front door has admitted (an `Admission` in its scope) is not checked again.
+
+    Args:
+        authenticate: returns the caller of `operad_auth.Credentials`; None: every caller is anonymous.
+        allowed_hosts: see `operad_auth.HostRules`; ``name:*`` means the same as ``name``.
+        allowed_origins: see `operad_auth.HostRules`.
+    """
+
+    def __init__(
+        self,
+        authenticate: AnyAuthenticator | None = None,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+    ) -> None:
+        # `HostRules` takes a name without a port for the name with any port.
+        hosts = [host.removesuffix(":*") for host in allowed_hosts]
+        self._rules = HostRules(hosts, allowed_origins)
+        self._authenticate = None if authenticate is None else as_authenticator(authenticate)
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether there is an authenticator."""
+        return self._authenticate is not None
+
+    def allows_origin(self, origin: str) -> bool:
+        """Return True if pages of an origin may read the responses (CORS)."""
+        return self._rules.allows_origin(origin)
+
+    def check(self, exchange: Exchange) -> None:
+        """Check ``Host`` and ``Origin``, and that no header is ambiguous. Raises `Problem`."""
+        scope = exchange.scope
+        if isinstance(scope.get(ADMISSION), Admission):
+            return
+        ambiguous = self._rules.ambiguity(scope["headers"])
+        if ambiguous is not None:  # it is not certain where the next request begins
+            raise Problem(*ambiguous, headers=_CLOSE)
+        refused = self._rules.refusal(scope.get("server"), exchange.header("host"), exchange.header("origin"))
+        if refused is not None:
+            raise Problem(*refused)
+
+    async def admission(self, exchange: Exchange) -> Admission:
+        """Return the caller of a request. Raises `Problem` (503) if that cannot be decided now."""
+        known = exchange.scope.get(ADMISSION)
+        if isinstance(known, Admission):
+            return known
+        if self._authenticate is None:
+            return ANONYMOUS
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers.items()}
+        client = exchange.scope.get("client")
+        credentials = Credentials.from_headers(headers, client[0] if client else None)
+        try:
+            identity = await self._authenticate(credentials)
+        except CallError as error:
+            if error.code != ErrorCode.UNAVAILABLE:
+                return Admission(None, is_refused=True)
+            logger.warning("a caller cannot be authenticated: %s", error)
+            detail = "the caller cannot be authenticated now; try again"
+            raise Problem(503, detail, code=error.code, headers=[(b"retry-after", b"5")]) from error
+        return Admission(identity, identity is None and credentials.token is not None)
+
+    async def identify(self, exchange: Exchange) -> None:
+        """Set the identity of an exchange. Raises `Problem` for credentials that are not valid (401), or 503."""
+        admission = await self.admission(exchange)
+        if admission.is_refused:
+            raise denied("the credentials are not valid", invalid=True)
+        exchange.identity = admission.identity
+
+
+async def run_lifespan(
+    receive: Receive, send: Send, start: Callable[[], Awaitable[Any]], stop: Callable[[], Awaitable[Any]]
+) -> None:
+    """Answer the lifespan messages of the host of an application.
+
+    Args:
+        receive: the ASGI receive function.
+        send: the ASGI send function.
+        start: starts the application.
+        stop: drains and closes the application.
+    """
+    await receive()
+    try:
+        await start()
+    except Exception as error:
+        await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+        raise
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await stop()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+async def close_websocket(send: Send) -> None:
+    """Refuse a WebSocket: no application of this distribution speaks it."""
+    await send({"type": "websocket.close", "code": 1000})
