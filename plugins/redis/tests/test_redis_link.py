@@ -131,7 +131,7 @@ async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
 ) -> None:
     participant = await join(reconnect_wait=0.01)
     link: Any = participant.link
-    disconnect, establish, faults = link._disconnect, link._establish, ["_disconnect", "_establish"]
+    disconnect, establish, faults = link.disconnect, link.establish, ["disconnect", "establish"]
 
     def broken(step: str, real: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
@@ -142,13 +142,13 @@ async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
 
         return run
 
-    monkeypatch.setattr(link, "_disconnect", broken("_disconnect", disconnect))
-    monkeypatch.setattr(link, "_establish", broken("_establish", establish))
-    link._lost(ConnectionError("it broke"))
+    monkeypatch.setattr(link, "disconnect", broken("disconnect", disconnect))
+    monkeypatch.setattr(link, "establish", broken("establish", establish))
+    link.lost(ConnectionError("it broke"))
     await participant.until(lambda: participant.states[-1] == ("up", 2))
     assert faults == []
     told = [str(record.exc_info[1]).partition(":")[0] for record in caplog.records if record.exc_info]
-    assert told == ["_disconnect", "_establish"]
+    assert told == ["disconnect", "establish"]
 
 
 @pytest.mark.parametrize("reader", ["_requests", "_channels"])

@@ -1,9 +1,20 @@
 """What authors of transports need beside the interface in `operad.plugin`."""
 
 from operad_calls import protocol
+from operad_calls.broker import BrokerLink
 from operad_calls.memory import keep_memory
 from operad_calls.protocol import ProtocolError, decode, encode
 from operad_calls.reports import Allowance, Reports
 from operad_calls.unusable import unreadable
 
-__all__ = ["Allowance", "ProtocolError", "Reports", "decode", "encode", "keep_memory", "protocol", "unreadable"]
+__all__ = [
+    "Allowance",
+    "BrokerLink",
+    "ProtocolError",
+    "Reports",
+    "decode",
+    "encode",
+    "keep_memory",
+    "protocol",
+    "unreadable",
+]

@@ -247,6 +247,11 @@ class Connection:
             await ended(task for task in (closing, *own) if task is not None and task is not current)
 
 
+def reason(error: BaseException) -> str:
+    """Return an error's message, or its type's name if it has none."""
+    return str(error) or type(error).__name__
+
+
 async def _written(client: Client, most: int) -> None:
     """Return when at most so many bytes wait to be written. Raises `nats.errors.ConnectionClosedError`."""
     for turn in itertools.count():

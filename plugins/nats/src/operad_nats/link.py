@@ -24,9 +24,8 @@ from operad.plugin import (
     Registration,
     TransportError,
 )
-from operad_calls.transport import encode, protocol
-from operad_nats._base import DISCOVER, BrokerLink, reason
-from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
+from operad_calls.transport import BrokerLink, encode, protocol
+from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection, reason
 from operad_nats._jetstream import HEADER_BYTES
 from operad_nats._permissions import Permissions
 from operad_nats._queues import Queues
@@ -37,7 +36,7 @@ logger = logging.getLogger("operad.nats")
 
 _MAX_REQUEST_ID = 400
 """Longer ids (percent-encoded) have no subject for the server's refusal; their calls end at the deadline."""
-_MOST_DISCOVERED = 100
+_MOST_ANNOUNCED = 100
 """How many servers that a cluster announced are tried."""
 _DELIVERY = Delivery()
 
@@ -111,7 +110,10 @@ class NATSLink(BrokerLink):
             except self.lost_errors as error:
                 failure = error
             else:
-                self._servers = [*self._config.servers, *self._connection.discovered()[:_MOST_DISCOVERED]]
+                self._servers = [
+                    *self._config.servers,
+                    *self._connection.discovered()[:_MOST_ANNOUNCED],
+                ]
                 return
         raise failure
 
@@ -163,7 +165,7 @@ class NATSLink(BrokerLink):
         if not operation_id:
             return False  # it has no address
         return subject == self._subject(f"op:{operation_id}") or (
-            operation_id == DISCOVER and subject == self._subject(f"all:{DISCOVER}")
+            operation_id == protocol.DISCOVER and subject == self._subject(f"all:{protocol.DISCOVER}")
         )
 
     def reply(self, to: str, event: Event) -> None:

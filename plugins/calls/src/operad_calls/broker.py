@@ -1,4 +1,4 @@
-"""The base of links over a broker: connecting again after a loss, and judging what peers sent."""
+"""The base of links over a broker: they reconnect after a loss, and judge what peers send."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from operad.plugin import Delivery, ErrorCode, Event, LinkDownError, OnEvent, OnLink, TransportError
-from operad_calls.transport import Reports, decode, protocol, unreadable
+from operad_calls import protocol
+from operad_calls.protocol import decode
+from operad_calls.reports import Reports
+from operad_calls.unusable import unreadable
 
-DISCOVER = "operad.discover"
-"""The one operation that a request to everyone may run."""
 _LONGEST_WAIT = 2.0
+"""Seconds between two attempts to reconnect, at most."""
 
 
 class BrokerLink(ABC):
-    """A link over a broker. It connects again after each loss, and its owner receives only what it may act on.
+    """A link over a broker: it reconnects after each loss, and passes on only events that a peer may send.
 
-    A transport implements the abstract methods, and calls `up` never itself: `connect` and the loop that connects
-    again do. It calls `lost` when a connection breaks, and `take` for each message.
+    A transport implements the abstract methods. It calls `lost` when a connection breaks, and `take` for each
+    message.
 
     Args:
-        on_event: receives events, as `Transport.open` got it.
+        on_event: receives events; see `operad.plugin.Transport.open`.
         on_link: receives "up" and "down", likewise.
-        reconnect_wait: seconds before the first attempt to connect again, half of it less at random; doubled for
-            each further one, up to 2.
-        logger: receives what is dropped.
+        reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
+        logger: logs what is dropped.
     """
 
     lost_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """What the broker's client raises when there is no connection, or when it is lost."""
+    """The errors of the broker's client if it cannot connect, or if the connection is lost."""
 
     def __init__(
         self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, logger: logging.Logger
@@ -40,7 +41,7 @@ class BrokerLink(ABC):
         self._on_event = on_event
         self._on_link = on_link
         self._reconnect_wait = reconnect_wait
-        self.logger = logger
+        self._logger = logger
         self.reports = Reports(logger)
         self.is_up = False
         self.is_closed = False
@@ -49,23 +50,21 @@ class BrokerLink(ABC):
         self._closing: asyncio.Task[None] | None = None
         self._reconnecting: asyncio.Task[None] | None = None
 
-    # --- for a transport to implement ----------------------------------------------------------------
-
     @abstractmethod
     def host(self) -> str:
         """Return the broker's address for messages, without credentials."""
 
     @abstractmethod
     async def establish(self) -> None:
-        """Connect, listen at the inbox, and register again all that is registered. Raises one of `lost_errors`."""
+        """Connect, listen at the inbox, and register all addresses. Raises one of `lost_errors`."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Close what `establish` opened, in whatever state it is."""
+        """Close what `establish` opened, in any state."""
 
     @abstractmethod
     async def sign_off(self) -> None:
-        """Finish what a link owes to others before it closes; the connection may be lost already."""
+        """Give back unfinished work before the link closes; the connection may be lost already."""
 
     @abstractmethod
     def reply(self, to: str, event: Event) -> None:
@@ -79,7 +78,8 @@ class BrokerLink(ABC):
             await self._start()
         except self.lost_errors as error:
             await self.disconnect()
-            raise LinkDownError(f"no connection to {self.host()}: {reason(error)}") from error
+            why = str(error) or type(error).__name__
+            raise LinkDownError(f"no connection to {self.host()}: {why}") from error
         except BaseException:
             await self.disconnect()
             raise
@@ -94,13 +94,13 @@ class BrokerLink(ABC):
         self._on_link("up", self._epoch)
 
     def lost(self, error: BaseException | None) -> None:
-        """Report that a connection broke, and connect again from nothing."""
+        """Report that a connection broke, and reconnect from nothing."""
         if self.is_closed:
             return
         if not self.is_up:
             self._broken = error or ConnectionError("the connection was lost")
             return
-        self.logger.debug("the connection to %s is lost: %r", self.host(), error)
+        self._logger.debug("the connection to %s is lost: %r", self.host(), error)
         self.is_up = False
         self._on_link("down", self._epoch)
         self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
@@ -114,16 +114,16 @@ class BrokerLink(ABC):
                 wait = max(wait, min(2 * wait, _LONGEST_WAIT))
                 await self._start()
             except self.lost_errors as error:
-                self.logger.debug("no connection to %s: %r", self.host(), error)
+                self._logger.debug("no connection to %s: %r", self.host(), error)
             except Exception:  # no error may be the end of the link
-                self.logger.exception("the connection to %s", self.host())
+                self._logger.exception("the connection to %s", self.host())
             else:
                 return
 
     async def check_up(self) -> None:
         """Raise `LinkDownError` if there is no connection."""
         if not self.is_up:
-            await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from coming back
+            await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from reconnecting
             raise LinkDownError(f"the connection to {self.host()} is down")
 
     async def close(self) -> None:
@@ -140,21 +140,20 @@ class BrokerLink(ABC):
         try:
             await self.sign_off()
         except self.lost_errors as error:
-            self.logger.debug("closing: %r", error)
+            self._logger.debug("closing: %r", error)
         self.is_up = False
         await self.disconnect()
 
     # --- events in ---------------------------------------------------------------------------------------
 
-    def take(self, data: bytes, delivery: Delivery, came_to: Callable[[Event], bool], where: str) -> None:
+    def take(self, data: bytes, delivery: Delivery, is_address: Callable[[Event], bool], where: str) -> None:
         """Give a message to the link's owner, if it is an event that a peer may send.
 
         Args:
             data: the message.
-            delivery: goes to the owner with it.
-            came_to: returns True if a request came to the address of its operation: permissions are given by
-                address.
-            where: what it came on, for the log.
+            delivery: passed on with the event; done at once if the event is not a request.
+            is_address: returns True if a request came to its operation's address: permissions are given by address.
+            where: the address that the message came to, for the log.
         """
         try:
             event = decode(data)
@@ -166,7 +165,7 @@ class BrokerLink(ABC):
         if event["type"] != protocol.REQUESTED:
             if delivery.done is not None:  # no handler works on it
                 delivery.done()
-        elif not came_to(event):
+        elif not is_address(event):
             why = "it came to an address that is not its operation's"
             self.refuse(data, delivery, why, where, ErrorCode.ACCESS_DENIED)
             return
@@ -180,7 +179,7 @@ class BrokerLink(ABC):
         where: str,
         code: str = ErrorCode.SERIALIZATION_ERROR,
     ) -> None:
-        """Drop a message; the caller that waits for what it is about is told, if that can be read."""
+        """Drop a message; end the call that it belongs to with an error, if that can be read."""
         self.reports.refuse("bus", f"dropped what came on {where!r}: {why}")
         if delivery.done is not None:
             delivery.done()
@@ -193,18 +192,13 @@ class BrokerLink(ABC):
             try:
                 self.reply(found.reply_to, found.event)
             except (TransportError, ConnectionError) as error:  # not an address; lost meanwhile
-                self.logger.debug("the sender of a message that was dropped cannot be told: %s", error)
+                self._logger.debug("the sender of a dropped message cannot be reached: %s", error)
 
     def tell(self, event: Event, delivery: Delivery) -> bool:
-        """Give an event to the link's owner; return True if it took it."""
+        """Give an event to the link's owner; return True unless the owner failed."""
         try:
             self._on_event(event, delivery)
-        except Exception:  # a defect of the receiver must not end the connection
-            self.logger.exception("handling an event failed")
+        except Exception:  # a defect of the owner must not end the connection
+            self._logger.exception("handling an event failed")
             return False
         return True
-
-
-def reason(error: BaseException) -> str:
-    """Return an error's message, or its type's name if it has none."""
-    return str(error) or type(error).__name__
