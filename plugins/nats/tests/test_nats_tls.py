@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
               {"at": "secret@"}, {"user": "u"}],
 )  # fmt: skip
 async def test_a_server_without_tls_gets_nothing_if_the_url_requires_tls(
-    given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = dict(given)
     if "nkey_seed" in given:
