@@ -216,11 +216,9 @@ LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
 class EnvelopeKinds:
     """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
 
-    __slots__ = ("_kinds", "_schemas", "_warned", "later")
+    __slots__ = ("_kinds", "_schemas", "_warned")
 
     def __init__(self, kinds: Iterable[EnvelopeKind] = ()) -> None:
-        self.later: Callable[[str | None], object] | None = None
-        """What adds the kind of a source (``None``: all) where a plugin was left for when it is needed."""
         self._warned: set[str] = set()
         self._schemas: dict[str, Schema] = {}
         self._kinds: dict[str, EnvelopeKind] = {LOCAL_KIND.source: LOCAL_KIND}
@@ -228,28 +226,19 @@ class EnvelopeKinds:
             self.add(kind)
 
     def __iter__(self) -> Iterator[EnvelopeKind]:
-        return iter(self._complete().values())
+        return iter(self._kinds.values())
 
     def __contains__(self, source: object) -> bool:
-        return source in self._kinds or source in self._complete(str(source))
-
-    def has_loaded(self, source: str) -> bool:
-        """Whether the kind is here already; what was left for when it is needed stays so."""
         return source in self._kinds
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The known sources."""
-        return tuple(self._complete())
+        return tuple(self._kinds)
 
     def get(self, source: str) -> EnvelopeKind | None:
         """The kind of a source, or ``None``."""
-        return self._kinds.get(source) or self._complete(source).get(source)
-
-    def _complete(self, source: str | None = None) -> dict[str, EnvelopeKind]:
-        if self.later is not None:
-            self.later(source)
-        return self._kinds
+        return self._kinds.get(source)
 
     def add(self, kind: EnvelopeKind) -> None:
         """Add a kind. Raises `OperadError` if its source is taken."""

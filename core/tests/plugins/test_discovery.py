@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -278,3 +279,32 @@ def test_a_misspelt_plugin_is_an_error_that_names_the_one_that_was_meant(
 def test_a_plugin_that_is_to_be_left_out_need_not_be_installed(install: Install) -> None:
     install("operad-scanner", SOURCE.format(name="scanner"))
     assert statuses(load_plugins(disable=["graphql"], strict=True)) == {"scanner": "loaded"}
+
+
+class Point:
+    """What an application knows of a plugin, in the place of an entry point."""
+
+    name, value = "lone", "operad_lone"
+
+    class dist:  # the name of an entry point's attribute
+        name, version = "operad-lone", "3"
+
+    def load(self) -> object:
+        return importlib.import_module(self.value)
+
+
+def test_entry_points_that_are_given_are_loaded_instead_of_those_installed(install: Install) -> None:
+    install("operad-lone", SOURCE.format(name="lone"))
+    install("operad-other", SOURCE.format(name="other"))
+    plugins = load_plugins(entry_points=[Point()])
+    assert [(record.label, record.status) for record in plugins] == [('"lone" (operad-lone 3)', "loaded")]
+    assert "operad_other" not in sys.modules
+    given = [point for point in importlib.metadata.entry_points(group="operad") if point.name == "other"]
+    assert [record.name for record in load_plugins(entry_points=given)] == ["other"]
+    assert [record.name for record in load_plugins(entry_points=[])] == []
+
+
+def test_entry_points_that_are_given_are_chosen_as_those_installed(install: Install) -> None:
+    install("operad-lone", SOURCE.format(name="lone"))
+    (record,) = load_plugins(disable=["lone"], entry_points=[Point()])
+    assert record.status == "disabled"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from operad.errors import PluginError
 from operad.plugins.manager import Plugins
@@ -33,6 +32,10 @@ class Point(Protocol):
     def value(self) -> str:
         """``module`` or ``module:attribute``."""
 
+    @property
+    def dist(self) -> Any:
+        """The distribution, with ``name`` and ``version``; None if it is not known."""
+
     def load(self) -> object:
         """Import it."""
 
@@ -54,7 +57,7 @@ def load_plugins(
     only: Iterable[str] | None = None,
     disable: Iterable[str] = (),
     strict: bool = False,
-    lazy: bool = False,
+    entry_points: Iterable[Point] | None = None,
 ) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
@@ -65,9 +68,8 @@ def load_plugins(
             (set and empty: none).
         disable: names not to load. Also ``OPERAD_DISABLE_PLUGINS=a,b``.
         strict: raise instead of reporting.
-        lazy: for a program that ends soon: a plugin that only offers sources, envelope kinds, transports, servers
-            and commands is loaded when one of these is asked for. What each offers is read from the user's cache,
-            which is made anew when anything was installed. Not heeded with ``strict``.
+        entry_points: load these instead of what is installed: those of `importlib.metadata`, or objects with the
+            same ``name``, ``value``, ``dist`` and ``load()``.
 
     Raises:
         PluginError: a name of ``only``, ``disable`` or their variables is misspelt: it is like that of an
@@ -76,93 +78,37 @@ def load_plugins(
             was asked for and is not installed.
     """
     plugins = Plugins()
-    if lazy and not strict:
-        errors = _load_lazily(plugins, only, disable)
-    else:
-        errors = load_installed(plugins, only, disable)
+    errors = _load_all(plugins, only, disable, entry_points)
     for error in errors:
-        _log(error)
+        logger.warning("%s", error)
     if strict and errors:
         raise ExceptionGroup("plugins could not be loaded", errors)
     return plugins
 
 
-def _load_lazily(plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str]) -> list[PluginError]:
-    """Load the chosen plugins, some only when something of theirs is asked for. See `load_plugins`."""
-    from operad.plugins import index  # of the command line alone
-
-    only, disable = None if only is None else _normalized(only), _normalized(disable)
-    switches = (_switch("OPERAD_PLUGINS"), _switch("OPERAD_DISABLE_PLUGINS"))
-    key = index.key_of_now([None if each is None else sorted(each) for each in (only, disable, *switches)])
-    known = index.recall(key)
-    if known is None:
-        found = list(installed_points())
-        errors = load_installed(plugins, only, disable, found)
-        index.remember(key, found, plugins)
-        return errors
-    # By what an entry point is known: two distributions may have plugins of one name.
-    offers = {(each["name"], each["distribution"]): index.only_offers(each) for each in known}
-    points = [
-        Found(index.Point(each["name"], each["value"]), each["distribution"], each["version"]) for each in known
-    ]
-    return load_installed(
-        plugins, only, disable, points, lambda item: offers[item.entry_point.name, item.distribution]
-    )
-
-
-def load_installed(
-    plugins: Plugins,
-    only: Iterable[str] | None,
-    disable: Iterable[str],
-    installed: Iterable[Found] | None = None,
-    offers: Callable[[Found], Collection[str] | None] = lambda _: None,
+def _load_all(
+    plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str], points: Iterable[Point] | None
 ) -> list[PluginError]:
-    """Load what is installed and chosen into ``plugins``; the errors of what could not be loaded.
-
-    Args:
-        plugins: gets them.
-        only: as for `load_plugins`.
-        disable: as for `load_plugins`.
-        installed: the entry points; default: those of the installed distributions.
-        offers: the names that one offers which is left until one of them is asked for; ``None``: it is not.
-    """
+    """Load the chosen plugins. Return the errors of those that could not be loaded."""
     choices = [_normalized(choice) for choice in (only, _switch("OPERAD_PLUGINS")) if choice is not None]
     disabled = _normalized(disable) | _normalized(_switch("OPERAD_DISABLE_PLUGINS") or ())
     found = sorted(
-        installed_points() if installed is None else installed,
+        (Found(point, *_distribution(point)) for point in (_installed() if points is None else points)),
         key=lambda item: (item.entry_point.name, item.distribution),
     )
-    _check_names(disabled.union(*choices), frozenset[str]().union(*(item.names for item in found)))
-    errors, later = [], []
+    known = frozenset[str]().union(*(item.names for item in found))
+    _check_names(disabled.union(*choices), known)
+    errors = []
     for item in found:
         if item.names & disabled or not all(item.names & choice for choice in choices):
             plugins.add_record(_record(item, status="disabled"))
-        elif (names := offers(item)) is not None:
-            later.append((names, partial(_load_later, plugins, item)))
-        else:
-            errors += _load_one(plugins, item)
-    if later:
-        plugins.leave_for_later(later)
-    known = frozenset[str]().union(*(item.names for item in found))
+            continue
+        try:
+            _load(plugins, item)
+        except PluginError as error:
+            errors.append(error)
     missing = sorted(frozenset[str]().union(*choices) - known)
     return [*errors, *(_not_installed(name, found) for name in missing)]
-
-
-def _load_one(plugins: Plugins, item: Found) -> list[PluginError]:
-    try:
-        _load(plugins, item)
-    except PluginError as error:
-        return [error]
-    return []
-
-
-def _load_later(plugins: Plugins, item: Found) -> None:
-    for error in _load_one(plugins, item):
-        _log(error)
-
-
-def _log(error: PluginError) -> None:
-    logger.warning("%s", error)
 
 
 def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
@@ -205,16 +151,14 @@ def _hint(item: Found, error: BaseException) -> str:
     return f"upgrade {item.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={name}"
 
 
-def installed_points() -> Iterator[Found]:
-    """The entry points of all installed distributions."""
-    from importlib.metadata import entry_points  # slow to import, slow to run: `index` remembers what it says
+def _installed() -> Iterable[EntryPoint]:
+    """Return the entry points of all installed distributions."""
+    from importlib.metadata import entry_points  # slow to import
 
     try:
-        points: Iterable[EntryPoint] = entry_points(group=GROUP)
+        return entry_points(group=GROUP)
     except Exception:  # noqa: BLE001  # one distribution with a malformed entry_points.txt, of whatever project
-        points = _one_by_one()
-    for point in points:
-        yield Found(point, *_distribution(point))
+        return _one_by_one()
 
 
 def _one_by_one() -> Iterator[EntryPoint]:
@@ -233,7 +177,7 @@ def _one_by_one() -> Iterator[EntryPoint]:
             yield from points
 
 
-def _distribution(point: EntryPoint) -> tuple[str, str | None]:
+def _distribution(point: Point) -> tuple[str, str | None]:
     """Name and version; a damaged installation may have neither."""
     try:
         assert point.dist is not None

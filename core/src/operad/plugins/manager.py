@@ -7,7 +7,7 @@ tests, in one process never see each other's plugins.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,7 +71,6 @@ class Plugins:
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
         """The known envelope kinds."""
-        self._later: list[tuple[Collection[str], Callable[[], object]]] = []
 
     def _manager(self) -> _Hooks:
         """Return pluggy's manager with the hooks, made when it is first needed: functions alone need none."""
@@ -83,27 +82,9 @@ class Plugins:
 
     # --- what there is ---------------------------------------------------------------------------
 
-    def leave_for_later(self, plugins: Iterable[tuple[Collection[str], Callable[[], object]]]) -> None:
-        """Load plugins when they are needed: each with the names that it offers, and with what loads it."""
-        self._later = list(plugins)
-        self.envelope_kinds.later = self.complete
-
-    def complete(self, name: str | None = None) -> None:
-        """Load those left for later that offer ``name``; all of them if none does, or for ``None``."""
-        self._manager()
-        if not self._later:
-            return
-        due = [item for item in self._later if name in item[0]] or self._later
-        self._later = [item for item in self._later if item not in due]
-        if not self._later:
-            self.envelope_kinds.later = None
-        for _, load in due:
-            load()
-
     @property
     def records(self) -> tuple[PluginRecord, ...]:
         """What became of each plugin, in the order of loading."""
-        self.complete()
         return tuple(self._records)
 
     def __iter__(self) -> Iterator[PluginRecord]:
@@ -115,19 +96,16 @@ class Plugins:
     @property
     def sources(self) -> Mapping[str, Source]:
         """Sources by name; read-only."""
-        self.complete()
         return MappingProxyType(self._sources)
 
     @property
     def servers(self) -> Mapping[str, Server]:
         """Servers by name; read-only."""
-        self.complete()
         return MappingProxyType(self._servers)
 
     @property
     def transports(self) -> Mapping[str, TransportFactory]:
         """Transport factories by URL scheme; read-only."""
-        self.complete()
         return MappingProxyType(self._transports)
 
     def source(self, name: str) -> Source:
@@ -210,8 +188,6 @@ class Plugins:
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
         self._manager()
-        if name not in table:
-            self.complete(name)
         if name in table:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
@@ -359,7 +335,7 @@ class Plugins:
         for kind, items in found.items():
             for name in items:
                 owner = self._owners.get((kind, name))
-                if owner is None and kind == "envelope_kinds" and self.envelope_kinds.has_loaded(name):
+                if owner is None and kind == "envelope_kinds" and name in self.envelope_kinds:
                     raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another source')
                 if owner is not None:
                     raise Refused(

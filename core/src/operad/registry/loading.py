@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad")
 
 
-def chosen_plugins(configuration: Configuration, lazy: bool) -> Plugins:
+def chosen_plugins(configuration: Configuration) -> Plugins:
     """The installed plugins, as ``[plugins]`` chooses them. Raises as `load_plugins`, with the table's place."""
     from operad.config.file import PluginOptions
     from operad.plugins.discovery import load_plugins
 
     chosen = configuration.table("plugins", PluginOptions)
     try:
-        return load_plugins(chosen.only, chosen.disable, chosen.strict, lazy)
+        return load_plugins(chosen.only, chosen.disable, chosen.strict)
     except PluginError as error:
         if not any(f'"{name}"' in str(error) for name in (*(chosen.only or ()), *chosen.disable)):
             raise  # an environment variable has it

@@ -88,7 +88,6 @@ class OperationRegistry(RegistryBase):
         strict: bool = False,
         profile: str | None = None,
         sources: Collection[str] | None = None,
-        lazy: bool = False,
     ) -> Self:
         """The registry that a configuration file describes; entering it loads the sources, all at once.
 
@@ -100,7 +99,6 @@ class OperationRegistry(RegistryBase):
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
             sources: the names of those to load on entering, others by `load_configured`; default: all.
-            lazy: load plugins when they are needed, see `load_plugins`.
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
@@ -108,7 +106,7 @@ class OperationRegistry(RegistryBase):
 
         configuration = load_configuration(path, profile)
         if plugins is None:
-            plugins = chosen_plugins(configuration, lazy)
+            plugins = chosen_plugins(configuration)
         options = configuration.table("registry", RegistryOptions)
         check_tables(configuration, plugins)
         registry = cls(plugins, **attrs.asdict(options, recurse=False), configuration=configuration)

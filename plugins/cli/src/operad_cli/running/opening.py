@@ -16,6 +16,7 @@ from operad import CallError, ErrorCode, OperationRegistry, SourceError
 from operad_cli.completion import cache
 from operad_cli.options import quiet_plugins, require_configuration
 from operad_cli.output.progress import Line
+from operad_cli.running.known_plugins import KnownPlugins, remember
 
 _PATIENCE = 0.7
 """Seconds after which a terminal is told what is waited for."""
@@ -51,18 +52,33 @@ async def open_registry(
     """
     path = require_configuration(config)
     with quiet_plugins():
-        registry = OperationRegistry.from_config(path, profile=profile, sources=(), lazy=True)
+        registry, known = _with_plugins(path, profile, operation_id)
     configuration = registry.configuration
     assert configuration is not None
     groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
     async with registry:
         for group in groups:
             if group:
+                if known is not None:
+                    with quiet_plugins():
+                        known.register(registry, group)
                 await _Loading(registry, group, operation_id).finish(wait, meanwhile)
             if operation_id in registry:
                 break
         cache.remember(str(path), registry.specs(), operation_id)
         yield registry
+
+
+def _with_plugins(
+    path: Path, profile: str | None, operation_id: str | None
+) -> tuple[OperationRegistry, KnownPlugins | None]:
+    """Return a registry with all plugins; for one operation, if possible, without plugins registered later."""
+    known = None if operation_id is None else KnownPlugins.recall()
+    if known is not None and (registry := known.registry(path, profile)) is not None:
+        return registry, known
+    registry = OperationRegistry.from_config(path, profile=profile, sources=())
+    remember(registry)
+    return registry, None
 
 
 class _Loading:

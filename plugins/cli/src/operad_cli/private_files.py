@@ -1,0 +1,90 @@
+"""Files of the user's cache: only the user can read them, and they are ignored if others can write them.
+
+Nothing of operad is imported, because a completion must respond before the next key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zlib
+from contextlib import suppress
+from typing import Any
+
+_MOST_FILES = 256
+_LARGEST = 64 * 2**20
+"""Bytes. A larger file is ignored."""
+
+
+def cache_folder() -> str:
+    """Return ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``. It is relative for a user without a home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path is ignored, as in the XDG Base Directory Specification.
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "operad")
+
+
+def recall(kind: str, slot: Any, key: Any) -> Any:
+    """Return what `remember` kept; None if there is nothing, the key differs, or others can write the file.
+
+    Args:
+        kind: a word for what is kept.
+        slot: what it is about, as JSON.
+        key: a value that changes when the kept value is no longer true, as JSON.
+    """
+    try:
+        found = json.loads(read_private(_file(kind, slot)) or b"null")
+        # Two slots may share a file.
+        return found["value"] if (found["slot"], found["key"]) == (slot, key) else None
+    except (ValueError, KeyError, TypeError, RecursionError):  # another program's content
+        return None
+
+
+def remember(kind: str, slot: Any, key: Any, value: Any) -> None:
+    """Keep a value as JSON, if the cache can be written. Of each kind the latest 256 are kept."""
+    write_private(_file(kind, slot), json.dumps({"slot": slot, "key": key, "value": value}).encode())
+    with suppress(OSError), os.scandir(cache_folder()) as entries:
+        own = sorted(
+            (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.startswith(f"{kind}-")
+        )
+        for _, path in own[:-_MOST_FILES]:
+            os.unlink(path)
+
+
+def read_private(path: str) -> bytes | None:
+    """Return the content of a file; None if it is missing, another user's, or others can write it."""
+    if not os.path.isabs(path):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            return None
+        if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o022):
+            return None
+        return file.read()
+
+
+def write_private(path: str, content: bytes) -> None:
+    """Write a file that only the user can read: all of it, or nothing. Errors are ignored."""
+    if not os.path.isabs(path):
+        return
+    new = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            # O_EXCL: in a folder that others may write, a link to another file could wait under this name.
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(new, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(new)
+
+
+def _file(kind: str, slot: Any) -> str:
+    return os.path.join(cache_folder(), f"{kind}-{zlib.crc32(json.dumps(slot).encode()):08x}.json")
