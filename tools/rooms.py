@@ -54,7 +54,7 @@ BUDGETS: dict[str, int] = {
     "operad_llm": 1150,
     "operad_mcp": 10700,
     "operad_nats": 1800,
-    "operad_openapi": 11400,
+    "operad_openapi": 8700,
     "operad_opentelemetry": 300,
     "operad_redis": 1450,
     "operad_rules": 300,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from operad import CallHandler, Identity, Operation, OperationRegistry, from_remote, load_plugins
-from operad.service import tell_manager, until_stopped
+from operad_auth.http import tell_manager, until_stopped
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 

@@ -28,7 +28,7 @@ from operad import (
 )
 from operad.config import Configuration, load_configuration
 from operad.plugin import TransportError
-from operad.service import until_stopped
+from operad_auth.http import until_stopped
 from operad_testing import Participant
 from operad_websocket import HubConfig, WebSocketTransport
 from operad_websocket._served import ServedHub

@@ -104,7 +104,7 @@ def _table(config: Path | None) -> tuple[HubConfig, Path]:
 
 async def _run(config: HubConfig, base_dir: Path) -> int:
     from operad.plugin import ConfigError
-    from operad.service import tell_manager, until_stopped
+    from operad_auth.http import tell_manager, until_stopped
     from operad_websocket._served import ServedHub
 
     offered = ServedHub(config, base_dir)

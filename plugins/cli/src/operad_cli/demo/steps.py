@@ -79,7 +79,7 @@ async def _call(show: _Show, registry: OperationRegistry, operation_id: str, inp
 
 async def _keep(registry: OperationRegistry, url: str) -> None:
     """Leave the API up, and the registry served at every door, until Ctrl-C."""
-    from operad.service import until_stopped
+    from operad_auth.http import until_stopped
     from operad_cli.mcp_hosts import url_entry
     from operad_serve import FrontDoor, Plan, ServeOptions
 

@@ -20,7 +20,7 @@ import attrs
 
 from operad import CallHandler, ConfigError, OperadError, OperationRegistry
 from operad.plugin import LinkDownError, Server
-from operad.service import tell_manager, until_stopped
+from operad_auth.http import tell_manager, until_stopped
 from operad_calls import CallSettings
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operad import OperadError
-from operad.service import until_stopped
+from operad_auth.http import until_stopped
 
 
 @pytest.fixture(params=["signals of the loop", "as on Windows"])

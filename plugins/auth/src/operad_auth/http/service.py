@@ -1,4 +1,4 @@
-"""Being a service: signals that ask for a drain and then for the end, and word to the service manager."""
+"""What a program needs to run as a service: signals that start a drain, and messages for the service manager."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from operad.errors import OperadError
+from operad import OperadError
 
 
 @contextmanager
 def until_stopped() -> Iterator[asyncio.Event]:
-    """An event that SIGINT or SIGTERM sets, so that what is served can be drained.
+    """Yield an event that SIGINT or SIGTERM sets, so that the program can drain.
 
-    A second one ends what the current task does within the context: a drain that takes too long is over.
+    A second signal cancels the current task inside the context, to end a drain that takes too long.
 
     Raises:
-        OperadError: a second signal came.
+        OperadError: a second signal was received.
     """
     stopped, loop, task = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -38,36 +38,36 @@ def until_stopped() -> Iterator[asyncio.Event]:
     except asyncio.CancelledError:
         if not again or task.uncancel():
             raise
-        raise OperadError("a second signal ended it before what was under way was finished") from None
+        raise OperadError("a second signal ended the process before running calls had finished") from None
     finally:
         for handled in undo:
             handled()
 
 
 def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], None]) -> Callable[[], None]:
-    """Call ``stop`` in the event loop when a signal comes; what is answered puts back what was there before."""
+    """Call ``stop`` in the event loop on a signal. Return a function that restores the previous handler."""
     before = signal.getsignal(number)
     try:
         loop.add_signal_handler(number, stop)
         is_loops = True
-    except NotImplementedError:  # loops on Windows have none, Python itself has
+    except NotImplementedError:  # event loops on Windows cannot do it, but Python can
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
         is_loops = False
 
     def undo() -> None:
         if is_loops:
-            loop.remove_signal_handler(number)  # leaves the default behind, whatever was there
-        if before is not None:  # else it was not put there by Python, which cannot put it back
+            loop.remove_signal_handler(number)  # installs the default handler, whatever was there before
+        if before is not None:  # None: it was not installed by Python, which cannot restore it
             signal.signal(number, before)
 
     return undo
 
 
 def tell_manager(state: str) -> None:
-    """Tell the service manager, if there is one, by systemd's protocol (sd_notify(3)).
+    """Send a state to the service manager, if there is one, by the protocol of systemd (sd_notify(3)).
 
     Args:
-        state: ``READY=1`` when what is served can be reached, ``STOPPING=1`` when a drain begins.
+        state: ``READY=1`` when clients can connect, ``STOPPING=1`` when a drain begins.
     """
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
