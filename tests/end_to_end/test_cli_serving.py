@@ -78,7 +78,7 @@ async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> Non
         free.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{free.getsockname()[1]}"
     async with running(tmp_path, "serve", "--transport", url, until="trying again") as said:
-        assert "nobody listens there" in said
+        assert "no process listens there" in said
         async with (
             Hub(port=int(url.rpartition(":")[2])),
             PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,

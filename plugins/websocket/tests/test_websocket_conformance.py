@@ -26,7 +26,7 @@ class TestOpenHub(TransportConformance):
 
     async def sever(self, transport):
         for connection in tuple(hubs[transport]._connections):
-            connection._transport.abort()
+            connection.abort()
 
     def authenticated(self, transport, identity):
         pytest.skip("this hub has no authenticator")

@@ -24,7 +24,7 @@ def test_an_unknown_option_is_an_error_with_the_nearest_known_one() -> None:
 
 async def test_a_hub_that_is_not_there_is_an_error_in_words() -> None:
     transport = load_plugins().transport("ws://127.0.0.1:1")
-    with pytest.raises(LinkDownError, match="ws://127.0.0.1:1 cannot be reached: nobody listens there") as caught:
+    with pytest.raises(LinkDownError, match="ws://127.0.0.1:1 cannot be reached: no process listens there") as caught:
         await transport.open(lambda event: None, lambda up: None)
     assert "ConnectionKey" not in str(caught.value)
     assert "ssl" not in str(caught.value)
@@ -34,7 +34,7 @@ async def test_a_hub_that_is_not_there_is_an_error_in_words() -> None:
 @pytest.mark.parametrize("options", [{}, {"token": "wrong-s3cret"}])
 async def test_a_hub_that_does_not_know_the_token_is_an_error_in_words(options: dict[str, str]) -> None:
     async with Hub(bearer_tokens({"s3cret": Identity("ann")}), port=0) as hub:
-        with pytest.raises(TransportError, match="401: .*the token is missing or wrong") as caught:
+        with pytest.raises(TransportError, match="401: .*the token is missing or invalid") as caught:
             await load_plugins().transport(hub.url, **options).open(lambda event: None, lambda up: None)
     assert "s3cret" not in str(caught.value)
 
@@ -42,5 +42,5 @@ async def test_a_hub_that_does_not_know_the_token_is_an_error_in_words(options: 
 async def test_an_http_server_that_is_no_hub_is_an_error_in_words() -> None:
     async with TestServer(web.Application()) as server:
         url = f"ws://{server.host}:{server.port}"
-        with pytest.raises(TransportError, match="404: what answers there is an HTTP server and no hub"):
+        with pytest.raises(TransportError, match="404: this is an HTTP server, but not a hub"):
             await load_plugins().transport(url).open(lambda event: None, lambda up: None)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from operad.plugin import LinkDownError, TransportError
 from operad_calls.serving import answers
 from operad_calls.transport import protocol
 from operad_testing import Participant
-from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens, spoke
+from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
 
 TOKENS = {"a": Identity("alice"), "b": Identity("bob")}
 
@@ -247,7 +247,7 @@ async def _use(transport: WebSocketTransport) -> None:
     await link.register("op:x.y")  # a refused certificate may show with the first frame alone
 
 
-async def test_a_spoke_whose_closing_is_cancelled_leaves_no_session_open() -> None:
+async def test_a_spoke_whose_closing_is_cancelled_leaves_no_connection_open() -> None:
     async with Hub(port=0) as hub:
         link: Any = await WebSocketTransport(hub.url).open(lambda *_: None, lambda *_: None)
         waits = asyncio.Event()
@@ -262,7 +262,7 @@ async def test_a_spoke_whose_closing_is_cancelled_leaves_no_session_open() -> No
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        assert link._session.closed
+        await until(lambda: hub.connections == 0)
 
 
 async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,21 +340,22 @@ def _wanting(caller: Participant) -> list[str]:
     return [payload["requestId"] for payload in caller.of(protocol.CREDIT) if "wantsBytes" in payload]
 
 
-async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link() -> None:
-    """The answer to it cannot be written any more: the connection is lost, and another one is made."""
-    async with Hub(port=0) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)) as handler:
-        link: Any = handler.link
-        socket = link._socket
+async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reply to it cannot be written any more: the connection is lost, and the link connects again."""
+    pings = []
 
-        async def pong(data: bytes) -> None:
-            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+    async def pong(socket: Any, data: bytes = b"") -> None:
+        pings.append(data)
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
-        socket.pong = pong
+    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "pong", pong)
+    async with Hub(port=0, ping=0.05) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)):
+        await until(lambda: pings)
         (connection,) = hub._connections
-        connection._transport.write(b"\x89\x00")
-        connection._transport.flush()
         await connection.close()
-        await until(lambda: link._socket not in (None, socket) and hub.switch.addresses)
+        await until(lambda: hub.switch.addresses and connection not in hub._connections)
         async with PendingRequestMap(hub.transport) as calls:
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
 
@@ -367,45 +368,55 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link() -
         RuntimeError("unable to perform"),
     ],
 )
-@pytest.mark.parametrize("waits", [False, True])
-async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error: Exception, waits: bool) -> None:
-    """Of a call and of a stream, at once or where too much is unwritten; and it says that nothing ran."""
+async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a call and a stream; and the error states that nothing ran."""
+
+    async def send_bytes(socket: Any, data: bytes) -> None:
+        raise error
+
     async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
-
-        async def unwritten() -> None:
-            raise error
-
-        def put(data: bytes) -> Awaitable[None]:
-            if waits:
-                return unwritten()
-            raise error
-
-        link: Any = calls.link
-        link._writer.put = put
-        with pytest.raises(CallError) as caught:
-            await calls.call("a.echo")
-        assert (caught.value.code, caught.value.ran) == ("UNAVAILABLE", False)
-        with pytest.raises(CallError, match="UNAVAILABLE"):
-            [item async for item in calls.subscribe("a.echo")]
+        with monkeypatch.context() as patch:
+            patch.setattr(aiohttp.ClientWebSocketResponse, "send_bytes", send_bytes)
+            with pytest.raises(CallError) as caught:
+                await calls.call("a.echo")
+            assert (caught.value.code, caught.value.ran) == ("UNAVAILABLE", False)
+            with pytest.raises(CallError, match="UNAVAILABLE"):
+                [item async for item in calls.subscribe("a.echo")]
         assert calls.pending == 0
+
+
+async def test_senders_that_wait_for_a_connection_learn_that_it_is_lost() -> None:
+    async with deaf_hub() as (url, transports, _), Participant.open(WebSocketTransport(url)) as sender:
+        sending = []
+        for _ in range(6):
+            sending.append(asyncio.create_task(sender.send("all:x", "news", text="x" * 3_000_000)))
+            await asyncio.sleep(0.02)
+        waiting = [task for task in sending if not task.done()]
+        assert waiting
+        transports[0].abort()
+        async with asyncio.timeout(10):
+            errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(error, LinkDownError) for error in errors)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("of a library"), asyncio.CancelledError()])
 async def test_no_error_is_the_end_of_a_link(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes out of an attempt to connect again, another one follows."""
-    connect, attempts = spoke.connect, 0
+    """Whatever an attempt to connect again raises, another one follows."""
+    connect, attempts = aiohttp.ClientSession.ws_connect, 0
 
-    async def failing(*arguments: Any) -> Any:
+    async def failing(*arguments: Any, **options: Any) -> Any:
         nonlocal attempts
         attempts += 1
         if attempts <= 2:
             raise error
-        return await connect(*arguments)
+        return await connect(*arguments, **options)
 
-    async with Hub(port=0) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)) as handler:
-        monkeypatch.setattr(spoke, "connect", failing)
-        link: Any = handler.link
-        await link._socket.close()
+    async with Hub(port=0) as hub, CallHandler(echoing(), WebSocketTransport(hub.url)):
+        (connection,) = hub._connections
+        monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", failing)
+        connection.abort()
         async with PendingRequestMap(hub.transport) as calls:
             await until(lambda: attempts == 3 and hub.switch.addresses)
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}

@@ -1,89 +1,133 @@
-"""One attempt to connect to a hub, and in words why there is no connection."""
+"""Connect to a hub, and explain why it failed."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 from http import HTTPStatus
+from typing import Any
 
+import attrs
 from aiohttp import (
     ClientConnectorCertificateError,
     ClientConnectorError,
     ClientError,
+    ClientResponse,
     ClientSession,
+    ClientTimeout,
     ClientWebSocketResponse,
+    TraceConfig,
+    TraceRequestEndParams,
     WSServerHandshakeError,
 )
 
 from operad.plugin import LinkDownError, TransportError
-from operad_websocket._direct import make_direct
+from operad_websocket._wire import Wire
 from operad_websocket.config import HEADROOM, MAX_PAYLOAD_HEADER, SUBPROTOCOL, WebSocketConfig, shown
 
 _DIGITS = 15
 
 
-async def connect(config: WebSocketConfig, session: ClientSession) -> ClientWebSocketResponse:
-    """One attempt, at each hub in turn. Raises `TransportError`."""
-    errors: list[TransportError] = []
-    for url in config.urls:
-        try:
-            return await _connect(config, session, url)
-        except TransportError as error:
-            errors.append(error)
-    # What a hub said of itself tells more than that another one is not there.
-    raise next((error for error in errors if not isinstance(error, LinkDownError)), errors[0])
+@attrs.frozen
+class Connected:
+    """A connection to a hub."""
+
+    socket: ClientWebSocketResponse
+    wire: Wire
+    max_payload: int
+    """The largest event that it carries, in bytes."""
 
 
-async def _connect(config: WebSocketConfig, session: ClientSession, url: str) -> ClientWebSocketResponse:
-    headers = dict(config.headers or {})
-    if config.token is not None:
-        headers["Authorization"] = f"Bearer {config.token}"
-    try:
-        async with asyncio.timeout(config.connect_timeout):
-            socket = await session.ws_connect(
-                url,
-                protocols=(SUBPROTOCOL,),
-                headers=headers,
-                autoping=False,  # see `SpokeLink._beat`
-                max_msg_size=config.max_payload + HEADROOM,
-                ssl=config.ssl_context() or True,
-                compress=0,
-            )
-            make_direct(socket, config.max_payload + HEADROOM)
-            return socket
-    except WSServerHandshakeError as error:
-        raise TransportError(f"{shown(url)} refuses the connection: {_refusal(error)}") from None
-    except (ClientError, OSError, TimeoutError, ValueError) as error:
-        reason = _reason(error).replace(url, shown(url)) or f"no answer within {config.connect_timeout:g} s"
-        raise LinkDownError(f"{shown(url)} cannot be reached: {reason}") from None
+class Connecting:
+    """Connects a spoke to its hub, again and again.
 
-
-def carried(socket: ClientWebSocketResponse, config: WebSocketConfig) -> int:
-    """The largest event, in bytes: as configured, or what the hub takes if it says that this is less.
-
-    A larger one would end the connection, with all that is under way on it.
+    Args:
+        config: the hub.
     """
-    headers = getattr(getattr(socket, "_response", None), "headers", {})  # a name that aiohttp does not promise
-    told = headers.get(MAX_PAYLOAD_HEADER, "")
-    if told.isascii() and told.isdigit() and len(told) <= _DIGITS:
-        return min(config.max_payload, int(told))
-    return config.max_payload
+
+    def __init__(self, config: WebSocketConfig) -> None:
+        self._config = config
+        self._response: ClientResponse | None = None
+        # The response has the connection and the headers; the WebSocket that aiohttp makes of it has neither.
+        trace = TraceConfig()
+        trace.on_request_end.append(self._on_response)
+        self._session = ClientSession(timeout=ClientTimeout(total=None), trace_configs=[trace])
+
+    async def _on_response(self, session: Any, context: Any, end: TraceRequestEndParams) -> None:
+        self._response = end.response
+
+    async def connect(self) -> Connected:
+        """Connect to the first hub that accepts.
+
+        Raises:
+            LinkDownError: no hub responds.
+            TransportError: a hub refuses the connection.
+        """
+        errors: list[TransportError] = []
+        for url in self._config.urls:
+            try:
+                return await self._connect(url)
+            except TransportError as error:
+                errors.append(error)
+        # A hub's own refusal explains more than a hub that does not respond.
+        raise next((error for error in errors if not isinstance(error, LinkDownError)), errors[0])
+
+    async def close(self) -> None:
+        """Disconnect; idempotent."""
+        await self._session.close()
+
+    async def _connect(self, url: str) -> Connected:
+        config = self._config
+        headers = dict(config.headers or {})
+        if config.token is not None:
+            headers["Authorization"] = f"Bearer {config.token}"
+        try:
+            async with asyncio.timeout(config.connect_timeout):
+                socket = await self._session.ws_connect(
+                    url,
+                    protocols=(SUBPROTOCOL,),
+                    headers=headers,
+                    autoping=False,  # see `SpokeLink._beat`
+                    max_msg_size=config.max_payload + HEADROOM,
+                    ssl=config.ssl_context() or True,
+                    compress=0,
+                )
+        except WSServerHandshakeError as error:
+            raise TransportError(f"{shown(url)} refuses the connection: {_refusal(error)}") from None
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            reason = _reason(error).replace(url, shown(url)) or f"no response within {config.connect_timeout:g} s"
+            raise LinkDownError(f"{shown(url)} cannot be reached: {reason}") from None
+        response, self._response = self._response, None
+        connection = None if response is None else response.connection
+        if response is None or connection is None or connection.transport is None:
+            raise LinkDownError(f"{shown(url)} cannot be reached: the connection was lost at once")
+        return Connected(socket, Wire(connection.transport), self._carried(response))
+
+    def _carried(self, response: ClientResponse) -> int:
+        """Return the largest event, in bytes: as configured, or less if the hub states less.
+
+        A larger one would end the connection, and all calls on it.
+        """
+        stated = response.headers.get(MAX_PAYLOAD_HEADER, "")
+        if stated.isascii() and stated.isdigit() and len(stated) <= _DIGITS:
+            return min(self._config.max_payload, int(stated))
+        return self._config.max_payload
 
 
 def _refusal(error: WSServerHandshakeError) -> str:
     if error.status == HTTPStatus.UNAUTHORIZED:
-        return "401: the hub wants to know who connects, and the token is missing or wrong"
+        return "401: the hub requires authentication; the token is missing or invalid"
     if error.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        return f"{error.status}: what answers there is an HTTP server and no hub"
+        return f"{error.status}: this is an HTTP server, but not a hub"
     return f"{error.status} {error.message}"
 
 
 def _reason(error: BaseException) -> str:
-    """Why there is no connection; empty if the error does not say."""
+    """Return why there is no connection; empty if the error does not state it."""
     if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
         return str(error)
     # aiohttp's own text repeats the address and says "ssl:default" without TLS.
     cause = error.os_error
     if cause.errno == errno.ECONNREFUSED:
-        return "nobody listens there; `operad hub` starts a hub"
+        return "no process listens there; start a hub with `operad hub`"
     return cause.strerror or str(cause)

@@ -15,8 +15,6 @@ from operad.plugin import ConfigError
 from operad_calls.transport import keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens, is_loopback
 from operad_websocket._connection import Connection, Unfinished
-from operad_websocket._corked import Turn
-from operad_websocket._direct import DirectResponse
 from operad_websocket._door import Door
 from operad_websocket._local import HubTransport
 from operad_websocket._metrics import CONTENT_TYPE, metrics_text
@@ -87,7 +85,6 @@ class Hub:
         limits = self.switch.limits
         self._gate = Gate(authenticate, allowed_origins, self.switch.reports, limits.handshake)
         self._unfinished = Unfinished(limits.unfinished)
-        self._turn = Turn()
         self.transport = HubTransport(self.switch, max_payload)
         """For parts of the hub's own process, which call and serve without a socket."""
 
@@ -182,7 +179,7 @@ class Hub:
         self._gate.check_origin(request)
         later = self._gate.asks_later(request)
         identity = None if later else await self._gate.admit(request)
-        socket = DirectResponse(
+        socket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,),
             autoping=False,  # see `Connection.check`
             max_msg_size=self._max_payload + HEADROOM,
@@ -215,17 +212,19 @@ class Hub:
     def _has_room(self, request: web.Request, identity: Identity | None) -> bool:
         return self.switch.has_room(Peer(lambda data: None, identity, address=request.remote or ""))
 
-    async def _run(self, request: web.Request, socket: DirectResponse, identity: Identity | None) -> None:
+    async def _run(self, request: web.Request, socket: web.WebSocketResponse, identity: Identity | None) -> None:
         """Hold a connection until it ends."""
+        if request.transport is None:
+            return
         connection = Connection(
             self.switch,
-            request,
+            request.transport,
             socket,
             identity,
+            address=request.remote or "",
             max_payload=self._max_payload,
             max_buffer=self._max_buffer,
             unfinished=self._unfinished,
-            turn=self._turn,
         )
         if self._door is not None:
             self._door.let_in(request.protocol)

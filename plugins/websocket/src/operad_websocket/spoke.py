@@ -8,20 +8,19 @@ import itertools
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
+from aiohttp import ClientError, WSMsgType
 
 from operad.plugin import Delivery, Event, LinkDownError, OnEvent, OnLink, PayloadTooLargeError, TransportError
 from operad.words import printable
 from operad_calls.transport import encode, protocol, unreadable
-from operad_websocket._connecting import carried, connect
-from operad_websocket._corked import Writer
+from operad_websocket._connecting import Connected, Connecting
 from operad_websocket._desk import ERROR, REGISTERED, TOPICS
-from operad_websocket._direct import ENDS, taking
 from operad_websocket._local import Registration, delivery_of
 from operad_websocket._registering import Registering
+from operad_websocket._wire import ENDS
 from operad_websocket.config import WebSocketConfig, shown
 
 logger = logging.getLogger("operad.websocket")
@@ -32,6 +31,8 @@ _LOST = (ClientError, ConnectionError, RuntimeError)
 """What aiohttp raises where a connection that is lost is written to."""
 _ACKNOWLEDGED = 10.0
 """Seconds within which a hub answers a frame that is for itself."""
+_SILENT = 3
+"""Half pings: a hub that is silent for longer is lost."""
 _MAX_ANSWERING = 100
 """Answers to what cannot be read that wait for the socket; more are left out."""
 _AT_ONCE = 5_000
@@ -45,30 +46,24 @@ class SpokeLink:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._config = config
         self._where = ", ".join(map(shown, config.urls))
-        self._max_payload = config.max_payload
         self._on_event = on_event
         self._on_link = on_link
         self._epoch = 0
-        self._socket: ClientWebSocketResponse | None = None
-        self._writer: Writer | None = None
-        self._session: ClientSession | None = None
+        self._connecting: Connecting | None = None
+        self._connected: Connected | None = None
         self._running: asyncio.Task[None] | None = None
         self._registering = Registering(self._ask, self._tell)
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._counter = itertools.count(1)
-        self._heard = False
-        """Whether something has come since the last look."""
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Connect for the first time. Raises `TransportError`."""
-        self._session = ClientSession(timeout=ClientTimeout(total=None))
+        self._connecting = Connecting(self._config)
         try:
-            self._socket = await connect(self._config, self._session)
-            self._max_payload = carried(self._socket, self._config)
-            self._writer = Writer(self._socket)
+            self._connected = await self._connecting.connect()
         except BaseException:
-            await self._session.close()
+            await self._connecting.close()
             raise
         self._running = asyncio.create_task(self._run())
         self._epoch = 1
@@ -116,33 +111,25 @@ class SpokeLink:
         payload = event["payload"]
         if "replyTo" in payload and payload["replyTo"] == self.inbox:
             del payload["replyTo"]
-        data = protocol.encode_in_parts(event)
-        if (unwritten := self._put(data)) is not None:
-            await unwritten
+        await self._write(encode(event))
         return to
 
     async def _write(self, data: bytes) -> None:
-        if (unwritten := self._put(data)) is not None:
-            await unwritten
-
-    def _put(self, data: bytes | protocol.Parts) -> Awaitable[None] | None:
-        """Write a frame; answers what to await where too much is unwritten. Both raise `TransportError`."""
-        if len(data) > self._max_payload:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
-        socket, writer = self._socket, self._writer
-        if socket is None or writer is None or socket.closed:
+        """Write a frame, and wait while too much is unwritten. Raises `TransportError`."""
+        connected = self._connected
+        limit = self._config.max_payload if connected is None else connected.max_payload
+        if len(data) > limit:
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {limit}")
+        if connected is None or connected.socket.closed:
             raise LinkDownError(f"there is no connection to {self._where}")
         try:
-            unwritten = writer.put(data)
+            await connected.socket.send_bytes(data)
         except _LOST as error:
             raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
-        return None if unwritten is None else self._written(unwritten)
-
-    async def _written(self, unwritten: Awaitable[None]) -> None:
-        try:
-            await unwritten
-        except _LOST as error:
-            raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
+        if connected.wire.is_full:
+            await connected.wire.drained()
+            if connected.wire.transport.is_closing():
+                raise LinkDownError(f"the connection to {self._where} is lost")
 
     async def drain(self, timeout: float) -> None:
         """Serve no address any more, and know that the hub has had all that was sent."""
@@ -162,8 +149,8 @@ class SpokeLink:
             await asyncio.wait({running})
             await self._disconnect()
         finally:
-            if self._session is not None:
-                await self._session.close()
+            if self._connecting is not None:
+                await self._connecting.close()
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -181,43 +168,42 @@ class SpokeLink:
                     logger.exception("the connection to %s", self._where)
 
     async def _receive(self) -> None:
-        """Take events until the connection ends, or the hub is silent."""
-        socket = self._socket
-        if socket is None:
+        """Handle messages until the connection ends."""
+        connected = self._connected
+        if connected is None:
             return
-        with contextlib.suppress(TimeoutError), taking(socket, self._take, self._hear):
-            async with asyncio.timeout(None) as silence:
-                beating = asyncio.create_task(self._beat(socket, silence))
-                try:
-                    while True:
-                        message = await socket.receive()
-                        self._heard = True
-                        if message.type is WSMsgType.BINARY or message.type is WSMsgType.TEXT:
-                            self._take(message.data)
-                        elif message.type is WSMsgType.PING:
-                            with contextlib.suppress(*_LOST):  # `receive` will say so
-                                await socket.pong(message.data)
-                        elif message.type in ENDS:
-                            break
-                finally:
-                    beating.cancel()
-                    await asyncio.wait({beating})
-
-    def _hear(self) -> None:
-        self._heard = True
+        socket = connected.socket
+        beating = asyncio.create_task(self._beat(connected))
+        try:
+            while True:
+                message = await socket.receive()
+                type_ = message.type
+                if type_ is WSMsgType.TEXT or type_ is WSMsgType.BINARY:
+                    self._take(message.data)
+                elif type_ is WSMsgType.PING:
+                    with contextlib.suppress(*_LOST):  # `receive` reports it
+                        await socket.pong(message.data)
+                elif type_ in ENDS:
+                    break
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
 
     def _take(self, data: bytes | str) -> None:
-        self._heard = True
+        connected = self._connected
+        if connected is not None:
+            connected.wire.unfinished = 0
         try:
             event = protocol.decode(data)
+            type_ = event["type"]
+            if type_[:5] != "link.":
+                self._on_event(event, delivery_of(event))
+            elif type_ in (REGISTERED, TOPICS, ERROR):
+                self._on_answer(event)
         except protocol.ProtocolError as error:
             self._on_unreadable(data, error)
-            return
-        type_ = event["type"]
-        if type_[:5] != "link.":
-            self._on_event(event, delivery_of(event))
-        elif type_ in (REGISTERED, TOPICS, ERROR):
-            self._on_answer(event)
+        except Exception:  # one message must not end all calls of its connection
+            logger.exception("a message could not be handled")
 
     def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
         """Give an event to whoever opened the link."""
@@ -235,7 +221,7 @@ class SpokeLink:
         if not found.is_request:
             payload = {"requestId": found.event["payload"]["requestId"]}
             back = {"type": protocol.ABORTED, "id": "", "payload": payload}
-        if self._socket is not None and len(self._answering) < _MAX_ANSWERING:
+        if self._connected is not None and len(self._answering) < _MAX_ANSWERING:
             answering = asyncio.create_task(self._write_quietly(protocol.encode_checked(back)))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
@@ -244,21 +230,16 @@ class SpokeLink:
         with contextlib.suppress(TransportError):
             await self._write(data)
 
-    async def _beat(self, socket: ClientWebSocketResponse, silence: asyncio.Timeout) -> None:
-        """Ping a hub that is silent, and let go of one that stays so."""
-        loop, ping = asyncio.get_running_loop(), self._config.ping
-        while True:
-            self._heard = False
-            await asyncio.sleep(ping / 2)
-            if silence.expired():
-                return
-            if self._heard:
-                silence.reschedule(None)
-                continue
-            if silence.when() is None:
-                silence.reschedule(loop.time() + ping)
-            with contextlib.suppress(*_LOST):
-                await socket.ping()
+    async def _beat(self, connected: Connected) -> None:
+        """Ping a hub that is silent, and disconnect from one that stays silent."""
+        wire = connected.wire
+        while wire.silent <= _SILENT:
+            if wire.silent > 1:
+                with contextlib.suppress(*_LOST):
+                    await connected.socket.ping()
+            await asyncio.sleep(self._config.ping / 2)
+            wire.silent += 1
+        wire.transport.abort()
 
     def _on_answer(self, event: Event) -> None:
         """The hub's answer to a frame for itself, or what it has to object."""
@@ -274,33 +255,30 @@ class SpokeLink:
             asked.set_result(payload)
 
     async def _disconnect(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is None:
+        connected, self._connected = self._connected, None
+        if connected is None:
             return
         lost = LinkDownError(f"the connection to {self._where} is lost")
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(lost)
-        self._max_payload = self._config.max_payload  # the next hub may take more than this one
         try:
             await self._registering.stop()
             self._on_link("down", self._epoch)
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
-                    await socket.close()
+                    await connected.socket.close()
 
     async def _reconnect(self) -> None:
-        assert self._session is not None
+        assert self._connecting is not None
         pause = _FIRST_PAUSE
         while True:
             # Spread out: all spokes of a hub that restarts come back at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret depends on it
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                self._socket = await connect(self._config, self._session)
-                self._max_payload = carried(self._socket, self._config)
-                self._writer = Writer(self._socket)
+                self._connected = await self._connecting.connect()
                 break
             except LinkDownError as error:
                 logger.debug("%s", error)
