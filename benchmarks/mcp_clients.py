@@ -132,6 +132,7 @@ def calls(pythons: dict[str, Path], transport: str, rounds: int, times: int) -> 
 def starts(pythons: dict[str, Path], transport: str, rounds: int, servers: int) -> None:
     """Many servers, connected and listed: by a program from its start, and by one that runs."""
     figures: Figures = {}
+    memory: dict[str, list[float]] = {}
     with http_servers(servers) as both, http_servers(servers, "record") as record:
         for number in range(rounds):
             order = list(pythons)
@@ -146,9 +147,12 @@ def starts(pythons: dict[str, Path], transport: str, rounds: int, servers: int) 
                 if not isinstance(first, list) or not first[2]:
                     print(f"{name}, {transport}: {first}")
                     continue
-                figures.setdefault((name, "from nothing"), []).append((first[3] - started, first[1]))
+                figures.setdefault((name, "from nothing"), []).append((first[3] - started, first[4]))
+                memory.setdefault(name, []).append(first[5])
                 figures.setdefault((name, "running"), []).extend((one[0], one[1]) for one in again)
     table(f"{transport}: ms for {servers} servers", ["from nothing", "running"], list(pythons), figures)
+    megabytes = (f"{NAMES[name]} {statistics.median(found):.0f}" for name, found in memory.items())
+    print(f"megabytes, from nothing: {', '.join(megabytes)}")
 
 
 def table(title: str, columns: list[str], names: list[str], figures: Figures) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -200,7 +201,8 @@ async def main(name: str, out: Any) -> None:
                     started, computed = time.perf_counter(), time.process_time()
                     found = await party.many(opened, *arguments)
                     ended = time.perf_counter()
-                    answer = ended - started, time.process_time() - computed, found, time.time()
+                    whole, most = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                    answer = ended - started, whole - computed, found, time.time(), whole, most / 1024
             elif order == "shut":
                 await stack.aclose()
         except Exception as error:

@@ -22,7 +22,7 @@ OTHERS = {
     ("cli", "operad_cli.output.logs", "asyncio"): "errors of libraries are told by the commands themselves",
     ("cli", "operad_cli.running.checks", ""): "doctor keeps from the log what it shows as checks of the sources",
     ("cli", "operad_cli.options", "operad"): "plugins load without warnings while a command asks for them",
-    ("mcp", "operad_mcp.wire.dialing", "mcp"): "the SDK is as silent as operad",
+    ("mcp", "operad_mcp.auth.oauth", "mcp"): "the SDK is as silent as operad",
     ("mcp", "operad_mcp.wire.dialing", "httpx2"): "what it logs of URLs goes without their secrets",
 }
 """Loggers that are not the module's own, and why it asks for them."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -28,7 +28,8 @@ from operad_mcp.content import map_many_content_blocks
 from operad_mcp.source import MCPSession
 from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.ending import end_process, new_mark
-from operad_mcp.wire.stdio import _found, stdio_streams
+from operad_mcp.wire.protocol import ServerLogger
+from operad_mcp.wire.stdio import _found, stdio_link
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
 
@@ -123,7 +124,7 @@ async def test_the_raw_result_is_in_meta_even_if_the_cast_changes_the_data() -> 
         wire = envelope.to_wire()["meta"]
         assert wire["content"] == [{"type": "text", "text": "a", "x-vendor": [1]}]
         assert wire["_meta"] == {"k": 1}
-        assert wire["server"] == {"name": "hostile", "version": ""}
+        assert wire["server"] == {"name": "hostile"}
         assert wire["protocolVersion"] == "2025-11-25"
         assert "structuredContent" not in wire
         assert registry.plugins.envelope_kinds.from_wire(envelope.to_wire()) == envelope
@@ -450,7 +451,7 @@ async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_ope
     )
 
     async def start() -> None:
-        async with stdio_streams(config, logging.getLogger("operad.mcp"), print):
+        async with stdio_link(config, ServerLogger("s"), mock.Mock(crowded=False)):
             await asyncio.sleep(10)
 
     me = psutil.Process()

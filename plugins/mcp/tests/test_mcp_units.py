@@ -25,9 +25,9 @@ from operad_mcp import (
     mcp_envelope,
 )
 from operad_mcp.client.templates import expand, variables
+from operad_mcp.client.tools import object_schema
+from operad_mcp.wire.link import imported
 from operad_mcp.wire.messages import parse
-from operad_mcp.wire.schemas import object_schema
-from operad_mcp.wire.sdk import imported_with_sdk
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 THIS = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy"}
@@ -312,14 +312,14 @@ def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -
 async def test_who_stops_waiting_for_an_import_does_not_end_it_for_others_and_one_that_failed_is_tried_again() -> (
     None
 ):
-    loading = [asyncio.create_task(imported_with_sdk("operad_mcp.wire.exchange")) for _ in range(20)]
+    loading = [asyncio.create_task(imported("operad_mcp.wire.exchange")) for _ in range(5)]
     await asyncio.sleep(0)
     loading[0].cancel()
     got = await asyncio.gather(*loading, return_exceptions=True)
     assert {each.__name__ for each in got[1:]} == {"operad_mcp.wire.exchange"}
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match="no_such"):
-            await imported_with_sdk("operad_mcp.no_such")
+            await imported("operad_mcp.no_such")
 
 
 def test_auth_without_what_it_needs_is_refused() -> None:
@@ -345,6 +345,7 @@ async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
 BROKEN = """
 import asyncio, sys
 from operad import OperationRegistry, SourceError, load_plugins
+LOGS_IN = {"url": "http://127.0.0.1:9/mcp", "auth": {"type": "oauth", "redirect_uri": "http://127.0.0.1:9/"}}
 class Broken:
     def find_spec(self, name, path=None, target=None):
         if name == "mcp" or name.startswith("mcp."):
@@ -353,7 +354,7 @@ async def main():
     sys.meta_path.insert(0, Broken())
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         try:
-            await asyncio.wait_for(registry.load("mcp", namespace="h", command=sys.executable, args=["-c", ""]), 20)
+            await asyncio.wait_for(registry.load("mcp", namespace="h", **LOGS_IN), 20)
         except SourceError as error:
             print(error)
 asyncio.run(main())
@@ -369,34 +370,16 @@ def test_an_installation_of_the_sdk_that_is_broken_in_an_unusual_way_is_told() -
 LIGHT = """
 import asyncio, sys
 from operad import OperationRegistry, load_plugins
-class Circular:
-    def find_spec(self, name, path=None, target=None):
-        light = type(sys.modules.get("mcp")).__name__ == "_Deferred"
-        if name == "mcp.client.session" and light and "circular" in sys.argv:
-            raise ImportError("it looks at a name of its package")
 async def main():
-    sys.meta_path.insert(0, Circular())
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="h", command=sys.executable, args=[sys.argv[1]])
         await registry.execute("h.count", {})
-        from mcp_types._v2025_11_25 import CreateMessageRequest
-        print(CreateMessageRequest.__pydantic_complete__, "cattrs" in sys.modules)
-        print(sorted({"mcp.server", "starlette", "uvicorn", "httpx2"} & {*sys.modules}))
-        from mcp import Client
-        import mcp, mcp.client.session_group
-        from mcp.client import ClientSession
-        import mcp.client.session as used
-        print(mcp.client.Client is Client, ClientSession is used.ClientSession, hasattr(mcp, "nothing"), type(mcp))
-        await registry.execute("h.count", {})
+        print(sorted({"mcp", "mcp_types", "pydantic", "anyio", "httpx2", "aiohttp", "starlette"} & {*sys.modules}))
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kind", ["as it is", "circular"])
-def test_a_connection_imports_the_sdks_client_alone_and_whoever_looks_for_the_rest_finds_it(kind: str) -> None:
+def test_a_server_that_is_a_program_is_called_without_the_sdk_and_without_an_http_client() -> None:
     server = str(Path(__file__).with_name("mcp_hostile_server.py"))
-    done = subprocess.run([sys.executable, "-c", LIGHT, server, kind], capture_output=True, text=True, timeout=30)
-    built, imported, found = done.stdout.splitlines()
-    assert built == "False False"
-    assert (imported == "[]") is (kind == "as it is"), done.stderr
-    assert found == "True True False <class 'module'>"
+    done = subprocess.run([sys.executable, "-c", LIGHT, server], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,6 +1,6 @@
 """MCP servers as operad operations.
 
-The SDK (`mcp`) costs 400 ms to import: it is imported when the first server is connected, never before.
+The SDK (`mcp`) costs 400 ms to import: only serving, logins and server objects in memory import it.
 """
 
 from __future__ import annotations

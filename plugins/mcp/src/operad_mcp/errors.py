@@ -1,8 +1,8 @@
 """What went wrong with a request, and who said so: this process, or the server.
 
-The two are told apart by what carries them, never by a number or a text, because both are the server's to choose.
-What this process and its transport find is a `Fault`: an object, which no JSON can be, and which travels in the
-SDK's errors where a server's ``data`` would be. Everything else came from the server and is `EXECUTION_ERROR`.
+The two are told apart by their types, never by a number or a text, because both are the server's to choose.
+What this process and its transport find is a `Fault`; what the server answered is a `ServerError`, and becomes an
+`EXECUTION_ERROR`.
 """
 
 from __future__ import annotations
@@ -79,12 +79,19 @@ class Unusable(Fault):
         self.error = error
 
 
-class Said:
-    """Marks an error as the server's: its ``data``, on the way through the SDK."""
+class ServerError(Exception):
+    """The error with which the server answered.
 
-    __slots__ = ("data",)
+    Args:
+        code: its number.
+        message: its text.
+        data: what else it brought.
+    """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
         self.data = data
 
 
@@ -106,29 +113,18 @@ def unusable(error: Exception) -> Unusable:
     return Unusable(in_words(found), found if isinstance(found, CallError) else None)
 
 
-def fault_of(error: BaseException) -> Fault | None:
-    """The fault that an error stands for; ``None`` if it is the server's, or no error of a request."""
-    if isinstance(error, Fault):
-        return error
-    found = getattr(error, "fault", None)
-    return found if isinstance(found, Fault) else None
-
-
 def classify(error: Exception, what: str) -> Exception:
-    """What an exception of the SDK stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`.
+    """Return what an error of a request stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`.
 
     Args:
         error: as it was raised.
         what: what to call the server in messages.
     """
-    fault = fault_of(error)
-    if isinstance(error, CallError) or isinstance(fault, (ConnectionLost, SessionExpired)):
-        return fault or error
-    if fault is not None:
-        return _of_fault(fault, what)
-    from mcp.shared.exceptions import MCPError
-
-    if not isinstance(error, MCPError):
+    if isinstance(error, (CallError, ConnectionLost, SessionExpired)):
+        return error
+    if isinstance(error, Fault):
+        return _of_fault(error, what)
+    if not isinstance(error, ServerError):
         text = in_words(error)
         return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {text}", {"message": text})
     details: dict[str, Any] = {"message": error.message, "jsonrpcCode": error.code}

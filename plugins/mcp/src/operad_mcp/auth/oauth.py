@@ -5,6 +5,7 @@ Imported with the first connection that logs in: it needs the SDK.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -25,6 +26,9 @@ from operad_mcp.auth.assertions import AssertionAuth
 from operad_mcp.auth.dpop import DPoPAuth, KeyHolder, OwnKey
 from operad_mcp.auth.tokens import KeptTokens, MemoryTokens, OwnTokens
 from operad_mcp.config import MCPAuth, MCPClientConfig
+
+# The SDK logs failed logins with tracebacks, which a program that configured no logging would print.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Redirect = Callable[[str], Awaitable[None]]
 Answer = Callable[[], Awaitable[Sequence[str | None]]]

@@ -9,10 +9,10 @@ import msgspec
 from operad import ResponseEnvelope, Schema
 from operad_mcp.content import ContentBlock, TextContent, as_text, in_turns, map_many_content_blocks
 from operad_mcp.envelopes import mcp_envelope
-from operad_mcp.wire.live import Live
+from operad_mcp.wire.session import Session
 
 
-async def tool_envelope(raw: Any, live: Live, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
+async def tool_envelope(raw: Any, live: Session, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
     """The envelope of a tool's raw result.
 
     Args:
@@ -51,7 +51,9 @@ def _parsed(block: Any, schema: Schema, otherwise: Any) -> Any:
     return value if schema.is_valid(value) else otherwise
 
 
-def envelope_of(data: Any, live: Live, *, content: Any = (), meta: Any = msgspec.UNSET) -> ResponseEnvelope[Any]:
+def envelope_of(
+    data: Any, live: Session, *, content: Any = (), meta: Any = msgspec.UNSET
+) -> ResponseEnvelope[Any]:
     """The envelope of any other answer."""
     return mcp_envelope(
         data, content=content, meta=meta, protocol_version=live.protocol_version, server=live.server

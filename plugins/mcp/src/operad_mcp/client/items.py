@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,12 +12,7 @@ from operad import Operation, OperationContext, OperationSpec
 from operad_mcp.asking import askable
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
 from operad_mcp.wire.connection import Connection
-from operad_mcp.wire.live import Live
-
-if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
-    from operad_mcp.wire.connection import Connection
+from operad_mcp.wire.session import Progress, Session
 
 Json = dict[str, Any]
 AnyOperation = Operation[..., Any]
@@ -47,7 +42,7 @@ class Maker:
 
     async def ask(
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
-    ) -> tuple[Any, Live]:
+    ) -> tuple[Any, Session]:
         """Send the request of a call, in its time, and with whatever belongs to it.
 
         Args:
@@ -80,7 +75,7 @@ class Maker:
             client=askable(context.client),
         )
 
-    def _progress(self, call: MCPCall, context: OperationContext) -> ProgressFnT | None:
+    def _progress(self, call: MCPCall, context: OperationContext) -> Progress | None:
         report = self.config.on_progress
         if report is None and context.client is None and not context.is_observed and not self.config.renew_timeout:
             return None

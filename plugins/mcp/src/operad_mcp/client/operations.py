@@ -15,7 +15,7 @@ from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
 from operad_mcp.client.tools import Tools
 from operad_mcp.wire.connection import Connection
-from operad_mcp.wire.live import ServerLogger
+from operad_mcp.wire.protocol import ServerLogger
 
 _METHOD_NOT_FOUND = -32601
 _AT_ONCE = 100

@@ -16,7 +16,7 @@ from operad import CallError, ErrorCode, OperationContext
 from operad_mcp.client.handles import Handle, Handles
 from operad_mcp.client.items import Json, Maker
 from operad_mcp.config import MCPTask, maybe_await
-from operad_mcp.wire.live import Live
+from operad_mcp.wire.session import Session
 
 _POLL = (0.05, 1.0, 30.0)
 """Seconds between two questions: the least, what holds where the server does not say, and the most."""
@@ -41,7 +41,7 @@ class Tasks:
 
     async def call(
         self, params: Json, context: OperationContext, *, name: str, safe: bool, support: str | None
-    ) -> tuple[Any, Live]:
+    ) -> tuple[Any, Session]:
         """Call a tool; its raw result, and the connection that it came by.
 
         A call whose task is known, by its idempotency key or its metadata, asks for that one's result.
@@ -72,13 +72,15 @@ class Tasks:
         return (raw, live) if not _is_task(raw, live) else await self._begun(raw, live, params, context, name)
 
     async def _begun(
-        self, raw: Json, live: Live, params: Json, context: OperationContext, name: str
-    ) -> tuple[Any, Live]:
+        self, raw: Json, live: Session, params: Json, context: OperationContext, name: str
+    ) -> tuple[Any, Session]:
         task = raw if live.modern else raw["task"]
         self._handles.keep(Handle(task["taskId"]), _lifetime(task), params, context, name)
         return await self._followed(task, live, context, name)
 
-    async def _followed(self, task: Json, live: Live, context: OperationContext, name: str) -> tuple[Any, Live]:
+    async def _followed(
+        self, task: Json, live: Session, context: OperationContext, name: str
+    ) -> tuple[Any, Session]:
         running = _Running(self._maker, task, live, context, name)
         try:
             return await running.result()
@@ -95,7 +97,7 @@ class _Running:
 
     maker: Maker
     task: Json
-    live: Live
+    live: Session
     context: OperationContext
     name: str
     known: Json = attrs.field(init=False)
@@ -106,7 +108,7 @@ class _Running:
     def __attrs_post_init__(self) -> None:
         self.known = {"taskId": self.task["taskId"]}
 
-    async def result(self) -> tuple[Any, Live]:
+    async def result(self) -> tuple[Any, Session]:
         """What the call that it stands for would have answered."""
         await self._tell()
         while self.task.get("status") in _AT_WORK:
@@ -191,7 +193,7 @@ def _given(context: OperationContext) -> str | None:
     return task if isinstance(task, str) and task else None
 
 
-def _is_task(raw: Any, live: Live) -> bool:
+def _is_task(raw: Any, live: Session) -> bool:
     """Whether an answer is a task; what is none is a result."""
     if not isinstance(raw, dict) or (live.modern and raw.get("resultType") != "task"):
         return False

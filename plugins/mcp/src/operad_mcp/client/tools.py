@@ -12,7 +12,6 @@ from operad_mcp.client.answers import tool_envelope
 from operad_mcp.client.items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of
 from operad_mcp.client.tasks import Tasks
 from operad_mcp.config import MCPArgument, MCPTool
-from operad_mcp.wire.schemas import object_schema
 
 _AS_IT_IS = MCPTool()
 
@@ -175,3 +174,10 @@ def own_name(tool: Json) -> str:
     own = meta.get("operad/id") if isinstance(meta, dict) else None
     name: str = tool["name"]
     return own if isinstance(own, str) and own else name
+
+
+def object_schema(schema: Any) -> Json:
+    """Return an input schema as the protocol wants it, which is that of an object."""
+    if not isinstance(schema, dict):
+        return {"type": "object"}
+    return schema if schema.get("type") == "object" else {**schema, "type": "object"}

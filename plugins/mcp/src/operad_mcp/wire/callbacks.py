@@ -1,6 +1,6 @@
 """What a server may ask of its client: elicitation, sampling, roots; and what it logs.
 
-The application's callbacks speak the JSON of the protocol, and know nothing of the SDK.
+The application's callbacks speak the JSON of the protocol.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
-from operad_mcp.config import MCPClientConfig, takes_two
+from operad_mcp.config import MCPClientConfig, maybe_await, takes_two
 from operad_mcp.wire.calls import Calls
-from operad_mcp.wire.incoming import KEPT
-from operad_mcp.wire.live import ServerLogger
+from operad_mcp.wire.link import KEPT
+from operad_mcp.wire.protocol import BUSY, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ServerLogger
 
 if TYPE_CHECKING:
-    from mcp.client.session import ClientSession
-
     from operad_mcp.asking import CallClient
     from operad_mcp.config import MCPCall
 
 Json = dict[str, Any]
 _MOST_ASKED = 64
 """Questions of a server that are with the application at once; whoever asks more is refused."""
-_BUSY = -32000
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -38,6 +35,19 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
+
+
+class Declined(Exception):
+    """A request of the server that is not answered.
+
+    Args:
+        code: of the error that the server gets.
+        message: its text.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Callbacks:
@@ -54,23 +64,30 @@ class Callbacks:
         self._calls = calls
         self._reporting: set[asyncio.Future[Any]] = set()
         self._asked = 0
-        self.words: Callable[[], str] = str
-        """The last words of the program, where there is one."""
 
-    def for_session(self) -> dict[str, Any]:
-        """Arguments of `ClientSession`. What is not configured is not offered to the server."""
+    def capabilities(self) -> Json:
+        """Return what is offered to the server: what the configuration has callbacks for."""
         config = self._config
-        offered: dict[str, Any] = {}
+        offered: Json = {}
         if config.elicitation is not None:
-            offered["elicitation_callback"] = self._elicit
+            offered["elicitation"] = {"form": {}, "url": {}}
         if config.sampling is not None:
-            from mcp_types import SamplingCapability, SamplingToolsCapability
-
-            offered["sampling_callback"] = self._sample
-            offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+            offered["sampling"] = {"tools": {}}
         if config.roots is not None:
-            offered["list_roots_callback"] = self._roots
+            offered["roots"] = {"listChanged": True}
         return offered
+
+    async def answer(self, method: str, params: Json) -> Json:
+        """Return the result of a request of the server. Raises `Declined`."""
+        if method == "ping":
+            return {}
+        if method == "elicitation/create":
+            return await self._elicit({"mode": "form", **params})
+        if method == "sampling/createMessage":
+            return await self._sample(params)
+        if method == "roots/list":
+            return await self._roots()
+        raise Declined(METHOD_NOT_FOUND, "Method not found")
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Pass on what the server logs, at once: it may log faster than anybody awaits."""
@@ -112,10 +129,6 @@ class Callbacks:
         if not task.cancelled() and task.exception() is not None:
             self._logger.error("on_log raised", exc_info=task.exception())
 
-    def last_words(self) -> str:
-        """The last words of the program; nothing where there is none."""
-        return self.words()
-
     async def end(self) -> None:
         """Cancel what still reports."""
         reporting = list(self._reporting)
@@ -123,69 +136,54 @@ class Callbacks:
             task.cancel()
         await asyncio.gather(*reporting, return_exceptions=True)
 
-    async def _elicit(self, _context: Any, params: Any) -> Any:
-        from mcp_types import ElicitResult
-
+    async def _elicit(self, asked: Json) -> Json:
         callback = self._config.elicitation
-        assert callback is not None
-        if self._asked >= _MOST_ASKED:
-            return _too_many()
-        asked = _json(params)
-        try:
-            answer = await self._ask(elicited if callback == "caller" else callback, asked)
-        except CallError as error:
-            return _unanswered(error)
+        if callback is None:
+            raise Declined(INVALID_REQUEST, "Elicitation not supported")
+        answer = await self._ask(elicited if callback == "caller" else callback, asked)
         if answer is None:
-            return ElicitResult(action="cancel")
-        if answer.get("action") == "accept" and "requestedSchema" in asked:
-            answer = {**answer, "content": _with_defaults(answer.get("content"), asked["requestedSchema"])}
-        return ElicitResult.model_validate(answer)
+            return {"action": "cancel"}
+        answer = self._checked(answer, "elicitation", action=("accept", "decline", "cancel"))
+        if answer["action"] == "accept" and "requestedSchema" in asked:
+            answer["content"] = _with_defaults(answer.get("content"), asked["requestedSchema"])
+        return answer
 
-    async def _sample(self, _context: Any, params: Any) -> Any:
-        from mcp_types import CreateMessageResult, CreateMessageResultWithTools
-
+    async def _sample(self, asked: Json) -> Json:
         callback = self._config.sampling
-        assert callback is not None
-        if self._asked >= _MOST_ASKED:
-            return _too_many()
-        try:
-            answer = await self._ask(sampled if callback == "caller" else callback, _json(params))
-        except CallError as error:
-            return _unanswered(error)
-        with_tools = isinstance(answer.get("content"), list) or answer.get("stopReason") == "toolUse"
-        return (CreateMessageResultWithTools if with_tools else CreateMessageResult).model_validate(answer)
+        if callback is None:
+            raise Declined(INVALID_REQUEST, "Sampling not supported")
+        answer = await self._ask(sampled if callback == "caller" else callback, asked)
+        return self._checked(answer, "sampling", role=("assistant", "user"))
 
     async def _ask(self, callback: Callable[..., Any], params: Json) -> Any:
-        """The application's answer. While it thinks, no call of this server runs out of time."""
+        """Return the application's answer. While it thinks, no call of this server runs out of time."""
+        if self._asked >= _MOST_ASKED:
+            raise Declined(BUSY, f"the client answers {_MOST_ASKED} questions at once; ask again later")
         call = self._calls.asking()
         self._asked += 1
         try:
             with self._calls.held():
                 return await (callback(params, call) if takes_two(callback) else callback(params))
+        except CallError as error:
+            raise Declined(BUSY, error.message) from error
         finally:
             self._asked -= 1
 
-    async def _roots(self, _context: Any) -> Any:
-        from mcp_types import ListRootsResult
+    def _checked(self, answer: Any, name: str, **wanted: tuple[str, ...]) -> Json:
+        """Return the answer of a callback, if it has the fields that the protocol wants. Raises `Declined`."""
+        fits = isinstance(answer, Mapping) and all(answer.get(key) in known for key, known in wanted.items())
+        if not fits:
+            self._logger.error("%s: expected a mapping with %s, got %.200r", name, wanted, answer)
+            raise Declined(INTERNAL_ERROR, "Client callback returned an invalid result")
+        return {key: value for key, value in answer.items() if value is not None}
 
+    async def _roots(self) -> Json:
         roots: Any = self._config.roots
+        if roots is None:
+            raise Declined(INVALID_REQUEST, "List roots not supported")
         if callable(roots):
-            roots = await roots()
-        return ListRootsResult.model_validate(
-            {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}
-        )
-
-
-def _too_many() -> Any:
-    from mcp_types import ErrorData
-
-    return ErrorData(code=_BUSY, message=f"the client answers {_MOST_ASKED} questions at once; ask again later")
-
-
-def _unanswered(error: CallError) -> Any:
-    from mcp_types import ErrorData
-
-    return ErrorData(code=_BUSY, message=error.message)
+            roots = await maybe_await(roots())
+        return {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}
 
 
 def _with_defaults(content: Any, schema: Any) -> Json:
@@ -196,58 +194,6 @@ def _with_defaults(content: Any, schema: Any) -> Json:
         if name not in filled and isinstance(field, Mapping) and "default" in field:
             filled[name] = field["default"]
     return filled
-
-
-async def answer_inputs(session: ClientSession, raw: Json, config: MCPClientConfig, what: str) -> Json:
-    """The answers to an ``input_required`` result (2026-07-28): what to send along with the request again.
-
-    Raises:
-        CallError: the server asks for what no callback is configured for; the message names the callback.
-    """
-    from mcp.client.session import ClientRequestContext
-    from mcp_types import ErrorData, InputRequiredResult
-    from pydantic import ValidationError
-
-    try:
-        asked = InputRequiredResult.model_validate(raw)
-    except ValidationError as error:
-        message = f"{what} asked for input in a way that is not understood"
-        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
-    answers: Json = {}
-    if asked.request_state is not None:
-        answers["requestState"] = asked.request_state
-    if not asked.input_requests:
-        await asyncio.sleep(0.05)
-        return answers
-    responses: Json = {}
-    for key, request in asked.input_requests.items():
-        _require_callback(request.method, config, what)
-        response = await session.dispatch_input_request(
-            ClientRequestContext(session=session, request_id=key), request
-        )
-        if isinstance(response, ErrorData):
-            raise CallError(
-                ErrorCode.EXECUTION_ERROR,
-                f"{what} asked for {request.method}, which was refused: {response.message}",
-                {"message": response.message, "jsonrpcCode": response.code},
-            )
-        responses[key] = _json(response)
-    return {**answers, "inputResponses": responses}
-
-
-_CALLBACKS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-
-
-def _require_callback(method: str, config: MCPClientConfig, what: str) -> None:
-    name = _CALLBACKS.get(method)
-    if name is not None and getattr(config, name) is None:
-        message = f"{what} asks for {method}; give MCPClientConfig({name}=…) to answer"
-        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "callback": name})
-
-
-def _json(model: Any) -> Json:
-    dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return dumped
 
 
 async def elicited(params: Json, call: MCPCall) -> Json:

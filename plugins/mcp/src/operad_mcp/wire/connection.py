@@ -1,35 +1,42 @@
 """A connection to one MCP server, which survives the server's ends.
 
-Everything that the SDK opens is entered and left in one task, the owner, because cancel scopes must not cross
-tasks. Callers send requests from their own tasks: what the SDK opens for a request it closes in the same task.
-When a connection ends its owner ends; the next request makes a new one.
+Everything that a connection opens is entered and left in one task, the owner. Callers send requests from their own
+tasks. When a connection ends its owner ends; the next request makes a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from operad import CallError, ErrorCode, OperadError
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
-from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, classify, fault_of, in_words, leaf
-from operad_mcp.wire.callbacks import Callbacks, answer_inputs
+from operad_mcp.errors import (
+    ConnectionLost,
+    Fault,
+    HTTPRefusal,
+    ServerError,
+    SessionExpired,
+    classify,
+    in_words,
+    leaf,
+)
+from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls, Clock, current_call, extras_of
-from operad_mcp.wire.live import Live, ServerLogger
+from operad_mcp.wire.dialing import negotiate, open_link
+from operad_mcp.wire.link import imported
+from operad_mcp.wire.messages import Json, error_of
+from operad_mcp.wire.protocol import ServerLogger
+from operad_mcp.wire.requests import answer_inputs, exchange
+from operad_mcp.wire.session import Progress, Session
 from operad_mcp.wire.stdio import not_started
 from operad_mcp.wire.watching import Watchers, listen, updates
 
 if TYPE_CHECKING:
     import httpx2
-    from mcp.shared.dispatcher import ProgressFnT
-
-    from operad_mcp.wire.stdio import ServerProcess
-
-Json = dict[str, Any]
 
 
 class Connection:
@@ -53,8 +60,8 @@ class Connection:
         self.config = config
         self.logger = ServerLogger(name, logger)
         self._watchers = Watchers(on_change)
-        self._current: Live | None = None
-        self._connecting: asyncio.Task[Live] | None = None
+        self._current: Session | None = None
+        self._connecting: asyncio.Task[Session] | None = None
         self._owners: set[asyncio.Task[None]] = set()
         self._closing = False
         self._legacy = config.mode == "legacy"
@@ -68,7 +75,7 @@ class Connection:
 
     # --- connecting ----------------------------------------------------------------------------
 
-    async def open(self) -> Live:
+    async def open(self) -> Session:
         """The connection, made if there is none.
 
         Raises:
@@ -95,12 +102,12 @@ class Connection:
             )
         self._loop = loop
 
-    def _connected(self, task: asyncio.Task[Live]) -> None:
+    def _connected(self, task: asyncio.Task[Session]) -> None:
         self._connecting = None
         if not task.cancelled():
             task.exception()  # the callers may all have left
 
-    async def _connect(self) -> Live:
+    async def _connect(self) -> Session:
         try:
             live = await self._start()
         except ConnectionLost as lost:
@@ -120,9 +127,9 @@ class Connection:
             self._watchers.on_change("all")
         return live
 
-    async def _start(self) -> Live:
+    async def _start(self) -> Session:
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[Live] = loop.create_future()
+        ready: asyncio.Future[Session] = loop.create_future()
         owner = loop.create_task(self._own(ready))
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)
@@ -132,22 +139,22 @@ class Connection:
             owner.cancel()
             raise
 
-    async def _own(self, ready: asyncio.Future[Live]) -> None:
+    async def _own(self, ready: asyncio.Future[Session]) -> None:
         """The owner task: the whole life of a connection."""
         current_call.set(None)  # of the call that happened to be the first
-        closed = asyncio.Event()
+        started: list[Session] = []
         limit = self.config.connect_timeout
         try:
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(limit):
-                        live = await self._enter(stack, closed)
+                        live = await self._enter(stack, started)
                 except TimeoutError as late:
                     raise CallError(ErrorCode.TIMEOUT, f"{self._what}: not ready within {limit:g} s") from late
                 ready.set_result(live)
                 await self._watch(live)
         except asyncio.CancelledError:
-            if not ready.done():  # a cancel scope of the SDK, not a caller, ended the attempt
+            if not ready.done():
                 ready.set_exception(ConnectionLost("the connection ended while it was made"))
             raise
         except BaseException as group:  # noqa: BLE001  # handed to who waits, or logged
@@ -157,10 +164,11 @@ class Connection:
             else:
                 self.logger.info("the connection ended: %r", error)
         finally:
-            closed.set()
+            for session in started:
+                session.end()
             self._watchers.lost()
 
-    async def _watch(self, live: Live) -> None:
+    async def _watch(self, live: Session) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (live.closed, live.stop)]
         listener = asyncio.ensure_future(listen(live, self.logger))
         try:
@@ -170,38 +178,22 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*waits, listener, return_exceptions=True)
 
-    async def _enter(self, stack: AsyncExitStack, closed: asyncio.Event) -> Live:
-        from operad_mcp.wire.sdk import imported_with_sdk
-        from operad_mcp.wire.stdio import stdio_streams
-
+    async def _enter(self, stack: AsyncExitStack, started: list[Session]) -> Session:
         callbacks = Callbacks(self.config, self.logger, self._calls)
         stack.push_async_callback(callbacks.end)
-        self._words = callbacks.last_words
-        program: ServerProcess | None = None
-        if self.config.command is not None:
-            # It gets ready while the SDK is imported.
-            streams = stdio_streams(self.config, self.logger, callbacks.log)
-            started, _ = await stack.enter_async_context(streams)
-            callbacks.words, program = lambda: started.last_words, started
-        dialing = await imported_with_sdk("operad_mcp.wire.dialing")
         if self._auth is None and self.config.auth is not None and self.config.auth.type != "bearer":
-            oauth = await imported_with_sdk("operad_mcp.auth.oauth")
+            oauth = await imported("operad_mcp.auth.oauth")
             self._auth = oauth.http_auth(self.config, self.name)
-        live: Live
-        live, self._legacy = await dialing.dial(
-            stack,
-            self.config,
-            callbacks,
-            self._watchers.notified,
-            self.logger,
-            closed,
-            self._auth,
-            program=program,
-            legacy=self._legacy,
-        )
-        if self.config.log_level is not None and "logging" in live.capabilities and not live.modern:
-            await self._exchange(live, "logging/setLevel", {"level": self.config.log_level})
-        return live
+        session = Session(self.config, callbacks, self._watchers.notified, self.logger)
+        started.append(session)
+        self._words = str
+        link = session.link = await open_link(stack, self.config, session, self.logger, self._auth)
+        self._words = lambda: link.last_words
+        stack.push_async_callback(session.aclose)
+        self._legacy = await negotiate(session, self.config, legacy=self._legacy) or self._legacy
+        if self.config.log_level is not None and "logging" in session.capabilities and not session.modern:
+            await self._exchange(session, "logging/setLevel", {"level": self.config.log_level})
+        return session
 
     # --- updates -------------------------------------------------------------------------------
 
@@ -247,10 +239,10 @@ class Connection:
         *,
         safe: bool = False,
         timeout: float | None = None,
-        progress: ProgressFnT | None = None,
+        progress: Progress | None = None,
         call: MCPCall | None = None,
         extras: Mapping[str, Any] | None = None,
-    ) -> tuple[Any, Live]:
+    ) -> tuple[Any, Session]:
         """Send a request; the server's answer as it came, and the connection that it came by.
 
         Args:
@@ -278,15 +270,15 @@ class Connection:
             raise CallError(ErrorCode.TIMEOUT, f"{self._what} did not answer within {timeout:g} s") from error
 
     async def _patiently(
-        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
-    ) -> tuple[Any, Live]:
+        self, method: str, params: Json, safe: bool, progress: Progress | None, extras: MCPExtras | None
+    ) -> tuple[Any, Session]:
         """Send a request, and again when the server has time for it, as ``retries`` say."""
         attempt = 0
         while True:
             try:
                 return await self._request(method, params, safe, progress, extras)
             except CallError as error:
-                refused = fault_of(error.__cause__) if error.__cause__ is not None else None
+                refused = error.__cause__
                 if not isinstance(refused, HTTPRefusal):
                     raise
                 wait = self.config.retries.wait(attempt, "POST", refused.status, refused.headers, repeatable=safe)
@@ -300,8 +292,8 @@ class Connection:
                 await asyncio.sleep(wait)
 
     async def _request(
-        self, method: str, params: Json, safe: bool, progress: ProgressFnT | None, extras: MCPExtras | None
-    ) -> tuple[Any, Live]:
+        self, method: str, params: Json, safe: bool, progress: Progress | None, extras: MCPExtras | None
+    ) -> tuple[Any, Session]:
         retried = False
         while True:
             live = await self.open()
@@ -323,33 +315,26 @@ class Connection:
 
     async def _exchange(
         self,
-        live: Live,
+        live: Session,
         method: str,
         params: Json,
-        progress: ProgressFnT | None = None,
+        progress: Progress | None = None,
         extras: MCPExtras | None = None,
     ) -> Any:
-        from operad_mcp.wire.requests import exchange
+        return await exchange(live, self._what, method, params, progress, extras)
 
-        return await exchange(live, self.config, self._what, method, params, progress, extras)
-
-    async def answers(self, live: Live, asked: Json, call: MCPCall) -> Json:
+    async def answers(self, live: Session, asked: Json, call: MCPCall) -> Json:
         """``inputResponses`` to ``inputRequests``, by the callbacks. Raises `CallError`."""
         token = current_call.set(call)
         try:
             raw = {"resultType": "input_required", **asked}
-            return await answer_inputs(live.session, raw, self.config, self._what)
+            return await answer_inputs(live, raw, self._what)
         finally:
             current_call.reset(token)
 
     def raise_said(self, said: Any) -> NoReturn:
         """Raise what a server said in another way than as the answer of a request. Raises `CallError`."""
-        from mcp.shared.exceptions import MCPError
-
-        fields = said if isinstance(said, dict) else {"message": str(said)}
-        code, message = fields.get("code"), fields.get("message")
-        is_code = isinstance(code, int) and not isinstance(code, bool)
-        error = MCPError(code if is_code else 0, str(message), fields.get("data"))  # type: ignore[arg-type]  # just tested
+        error = error_of(said if isinstance(said, dict) else {"message": str(said)})
         raise classify(error, self._what) from error
 
     # --- the end ---------------------------------------------------------------------------------
@@ -393,9 +378,8 @@ class Connection:
         return self._unavailable(error) if isinstance(error, (ConnectionLost, SessionExpired)) else error
 
     def _connect_error(self, error: BaseException) -> BaseException:
-        fault = fault_of(error)
-        if isinstance(fault, ConnectionLost):
-            return fault
+        if isinstance(error, ConnectionLost):
+            return error
         if isinstance(error, ImportError):
             text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
             return CallError(ErrorCode.UNAVAILABLE, text)
@@ -403,16 +387,14 @@ class Connection:
             return CallError(ErrorCode.UNAVAILABLE, f"{self._what}: {not_started(self.config, error)}")
         if not isinstance(error, Exception) or isinstance(error, OperadError):
             return error
-        # Whose import may be what failed: then there are no such errors.
-        errors: Any = sys.modules.get("mcp.shared.exceptions")
-        if fault is not None or isinstance(error, getattr(errors, "MCPError", ())):
+        if isinstance(error, (Fault, ServerError)):
             return self._final(classify(error, f"{self._what} ({self.config.where})"))
         words = self._words()
         text = "; ".join(part for part in (in_words(error), words) if part)
         return CallError(ErrorCode.UNAVAILABLE, f"{self._what} ({self.config.where}): {text}")
 
 
-def _renewing(clock: Clock, report: ProgressFnT) -> ProgressFnT:
+def _renewing(clock: Clock, report: Progress) -> Progress:
     async def renewed(progress: float, total: float | None, message: str | None) -> None:
         clock.renew()
         await report(progress, total, message)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from operad_mcp.wire.incoming import EDGE
+from operad_mcp.wire.messages import EDGE
 
 
 @attrs.frozen

@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 import httpx2
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse
 
 from operad.plugin import client_tls
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import HTTPRefusal
+from operad_mcp.errors import ConnectionLost, HTTPRefusal, in_words
+from operad_mcp.wire.messages import Answer, Message, RequestId
 from operad_mcp.wire.transport import Transport
 
 _BODY_KEPT = 2_000
@@ -56,12 +55,6 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
         timeout=httpx2.Timeout(config.connect_timeout, read=_READ_TIMEOUT),
         follow_redirects=False,
     )
-
-
-def body_of(message: Any) -> bytes:
-    """The JSON of a message."""
-    text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
-    return text.encode()
 
 
 @asynccontextmanager
@@ -107,6 +100,11 @@ def unsent(error: Exception) -> bool:
     return isinstance(error, _UNSENT)
 
 
+def lost_request(error: httpx2.TransportError) -> ConnectionLost:
+    """Return the fault of a request that was lost by itself."""
+    return ConnectionLost(in_words(error), sent=not unsent(error), whole=False)
+
+
 async def read_body(response: httpx2.Response, limit: int) -> bytes:
     """Up to ``limit`` bytes of the body, decoded."""
     pieces, size = [], 0
@@ -141,14 +139,12 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
     return HTTPRefusal(response.status_code, reason, kept, text[:_BODY_KEPT])
 
 
-def answers_of(request_id: int | str | None, messages: Sequence[SessionMessage]) -> list[SessionMessage]:
-    """The messages that answer a request, with its id, whatever id they had: they came by its own exchange."""
+def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
+    """Return the message that answers a request, with its id, whatever id it had: it came by its own exchange."""
     if request_id is None:
-        return []
-    answers = [item for item in messages if isinstance(item.message, (JSONRPCResponse, JSONRPCError))]
-    for answer in answers[:1]:
-        answer.message.id = request_id  # type: ignore[union-attr]  # one of the two just tested for
-    return answers[:1]
+        return None
+    found = next((message for message in messages if isinstance(message, Answer)), None)
+    return None if found is None else found._replace(id=request_id)
 
 
 async def heard(note: asyncio.Task[None], method: str | None) -> None:

@@ -4,19 +4,17 @@ Ours and not the SDK's: there a refused connection or an answer that is cut off 
 flight, and what HTTP said becomes an error of the same form as the server's own. Here a request fails alone, with
 a `Fault` that no server can make.
 
-Imported with the first connection: it needs the SDK.
+Imported with the first connection over it: it needs httpx2.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx2
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, SessionExpired, Unreadable, in_words, unusable
@@ -24,21 +22,19 @@ from operad_mcp.wire.events import Event, EventDecoder
 from operad_mcp.wire.exchange import (
     LAST_WORDS,
     Tasks,
-    answers_of,
-    body_of,
+    answer_of,
     heard,
+    lost_request,
     read_body,
     read_if_any,
     refusal,
     sent_within,
-    unsent,
 )
-from operad_mcp.wire.incoming import Incoming
-from operad_mcp.wire.live import MODERN, ServerLogger
-from operad_mcp.wire.messages import failure, parse, too_large
+from operad_mcp.wire.link import Link, Sink, is_request
+from operad_mcp.wire.messages import Answer, Json, RequestId, encode, failure, parse, too_large
+from operad_mcp.wire.protocol import MODERN, VERSION_HEADER, ServerLogger
 
 _SESSION = "mcp-session-id"
-_VERSION = "mcp-protocol-version"
 _RESUMED = 2
 """Attempts to resume a stream; one that brings anything does not count."""
 _RETRY = 1.0
@@ -46,31 +42,24 @@ _RETRY = 1.0
 
 
 @asynccontextmanager
-async def http_streams(
-    client: httpx2.AsyncClient,
-    config: MCPClientConfig,
-    logger: ServerLogger,
-    on_log: Callable[[Mapping[str, Any]], None],
-) -> AsyncIterator[tuple[HTTPLink, HTTPLink]]:
-    """Talk to the server of ``config.url``; both streams are the same object."""
-    link = HTTPLink(client, config, logger, on_log)
+async def open_link(
+    client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
+) -> AsyncIterator[HTTPLink]:
+    """Talk to the server of ``config.url``."""
+    link = HTTPLink(client, config, logger, sink)
     try:
-        yield link, link
+        yield link
     finally:
         await link.leave()
 
 
-class HTTPLink(Incoming):
-    """A server over streamable HTTP: the SDK's read stream and its write stream."""
+class HTTPLink(Link):
+    """A server over streamable HTTP."""
 
     def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        config: MCPClientConfig,
-        logger: ServerLogger,
-        on_log: Callable[[Mapping[str, Any]], None],
+        self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
     ) -> None:
-        super().__init__(on_log)
+        super().__init__(sink)
         assert config.url is not None
         self._client = client
         self._url = config.url
@@ -81,44 +70,41 @@ class HTTPLink(Incoming):
         self._version: str | None = None
         self._tasks = Tasks()
         self._notes = Tasks()
-        self._posts: dict[int | str, tuple[asyncio.Task[None], bool]] = {}
+        self._posts: dict[RequestId, tuple[asyncio.Task[None], bool]] = {}
 
-    # --- the SDK's write stream ------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send a message. A request goes its own way; what is no request is heard before this returns."""
-        message: Any = item.message
-        method = getattr(message, "method", None)
-        if method == "notifications/cancelled" and self._cut_short(message.params or {}):
+    async def send(self, message: Json, headers: dict[str, str]) -> None:
+        """Send a message. A request goes its own way; the server has heard another one when this returns."""
+        method = message.get("method")
+        if method == "notifications/cancelled" and self._cut_short(message["params"]["requestId"]):
             return
-        headers = self._headers(item, method)
-        if method is None or not hasattr(message, "id"):
-            await heard(self._notes.start(self._tell(body_of(message), headers)), method)
+        if method is not None:
+            self._version = headers.get(VERSION_HEADER)
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            **self._session_headers(),
+            **headers,
+        }
+        if not is_request(message):
+            await heard(self._notes.start(self._tell(encode(message), headers)), method)
             if method == "notifications/initialized":
                 self._tasks.start(self._listen())
             return
-        modern = (headers.get(_VERSION) or "") >= MODERN
-        task = self._tasks.start(self._ask(message.id, method, body_of(message), headers))
-        self._posts[message.id] = task, modern
-        task.add_done_callback(lambda _: self._posts.pop(message.id, None))
-
-    def _headers(self, item: SessionMessage, method: str | None) -> dict[str, str]:
-        given = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
-        if method == "initialize":
-            self._version = None  # of the question that came before, which is none of the handshake
-        elif given and _VERSION in (lowered := {name.lower(): value for name, value in given.items()}):
-            self._version = lowered[_VERSION]
-        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-        headers |= self._session_headers() | {name.lower(): value for name, value in (given or {}).items()}
-        return headers
+        request_id = message["id"]
+        modern = (self._version or "") >= MODERN
+        task = self._tasks.start(self._ask(request_id, message["method"], encode(message), headers))
+        self._posts[request_id] = task, modern
+        task.add_done_callback(lambda _: self._posts.pop(request_id, None))
 
     def _session_headers(self) -> dict[str, str]:
-        known = {_SESSION: self._session, _VERSION: self._version}
+        known = {_SESSION: self._session, VERSION_HEADER: self._version}
         return {name: value for name, value in known.items() if value is not None}
 
-    def _cut_short(self, params: Mapping[str, Any]) -> bool:
+    def _cut_short(self, request_id: RequestId) -> bool:
         """In the stateless protocol a call is cancelled by closing its request; whether it is that protocol."""
-        found = self._posts.get(params.get("requestId", ""))
+        found = self._posts.get(request_id)
         if found is None:
             return (self._version or "") >= MODERN
         task, modern = found
@@ -137,23 +123,22 @@ class HTTPLink(Incoming):
 
     # --- requests --------------------------------------------------------------------------------
 
-    async def _ask(self, request_id: int | str, method: str, body: bytes, headers: dict[str, str]) -> None:
+    async def _ask(self, request_id: RequestId, method: str, body: bytes, headers: dict[str, str]) -> None:
         try:
             async with sent_within(self._client, "POST", self._url, headers, body) as response:
-                for answer in await self._answers(request_id, method, headers, response):
-                    self.add(answer)
+                self.sink.receive(await self._answer(request_id, method, headers, response))
         except Fault as fault:
-            self.add(failure(request_id, fault))
+            self.sink.receive(failure(request_id, fault))
         except httpx2.TransportError as error:
-            self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
+            self.sink.receive(failure(request_id, lost_request(error)))
         except httpx2.DecodingError as error:
-            self.add(failure(request_id, Unreadable(f"the answer cannot be decoded: {error}")))
+            self.sink.receive(failure(request_id, Unreadable(f"the answer cannot be decoded: {error}")))
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.add(failure(request_id, unusable(error)))
+            self.sink.receive(failure(request_id, unusable(error)))
 
-    async def _answers(
-        self, request_id: int | str, method: str, headers: dict[str, str], response: httpx2.Response
-    ) -> list[SessionMessage]:
+    async def _answer(
+        self, request_id: RequestId, method: str, headers: dict[str, str], response: httpx2.Response
+    ) -> Answer:
         """The answer; of a stream what came before it is passed on by the way."""
         status = response.status_code
         if status >= 300:
@@ -167,50 +152,46 @@ class HTTPLink(Incoming):
         if len(body) > self._limit:
             raise too_large(len(body), self._limit)
         is_json = kind == "application/json" or b'"jsonrpc"' in body  # some servers forget the type
-        answers = answers_of(request_id, parse(body)) if is_json else []
-        if not answers:
+        answer = answer_of(request_id, parse(body)) if is_json else None
+        if answer is None:
             shown = body[:200].decode("utf-8", "replace")
             raise Unreadable(f"expected a JSON-RPC answer, got HTTP {status}, {kind or 'no type'}: {shown!r}")
-        return answers
+        return answer
 
-    async def _refused(
-        self, request_id: int | str, headers: dict[str, str], response: httpx2.Response
-    ) -> list[SessionMessage]:
+    async def _refused(self, request_id: RequestId, headers: dict[str, str], response: httpx2.Response) -> Answer:
         body = await read_if_any(response, min(self._limit, 1024 * 1024))
         messages = parse(body) if b'"jsonrpc"' in body else []
         status, text = response.status_code, body.decode("utf-8", "replace")
         if _SESSION in headers:
             # An answer of the operation carries the request's id. Who refuses before that knows none.
-            own = any(getattr(item.message, "id", None) == request_id for item in messages)
+            own = any(isinstance(each, Answer) and each.id == request_id for each in messages)
             told = any(word in text.lower() for word in ("session", "not initialized"))
             if status == 404 or (status == 400 and told and not own):
                 raise SessionExpired(f"the server answered HTTP {status}: {text[:200]}")
-        answers = answers_of(request_id, messages)
-        if not answers or status in (401, 403):
+        answer = answer_of(request_id, messages)
+        if answer is None or status in (401, 403):
             raise refusal(response, text)
-        return answers
+        return answer
 
     # --- streams -----------------------------------------------------------------------------------
 
-    async def _streamed(self, request_id: int | str, response: httpx2.Response) -> list[SessionMessage]:
+    async def _streamed(self, request_id: RequestId, response: httpx2.Response) -> Answer:
         """The answer within a stream, which is resumed where it was cut, if the server can do that."""
         decoder = EventDecoder(self._limit)
         attempts = 0
-        answers, reason = await self._read(request_id, response, decoder)
-        while not answers:
+        answer, reason = await self._read(request_id, response, decoder)
+        while answer is None:
             if decoder.last_id is None or attempts >= _RESUMED:
                 raise ConnectionLost(reason or "the stream ended without an answer", whole=False)
             attempts += 1
             await asyncio.sleep(_RETRY if decoder.retry is None else decoder.retry)
             before = decoder.last_id
-            answers, reason = await self._resume(request_id, decoder)
+            answer, reason = await self._resume(request_id, decoder)
             if decoder.last_id != before:
                 attempts = 0
-        return answers
+        return answer
 
-    async def _resume(
-        self, request_id: int | str | None, decoder: EventDecoder
-    ) -> tuple[list[SessionMessage], str]:
+    async def _resume(self, request_id: RequestId | None, decoder: EventDecoder) -> tuple[Answer | None, str]:
         headers = {"accept": "text/event-stream", "cache-control": "no-store", **self._session_headers()}
         if decoder.last_id is not None:
             headers["last-event-id"] = decoder.last_id
@@ -221,43 +202,42 @@ class HTTPLink(Incoming):
                     raise refusal(response, "")
                 return await self._read(request_id, response, decoder)
         except httpx2.TransportError as error:
-            return [], in_words(error)
+            return None, in_words(error)
         except HTTPRefusal as error:
             if request_id is None:
                 raise
-            return [], str(error)
+            return None, str(error)
 
     async def _read(
-        self, request_id: int | str | None, response: httpx2.Response, decoder: EventDecoder
-    ) -> tuple[list[SessionMessage], str]:
+        self, request_id: RequestId | None, response: httpx2.Response, decoder: EventDecoder
+    ) -> tuple[Answer | None, str]:
         """Pass a stream's messages on, until the answer; without one, why the stream ended."""
         try:
             async for piece in response.aiter_bytes():
                 for event in decoder.feed(piece):
-                    answers = self._taken(request_id, event)
-                    if answers:
-                        return answers, ""
-                if self.crowded:
-                    await self.room()
+                    answer = self._taken(request_id, event)
+                    if answer is not None:
+                        return answer, ""
+                if self.sink.crowded:
+                    await self.sink.room()
         except httpx2.TransportError as error:
-            return [], in_words(error)
-        return [], ""
+            return None, in_words(error)
+        return None, ""
 
-    def _taken(self, request_id: int | str | None, event: Event) -> list[SessionMessage]:
-        """Pass an event's messages on; those that answer the request are left to the caller."""
+    def _taken(self, request_id: RequestId | None, event: Event) -> Answer | None:
+        """Pass an event's messages on; the one that answers the request is returned."""
         if event.kind != "message" or not event.data:
-            return []
+            return None
         if event.size > self._limit:
             fault = too_large(event.size, self._limit)
-            return [] if request_id is None else [failure(request_id, fault)]
+            return None if request_id is None else failure(request_id, fault)
         messages = parse(event.data)
         if not messages:
             self._logger.warning("the server sent what is no message: %.200r", event.data[:200])
-        answers = answers_of(request_id, messages)
         for message in messages:
-            if not any(message is answer for answer in answers):
-                self.add(message)
-        return answers
+            if request_id is None or not isinstance(message, Answer):
+                self.sink.receive(message)
+        return answer_of(request_id, messages)
 
     async def _listen(self) -> None:
         """The stream of what the server says by itself (handshake protocols), opened again when it ends."""

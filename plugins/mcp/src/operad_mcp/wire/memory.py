@@ -1,35 +1,36 @@
 """A server object of the SDK in this process.
 
-Imported with the first connection: it needs the SDK.
+Imported with the first connection to one: it needs the SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
-from operad_mcp.wire.incoming import Incoming
-from operad_mcp.wire.messages import marked
+from operad_mcp.errors import ConnectionLost
+from operad_mcp.wire.link import Link, Sink
+from operad_mcp.wire.messages import Json, message_of
 
 
 @asynccontextmanager
-async def memory_streams(
-    server: Any, on_log: Callable[[Mapping[str, Any]], None]
-) -> AsyncIterator[tuple[Incoming, Any]]:
-    """The two streams of a server object."""
+async def memory_link(server: Any, sink: Sink) -> AsyncIterator[MemoryLink]:
+    """Connect to a server object."""
     # `MCPServer` offers no public way to its low-level server; the SDK's own client takes this one.
     low = getattr(server, "_lowlevel_server", server)
-    incoming = Incoming(on_log)
     async with create_client_server_memory_streams() as (client, (read, write)):
+        link = MemoryLink(sink, client[1])
         serving = asyncio.ensure_future(low.run(read, write, low.create_initialization_options()))
-        pumping = asyncio.ensure_future(_pump(client[0], incoming))
+        pumping = asyncio.ensure_future(link.pump(client[0]))
         try:
-            yield incoming, client[1]
+            yield link
         finally:
             await client[1].aclose()
             await asyncio.wait([serving], timeout=2)
@@ -38,13 +39,30 @@ async def memory_streams(
             await asyncio.gather(serving, pumping, return_exceptions=True)
 
 
-async def _pump(source: Any, incoming: Incoming) -> None:
-    try:
-        async for item in source:
-            if not isinstance(item, Exception):
-                incoming.add(marked(item))
-            await incoming.room()
-    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        pass
-    finally:
-        incoming.end()
+class MemoryLink(Link):
+    """The two streams of a server object."""
+
+    def __init__(self, sink: Sink, write: Any) -> None:
+        super().__init__(sink)
+        self._write = write
+
+    async def pump(self, read: Any) -> None:
+        """Pass on what the server sends, until its end."""
+        try:
+            async for item in read:
+                if not isinstance(item, Exception):
+                    value = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+                    if (message := message_of(value)) is not None:
+                        self.sink.receive(message)
+                await self.sink.room()
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass
+        finally:
+            self.end()
+
+    async def send(self, message: Json, headers: dict[str, str]) -> None:
+        """Send a message."""
+        try:
+            await self._write.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            raise ConnectionLost("the server object has ended", sent=False) from None

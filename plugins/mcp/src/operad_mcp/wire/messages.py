@@ -1,22 +1,19 @@
-"""JSON-RPC messages: what a server wrote, as the SDK wants it; leniently, because a server is untrusted.
-
-Imported with the first connection: it needs the SDK.
-"""
+"""JSON-RPC messages: read leniently, because a server is untrusted; written as JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
-from operad_mcp.errors import Fault, Said, TooLarge, Unreadable
-from operad_mcp.wire.incoming import EDGE
+from operad_mcp.errors import Fault, ServerError, TooLarge, Unreadable
 
+Json = dict[str, Any]
 RequestId = int | str
+EDGE = 512
+"""Bytes of the beginning and the end of an unreadable message in which its id is looked for."""
 _decode = msgspec.json.Decoder().decode
 _SHOWN = 200
 
@@ -27,37 +24,70 @@ _ID_LAST = re.compile(_ID + rb"\s*\}\s*$")
 _ANSWER_FIRST = re.compile(rb'\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*' + _ANSWERS)
 
 
-def parse(text: bytes) -> list[SessionMessage]:
-    """The messages of a text: one, those of a batch, or none.
+class Request(NamedTuple):
+    """A request of the server."""
 
-    An answer's result is not checked here: that is the work of who asked. An answer of which no more than the id
-    can be read is a failure of the request.
+    id: RequestId
+    method: str
+    params: Json
+
+
+class Notice(NamedTuple):
+    """A notification of the server."""
+
+    method: str
+    params: Json
+
+
+class Answer(NamedTuple):
+    """The answer to a request: a result, an error of the server, or a fault that was found here."""
+
+    id: RequestId | None
+    result: Any = None
+    error: ServerError | Fault | None = None
+
+
+Message = Request | Notice | Answer
+
+
+def parse(text: bytes) -> list[Message]:
+    """Return the messages of a text: one, those of a batch, or none.
+
+    An answer of which no more than the id can be read is a fault of the request.
     """
     value = _json(text)
     if value is msgspec.UNSET:
         found = answered_id(text[:EDGE], text[-EDGE:])
         return [] if found is None else [failure(found, Unreadable(f"the answer cannot be read: {_shown(text)}"))]
     items = value if isinstance(value, list) else [value]
-    return [message for message in map(_message, items) if message is not None]
+    return [message for message in map(message_of, items) if message is not None]
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a text is whole, in the lenient reading of `parse`."""
+    """Return True if a text is whole, in the lenient reading of `parse`."""
     return _json(text) is not msgspec.UNSET
 
 
-def failure(request_id: RequestId, fault: Fault) -> SessionMessage:
-    """The answer to a request that this process has to give itself."""
-    return _error(request_id, 0, str(fault), fault)
+def encode(message: Json) -> bytes:
+    """Return the JSON of a message."""
+    try:
+        return msgspec.json.encode(message)
+    except (ValueError, OverflowError):  # a number or a text that strict JSON has not
+        return json.dumps(message).encode()
+
+
+def failure(request_id: RequestId, fault: Fault) -> Answer:
+    """Return the answer that this process gives itself."""
+    return Answer(request_id, error=fault)
 
 
 def too_large(size: int, limit: int) -> TooLarge:
-    """The fault of an answer above the limit."""
+    """Return the fault of an answer above the limit."""
     return TooLarge(f"the answer has {size} bytes, max_message_bytes is {limit}")
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:
-    """The id of an answer of which only the beginning and the end are known, where it can be told for sure."""
+    """Return the id of an answer of which only the beginning and the end are known, if it is certain."""
     found = _ID_FIRST.match(head)
     if found is None and _ANSWER_FIRST.match(head):
         found = _ID_LAST.search(tail)
@@ -70,64 +100,58 @@ def answered_id(head: bytes, tail: bytes) -> RequestId | None:
     return value
 
 
-def marked(item: SessionMessage) -> SessionMessage:
-    """A message with the mark that it is the server's, where it is an error."""
-    message = item.message
-    if isinstance(message, JSONRPCError) and not isinstance(message.error.data, (Fault, Said)):
-        message.error.data = Said(message.error.data)
-    return item
+def message_of(value: Any) -> Message | None:
+    """Return the message that a JSON value is; None if it is not one."""
+    if not isinstance(value, dict):
+        return None
+    if "method" in value:
+        return _asked(value)
+    request_id = _request_id(value.get("id"))
+    if "error" in value and value["error"] is not None and "result" not in value:
+        # An error without an id has no request here; HTTP knows the request from elsewhere and sets it.
+        return Answer(request_id, error=error_of(value["error"]))
+    if request_id is None:
+        return None
+    if "result" not in value:
+        return failure(request_id, Unreadable(f"the answer has neither result nor error: {_shown(value)}"))
+    return Answer(request_id, value["result"])
+
+
+def error_of(error: Any) -> ServerError:
+    """Return an error of the server, in whatever form it came."""
+    fields = error if isinstance(error, dict) else {"message": error}
+    code, message = fields.get("code"), fields.get("message")
+    text = message if isinstance(message, str) else _shown(error)
+    is_code = isinstance(code, int) and not isinstance(code, bool)
+    return ServerError(code if is_code else 0, text, fields.get("data"))  # type: ignore[arg-type]  # just tested
 
 
 def _json(text: bytes) -> Any:
-    """The value of a JSON text; ``UNSET`` if it is none."""
+    """Return the value of a JSON text; ``UNSET`` if it is not JSON."""
     try:
         return _decode(text)
     except (ValueError, RecursionError):  # msgspec's own error is a ValueError, and so is one of UTF-8
         pass
-    try:  # takes what is no strict JSON: NaN, lone surrogates, 1e400, and bytes that are no UTF-8
+    try:  # takes what strict JSON does not: NaN, lone surrogates, 1e400, and bytes that are not UTF-8
         return json.loads(text.decode("utf-8", "replace").removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return msgspec.UNSET
 
 
-def _message(value: Any) -> SessionMessage | None:
-    if not isinstance(value, dict):
+def _asked(value: Json) -> Request | Notice | None:
+    method, params = value["method"], value.get("params")
+    if not isinstance(method, str) or not isinstance(params, dict | None):
         return None
-    if "method" in value:
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_python(value, by_name=False))
-        except ValueError:
-            return None
-    request_id = _request_id(value.get("id"))
-    if "error" in value and value["error"] is not None and "result" not in value:
-        # An error without an id is for nobody here; who knows the request from elsewhere (HTTP) sets it.
-        return _said(request_id, value["error"])
-    if request_id is None:
-        return None
-    if "result" not in value:
-        return failure(request_id, Unreadable(f"the answer has neither result nor error: {_shown(value)}"))
-    # The SDK's model would check, and copy, every part of the result.
-    return SessionMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"]))
+    if "id" not in value:
+        return Notice(method, params or {})
+    request_id = _request_id(value["id"])
+    return None if request_id is None else Request(request_id, method, params or {})
 
 
 def _request_id(value: Any) -> RequestId | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
-
-
-def _said(request_id: RequestId | None, error: Any) -> SessionMessage:
-    """An error of the server, in whatever form it came."""
-    fields = error if isinstance(error, dict) else {"message": error}
-    code, message = fields.get("code"), fields.get("message")
-    text = message if isinstance(message, str) else _shown(error)
-    is_code = isinstance(code, int) and not isinstance(code, bool)
-    return _error(request_id, code if is_code else 0, text, Said(fields.get("data")))
-
-
-def _error(request_id: RequestId | None, code: Any, message: str, data: Any) -> SessionMessage:
-    error = ErrorData.model_construct(code=code, message=message, data=data)
-    return SessionMessage(JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error))
 
 
 def _shown(value: Any) -> str:

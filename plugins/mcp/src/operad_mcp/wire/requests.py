@@ -1,37 +1,32 @@
-"""One request over a connection that is up, and its answer as it came."""
+"""One request over a connection that is up, with the input that the server asks for on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import Any
 
 from operad import CallError, ErrorCode
-from operad_mcp.config import MCPClientConfig, MCPExtras
+from operad_mcp.config import MCPExtras
 from operad_mcp.errors import classify
-from operad_mcp.wire.callbacks import answer_inputs
-from operad_mcp.wire.live import Live
+from operad_mcp.wire.callbacks import Declined
+from operad_mcp.wire.messages import Json
+from operad_mcp.wire.session import Progress, Session
 
-if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
-Json = dict[str, Any]
 _MAX_ROUNDS = 10
 
 
 async def exchange(
-    live: Live,
-    config: MCPClientConfig,
+    session: Session,
     what: str,
     method: str,
     params: Json,
-    progress: ProgressFnT | None = None,
+    progress: Progress | None = None,
     extras: MCPExtras | None = None,
 ) -> Any:
     """Send a request, answer what the server asks for on the way, and return its answer.
 
     Args:
-        live: the connection.
-        config: with the callbacks that answer.
+        session: the connection.
         what: what to call the server in messages.
         method: as the protocol names it.
         params: its parameters.
@@ -46,52 +41,51 @@ async def exchange(
     headers = None if extras is None else extras.headers
     answers: Json = {}
     for _ in range(_MAX_ROUNDS):
-        raw = await _once(live, what, method, {**params, **answers} if answers else params, progress, headers)
+        given = {**params, **answers} if answers else params
+        try:
+            raw = await session.request(method, given, progress=progress, headers=headers)
+        except Exception as error:
+            raise classify(error, what) from error
         if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
             return raw
-        answers = await answer_inputs(live.session, raw, config, what)
+        answers = await answer_inputs(session, raw, what)
     message = f"{what} asked for input {_MAX_ROUNDS} times and did not answer"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
-async def _once(
-    live: Live,
-    what: str,
-    method: str,
-    params: Json,
-    progress: ProgressFnT | None,
-    headers: Mapping[str, str] | None,
-) -> Any:
-    from operad_mcp.wire.raw import ANYTHING, Slot, request_of, slot
+async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
+    """Return the answers to an ``input_required`` result (2026-07-28): what to send along with the request again.
 
-    # Headers for arguments came with the stateless protocol; for 20,000 tools they take half a second to look for.
-    is_listing = method == "tools/list" and live.modern
-    wanted = Slot(headers, is_listing=is_listing)
-    token = slot.set(wanted)
-    try:
-        if is_listing:
-            await _list_tools(live, params, wanted)
-        else:
-            await live.session.send_request(request_of(method, params), ANYTHING, progress_callback=progress)
-    except Exception as error:
-        raise classify(error, what) from error
-    finally:
-        slot.reset(token)
-    return wanted.raw
+    Raises:
+        CallError: the server asks for what no callback is configured for; the message names the callback.
+    """
+    asked, state = raw.get("inputRequests"), raw.get("requestState")
+    answers: Json = {} if state is None else {"requestState": state}
+    if not asked:
+        await asyncio.sleep(0.05)
+        return answers
+    responses: Json = {}
+    for key, request in asked.items() if isinstance(asked, dict) else [("", None)]:
+        method = request.get("method") if isinstance(request, dict) else None
+        params = request.get("params", {}) if isinstance(request, dict) else None
+        if not isinstance(method, str) or not isinstance(params, dict | None):
+            message = f"{what} asked for input in a way that is not understood"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+        _require_callback(method, session, what)
+        try:
+            responses[key] = await session.callbacks.answer(method, params or {})
+        except Declined as declined:
+            details = {"message": str(declined), "jsonrpcCode": declined.code}
+            text = f"{what} asked for {method}, which was refused: {declined}"
+            raise CallError(ErrorCode.EXECUTION_ERROR, text, details) from declined
+    return {**answers, "inputResponses": responses}
 
 
-async def _list_tools(live: Live, params: Json, wanted: Any) -> None:
-    """As the session lists tools: it keeps the headers that they want, and drops what it must not call."""
-    from mcp_types import PaginatedRequestParams
+_CALLBACKS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
-    cursor = params.get("cursor")
-    listed = await live.session.list_tools(
-        params=None if cursor is None else PaginatedRequestParams(cursor=cursor)
-    )
-    raw = wanted.raw
-    if isinstance(raw, dict) and isinstance(raw.get("tools"), list):
-        kept = {tool.name for tool in listed.tools}
-        wanted.raw = {
-            **raw,
-            "tools": [tool for tool in raw["tools"] if isinstance(tool, dict) and tool.get("name") in kept],
-        }
+
+def _require_callback(method: str, session: Session, what: str) -> None:
+    name = _CALLBACKS.get(method)
+    if name is not None and getattr(session.config, name) is None:
+        message = f"{what} asks for {method}; give MCPClientConfig({name}=…) to answer"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "callback": name})

@@ -1,36 +1,40 @@
 """HTTP+SSE, the transport of 2024-11-05: one event stream from the server, and a POST per message to it.
 
-Imported with the first connection: it needs the SDK.
+Imported with the first connection over it: it needs httpx2.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
-from mcp.shared.message import SessionMessage
 
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words, unusable
 from operad_mcp.wire.events import Event, EventDecoder
-from operad_mcp.wire.exchange import LAST_WORDS, Tasks, body_of, heard, read_if_any, refusal, sent_within, unsent
-from operad_mcp.wire.incoming import Incoming
-from operad_mcp.wire.live import ServerLogger
-from operad_mcp.wire.messages import answered_id, failure, parse, too_large
+from operad_mcp.wire.exchange import (
+    LAST_WORDS,
+    Tasks,
+    heard,
+    lost_request,
+    read_if_any,
+    refusal,
+    sent_within,
+    unsent,
+)
+from operad_mcp.wire.link import Link, Sink, is_request
+from operad_mcp.wire.messages import Json, RequestId, answered_id, encode, failure, parse, too_large
+from operad_mcp.wire.protocol import ServerLogger
 
 
 @asynccontextmanager
-async def sse_streams(
-    client: httpx2.AsyncClient,
-    config: MCPClientConfig,
-    logger: ServerLogger,
-    on_log: Callable[[Mapping[str, Any]], None],
-) -> AsyncIterator[tuple[SSELink, SSELink]]:
-    """Talk to the server of ``config.url``; both streams are the same object.
+async def open_link(
+    client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
+) -> AsyncIterator[SSELink]:
+    """Talk to the server of ``config.url``.
 
     Raises:
         Fault: the server refuses the stream, or does not say where to send messages.
@@ -42,27 +46,23 @@ async def sse_streams(
             if response.status_code != 200:
                 text = (await read_if_any(response, 64 * 1024)).decode("utf-8", "replace")
                 raise refusal(response, text)
-            link = SSELink(client, config, logger, on_log)
+            link = SSELink(client, config, logger, sink)
             try:
                 await link.begin(response)
-                yield link, link
+                yield link
             finally:
                 await link.leave()
     except httpx2.TransportError as error:
         raise ConnectionLost(in_words(error), sent=not unsent(error)) from error
 
 
-class SSELink(Incoming):
-    """A server over HTTP+SSE: the SDK's read stream and its write stream."""
+class SSELink(Link):
+    """A server over HTTP+SSE."""
 
     def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        config: MCPClientConfig,
-        logger: ServerLogger,
-        on_log: Callable[[Mapping[str, Any]], None],
+        self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
     ) -> None:
-        super().__init__(on_log)
+        super().__init__(sink)
         assert config.url is not None
         self._client = client
         self._url = config.url
@@ -84,8 +84,8 @@ class SSELink(Incoming):
             async for piece in response.aiter_bytes():
                 for event in decoder.feed(piece):
                     self._taken(event)
-                if self.crowded:
-                    await self.room()
+                if self.sink.crowded:
+                    await self.sink.room()
         except Fault as fault:
             reason = fault
         except httpx2.RequestError as error:
@@ -105,14 +105,14 @@ class SSELink(Incoming):
             half = len(event.data) // 2
             found = answered_id(event.data[:half], event.data[half:])
             if found is not None:
-                self.add(failure(found, too_large(event.size, self._limit)))
+                self.sink.receive(failure(found, too_large(event.size, self._limit)))
         elif event.kind == "message" and event.data:
             messages = parse(event.data)
             if not messages:
                 shown = event.data[:200].decode("utf-8", "replace")
                 self._logger.warning("the server sent what is no message: %r", shown)
             for message in messages:
-                self.add(message)
+                self.sink.receive(message)
 
     def _go_to(self, reference: str) -> None:
         """Take the address for messages, if it is at the same origin: what is sent there holds credentials."""
@@ -124,14 +124,12 @@ class SSELink(Incoming):
         if not self._endpoint.done():
             self._endpoint.set_result(there)
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send a message. A request goes its own way; what is no request is heard before this returns."""
-        message: Any = item.message
-        if hasattr(message, "method") and hasattr(message, "id"):
-            self._tasks.start(self._ask(message.id, body_of(message)))
-            return
-        note = self._notes.start(self._tell(body_of(message)))
-        await heard(note, getattr(message, "method", None))
+    async def send(self, message: Json, headers: dict[str, str]) -> None:
+        """Send a message. A request goes its own way; the server has heard another one when this returns."""
+        if is_request(message):
+            self._tasks.start(self._ask(message["id"], encode(message)))
+        else:
+            await heard(self._notes.start(self._tell(encode(message))), message.get("method"))
 
     async def _tell(self, body: bytes) -> None:
         """Send what has no answer. That it does not arrive is for the server to notice."""
@@ -140,16 +138,16 @@ class SSELink(Incoming):
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything
             self._logger.debug("a notification was not sent: %s", in_words(error))
 
-    async def _ask(self, request_id: int | str, body: bytes) -> None:
+    async def _ask(self, request_id: RequestId, body: bytes) -> None:
         """Send a request, whose answer comes by the stream; only a failure comes from here."""
         try:
             await self._post(body)
         except Fault as fault:
-            self.add(failure(request_id, fault))
+            self.sink.receive(failure(request_id, fault))
         except httpx2.TransportError as error:
-            self.add(failure(request_id, ConnectionLost(in_words(error), sent=not unsent(error), whole=False)))
+            self.sink.receive(failure(request_id, lost_request(error)))
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.add(failure(request_id, unusable(error)))
+            self.sink.receive(failure(request_id, unusable(error)))
 
     async def _post(self, body: bytes) -> None:
         headers = {"content-type": "application/json"}

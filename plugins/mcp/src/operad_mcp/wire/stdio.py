@@ -3,8 +3,6 @@
 Ours and not the SDK's, because a server is untrusted here: lines that are no JSON are passed over, a message
 above the limit fails its own call and no other (the SDK joins what it read so far with every new piece, which for
 a result of 200 MB takes hours), and when the connection ends everything that the program started ends with it.
-
-The program is started without the SDK, whose import takes as long as the program does to be ready.
 """
 
 from __future__ import annotations
@@ -15,20 +13,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, cast
 
 from operad import ConfigError
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost
 from operad_mcp.wire.ending import MARK, end_process, new_mark
-from operad_mcp.wire.incoming import EDGE, Incoming
-from operad_mcp.wire.live import ServerLogger
-
-if TYPE_CHECKING:
-    from mcp.shared.message import SessionMessage
+from operad_mcp.wire.link import Link, Sink
+from operad_mcp.wire.messages import EDGE, Json, answered_id, encode, failure, is_json, parse, too_large
+from operad_mcp.wire.protocol import ServerLogger
 
 _INHERITED = (
     ("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE",
@@ -44,10 +40,8 @@ _PRETTY = (b"{", b"[")
 
 
 @asynccontextmanager
-async def stdio_streams(
-    config: MCPClientConfig, logger: ServerLogger, on_log: Callable[[Mapping[str, Any]], None]
-) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
-    """Start the program; both streams are the same object, which has to `begin` before it is read.
+async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) -> AsyncIterator[ServerProcess]:
+    """Start the program.
 
     Raises:
         OSError: the program cannot be started.
@@ -61,7 +55,7 @@ async def stdio_streams(
     with _log_file(config.stderr) as log:
         starting = asyncio.ensure_future(
             loop.subprocess_exec(
-                lambda: ServerProcess(config, logger, on_log, log),
+                lambda: ServerProcess(config, logger, sink, log),
                 _found(config.command),
                 *config.args,
                 stdin=subprocess.PIPE,
@@ -76,7 +70,7 @@ async def stdio_streams(
             # asyncio forgets a pipe that it is connecting when the start is cancelled, and waits for it for ever:
             # a start is never cancelled, what it started is ended.
             _, process = await asyncio.shield(starting)
-            yield process, process
+            yield process
         finally:
             while not starting.done():
                 with contextlib.suppress(asyncio.CancelledError):  # again; the first one is on its way already
@@ -106,10 +100,10 @@ def _log_file(path: str | None) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-class ServerProcess(Incoming, asyncio.SubprocessProtocol):
-    """A running server: the SDK's read stream and its write stream.
+class ServerProcess(Link, asyncio.SubprocessProtocol):
+    """A running server.
 
-    What arrives is parsed as it arrives and queued; writing hands a whole line to the pipe in one step, so that
+    What arrives is parsed as it arrives; writing hands a whole line to the pipe in one step, so that
     a cancelled caller never leaves half a message there.
     """
 
@@ -117,31 +111,21 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self,
         config: MCPClientConfig,
         logger: ServerLogger,
-        on_log: Callable[[Mapping[str, Any]], None],
+        sink: Sink,
         stderr_file: IO[bytes] | None,
     ) -> None:
-        super().__init__(on_log)
+        super().__init__(sink)
         self._stderr_file = stderr_file
         self._limit = config.max_message_bytes
         self._logger = logger
         self._lines = Lines(self._limit, self._line, self._long_line)
         self._ending: asyncio.TimerHandle | None = None
-        self._paused = False
+        self._resuming: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._stderr = b""
         self._printed: list[str] = []
         self._pretty: list[bytes] = []
-        self._early: list[bytes] | None = []
         self._cut_off = False
-
-    def begin(self) -> None:
-        """Read what the program writes; the SDK, in whose terms its messages are, is there from now on."""
-        early, self._early = self._early or (), None
-        for data in early:
-            self._lines.feed(data)
-        self._stdout.resume_reading()
-        if self.transport.get_returncode() is not None:
-            self._end_soon()
 
     # --- asyncio.SubprocessProtocol ------------------------------------------------------------
 
@@ -151,7 +135,6 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self.transport = cast(asyncio.SubprocessTransport, transport)
         self._stdin = cast(asyncio.WriteTransport, self.transport.get_pipe_transport(0))
         self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
-        self._stdout.pause_reading()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take lines of standard output; keep the end of standard error for messages."""
@@ -162,25 +145,25 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
                     self._stderr_file.write(data)
             self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
             return
-        if self._early is not None:
-            self._early.append(data)
-            return
         self._lines.feed(data)
-        if self.crowded and not self._paused:
-            self._paused = True
+        if self.sink.crowded and (self._resuming is None or self._resuming.done()):
             self._stdout.pause_reading()
+            self._resuming = asyncio.get_running_loop().create_task(self._resume())
+
+    async def _resume(self) -> None:
+        await self.sink.room()
+        self._stdout.resume_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Standard output is the connection: its end is the end, once the reason is known."""
-        if fd == 1 and self._early is None:
+        if fd == 1:
             self._cut_off = True
             self._lines.end()
             self._end_soon()
 
     def process_exited(self) -> None:
         """The end, once what is still in the pipe is read; children may hold it open for ever."""
-        if self._early is None:
-            self._end_soon()
+        self._end_soon()
 
     def _end_soon(self) -> None:
         """End at once when output and process have both ended, else when the other had time to."""
@@ -206,20 +189,10 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         self.resume_writing()
         super().end()
 
-    def taken(self) -> None:
-        """Read on."""
-        if self._paused and self._early is None:
-            self._paused = False
-            self._stdout.resume_reading()
-
     def leave(self) -> None:
         """End the connection: the program sees the end of its input."""
-        self.end()
+        self.end()  # a program that waits for its output to be read never sees the end of its input
         self._stdin.close()
-        if self._early is not None:  # it was never read
-            self._early = None
-            self._stdout.resume_reading()
-        self.taken()  # a program that waits for its output to be read never sees the end of its input
 
     # --- lines -> messages ---------------------------------------------------------------------
 
@@ -229,17 +202,15 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
             return
         if self._pretty or text in _PRETTY:
             self._pretty_line(line, text)
-        elif self._cut_off and not _is_json(text):
+        elif self._cut_off and not is_json(text):
             self._pass_over(line)  # no answer: the program ended before it had written it all
         else:
             self._whole(line)
 
     def _whole(self, text: bytes) -> None:
-        from operad_mcp.wire.messages import parse
-
         messages = parse(text)
         for message in messages:
-            self.add(message)
+            self.sink.receive(message)
         if not messages:
             self._pass_over(text)
 
@@ -258,12 +229,10 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
             self._whole(whole)
 
     def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
-        from operad_mcp.wire.messages import answered_id, failure, too_large
-
         self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
         found = answered_id(head, tail)
         if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
-            self.add(failure(found, too_large(size, self._limit)))
+            self.sink.receive(failure(found, too_large(size, self._limit)))
 
     def _pass_over(self, line: bytes) -> None:
         if len(self._printed) < _PRINTED_KEPT:  # a server that prints its log there would fill ours
@@ -271,29 +240,21 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
             self._printed.append(text)
             self._logger.warning("the server printed what is no message: %r", text)
 
-    # --- the SDK's write stream ------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Write a message. What surely did not reach the program fails as not sent."""
-        message: Any = item.message
-        is_request = hasattr(message, "method") and hasattr(message, "id")
+    async def send(self, message: Json, headers: dict[str, str]) -> None:
+        """Write a message. Raises `ConnectionLost` for what surely did not reach the program."""
+        line = encode(message) + b"\n"
         if not self.ended and not self._stdin.is_closing():
-            line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             at_once = self._stdin.get_write_buffer_size() == 0
             self._stdin.write(line)
             # A pipe without a reader closes within the write: a program that has ended got none of it.
             if not (at_once and self._stdin.is_closing()):
-                # Only requests wait for a program that does not read: a cancellation has to come through at once.
-                if self._writable is not None and is_request:
+                # A cancellation has to come through at once; others wait for a program that does not read.
+                if self._writable is not None and "id" in message:
                     await asyncio.shield(self._writable)
                 return
-        if not is_request:
-            from anyio import ClosedResourceError
-
-            raise ClosedResourceError
-        from operad_mcp.wire.messages import failure
-
-        self.add(failure(message.id, ConnectionLost("the program has ended", sent=False)))
+        raise ConnectionLost("the program has ended", sent=False)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -304,12 +265,6 @@ class ServerProcess(Incoming, asyncio.SubprocessProtocol):
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()[-3:] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
         return "; ".join(part for part in (ended, " | ".join(lines)[-500:]) if part)
-
-
-def _is_json(text: bytes) -> bool:
-    from operad_mcp.wire.messages import is_json
-
-    return is_json(text)
 
 
 class Lines:

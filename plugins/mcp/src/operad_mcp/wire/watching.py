@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from operad import CallError, ErrorCode
-from operad_mcp.wire.live import Live, ServerLogger
+from operad_mcp.errors import Fault, ServerError
+from operad_mcp.wire.messages import Json
+from operad_mcp.wire.protocol import ServerLogger
+from operad_mcp.wire.session import Session
 
-Json = dict[str, Any]
 _EVENTS_KEPT = 1024
 
 
@@ -57,46 +59,66 @@ class Watchers:
         return not queues
 
 
-async def listen(live: Live, logger: ServerLogger) -> None:
-    """Listen for changed listings: in the stateless protocol they come only to who listens."""
+async def listen(session: Session, logger: ServerLogger) -> None:
+    """Listen for changed listings: in the stateless protocol only a client that listens gets them."""
     wanted = {
-        f"{kind}_list_changed": True
+        f"{kind}ListChanged": True
         for kind in ("tools", "resources", "prompts")
-        if live.capabilities.get(kind, {}).get("listChanged")
+        if session.capabilities.get(kind, {}).get("listChanged")
     }
-    if not live.modern or not wanted:
+    if not session.modern or not wanted:
         return
-    import mcp.client.subscriptions as subscriptions
-    from mcp.shared.exceptions import MCPError
-
     pause = 0.1
-    while not live.closed.is_set():
-        try:
-            async with subscriptions.listen(live.session, **wanted) as events:  # type: ignore[arg-type]  # bools by name
-                pause = 0.1
-                async for _ in events:
-                    pass  # each comes to `Watchers.notified` as well
-        except (MCPError, subscriptions.SubscriptionLost, OSError) as error:
+    heard = False
+
+    def acknowledged(_method: str, _params: Json) -> None:
+        nonlocal heard
+        heard = True
+
+    while not session.closed.is_set():
+        try:  # each notification comes to `Watchers.notified` as well
+            await session.request("subscriptions/listen", {"notifications": wanted}, listener=acknowledged)
+        except (ServerError, Fault) as error:
             logger.debug("listening for changes ended: %s", error)
+        pause, heard = (0.1 if heard else pause), False
         await asyncio.sleep(pause)
         pause = min(pause * 2, 30.0)
 
 
-async def updates(live: Live, what: str, uri: str, lost: CallError) -> AsyncIterator[Json]:
-    """The updates of a resource in the stateless protocol, until the iterator is closed.
+async def updates(session: Session, what: str, uri: str, lost: CallError) -> AsyncIterator[Json]:
+    """Yield the updates of a resource in the stateless protocol, until the iterator is closed.
 
     Raises:
-        CallError: ``lost`` if the connection ends; ``EXECUTION_ERROR`` where the server offers no updates.
-        Exception: what the SDK raises for a refusal.
+        CallError: ``lost`` if the connection ends; ``EXECUTION_ERROR`` if the server offers no updates.
+        ServerError, Fault: the server refuses.
     """
-    import mcp.client.subscriptions as subscriptions
+    queue: asyncio.Queue[tuple[str, Json] | None] = asyncio.Queue()
 
+    def heard(method: str, params: Json) -> None:
+        if queue.qsize() < _EVENTS_KEPT:
+            queue.put_nowait((method, params))
+
+    wanted = {"notifications": {"resourceSubscriptions": [uri]}}
+    asking = asyncio.ensure_future(session.request("subscriptions/listen", wanted, listener=heard))
+    asking.add_done_callback(lambda _: queue.put_nowait(None))
+    offered = False
     try:
-        async with subscriptions.listen(live.session, resource_subscriptions=[uri]) as events:
-            if not events.honored.resource_subscriptions:
-                message = f"{what} does not offer subscriptions to {uri}"
-                raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-            async for event in events:
-                yield {"uri": str(getattr(event, "uri", uri))}
-    except subscriptions.SubscriptionLost as error:
-        raise lost from error
+        while (event := await queue.get()) is not None:
+            method, params = event
+            if method == "notifications/subscriptions/acknowledged" and not offered:
+                honored = params.get("notifications")
+                offered = isinstance(honored, dict) and bool(honored.get("resourceSubscriptions"))
+                if not offered:
+                    break
+            elif method == "notifications/resources/updated" and offered:
+                yield {"uri": str(params.get("uri", uri))}
+        if asking.done() and (error := asking.exception()) is not None:
+            if offered:
+                raise lost from error
+            raise error
+        if not offered:
+            message = f"{what} does not offer subscriptions to {uri}"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)

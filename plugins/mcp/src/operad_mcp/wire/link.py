@@ -1,0 +1,71 @@
+"""What a transport and a session know of each other."""
+
+from __future__ import annotations
+
+import importlib
+from asyncio import to_thread
+from types import ModuleType
+from typing import Any, Protocol
+
+from operad_mcp.wire.messages import Json, Message
+
+KEPT = 256
+"""Requests of a server that are answered at once, and reports that wait; a transport pauses above it."""
+
+
+class Sink(Protocol):
+    """A session, as its transport sees it."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a transport should read no further for now."""
+
+    def receive(self, message: Message) -> None:
+        """Take a message."""
+
+    def end(self) -> None:
+        """Take the end of the connection."""
+
+    async def room(self) -> None:
+        """Wait until the session is not crowded."""
+
+
+class Link:
+    """A transport.
+
+    Args:
+        sink: takes what arrives.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.ended = False
+
+    @property
+    def last_words(self) -> str:
+        """The reason of the end, for messages, if the transport knows one."""
+        return ""
+
+    async def send(self, message: Json, headers: dict[str, str]) -> None:
+        """Send a message.
+
+        Args:
+            message: a request, a notification, or an answer.
+            headers: for transports that have them; the names are in lower case.
+        """
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """End the connection: no more messages."""
+        self.ended = True
+        self.sink.end()
+
+
+async def imported(name: str) -> ModuleType:
+    """Import a module that takes long, while other servers and calls go on."""
+    return await to_thread(importlib.import_module, name)
+
+
+def is_request(message: dict[str, Any]) -> bool:
+    """Return True if a message expects an answer."""
+    return "id" in message and "method" in message
