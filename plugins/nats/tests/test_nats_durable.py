@@ -257,7 +257,7 @@ async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored
     work = Work()
     async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
         stored.server.kill()
-        stored.server._arguments[-1] = str(tmp_path / "another")
+        stored.server.arguments[-1] = str(tmp_path / "another")
         stored.server.start()
         async with stored.admin() as jetstream, asyncio.timeout(15):
             while True:

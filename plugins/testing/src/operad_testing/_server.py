@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Self
 
 _COMES_UP_WITHIN = 30.0
@@ -18,9 +19,13 @@ class ServerProcess(ABC):
     """A server to start, kill and start again on the same port. Use it as a context manager.
 
     A subclass says what runs (`command`) and when it is there (`answers`).
+
+    Args:
+        arguments: more command-line arguments, which `command` appends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
+        self.arguments = list(arguments)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
