@@ -5,7 +5,6 @@ import importlib
 import pytest
 
 FIGURES = {
-    "deadlines": {"_DROPPED": 1000, "_RESOLUTION": 1e-06},
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
     "registry.handles": {"_LISTED": 100},
 }

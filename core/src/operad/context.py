@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -62,63 +62,34 @@ _LEVELS = {
 
 @attrs.define(eq=False)
 class OperationContext:
-    """What a handler knows of the call it serves, and what an application says of a call it makes.
+    """A call as its handler sees it, and as an application describes a call that it makes.
 
     Args:
         request_id: the id of this call; made by the registry if left out.
         parent_request_id: the id of the call that made this one.
         identity: the caller.
-        deadline: when the call has to be over, in epoch ms.
-        trusted: skips the access check. Only code of this process can say so: no message from a peer can.
-        metadata: free for the application; passed on to nested calls. A handler sees a copy that it cannot write
-            into; what to pass on beside it goes into a context of its own.
+        deadline: when the call must have ended, in epoch ms.
+        trusted: skips the access check. Only code of this process can set it, no message from a peer.
+        metadata: free for the application; passed on to nested calls. A handler sees a read-only copy.
         client: receives progress and log messages; set by the server that took the call, passed on to nested
             calls. The package of a protocol may find more in it: `operad_mcp.client_of`.
-        idempotency_key: what is the same for two requests that mean one; nested calls have their own.
+        idempotency_key: the same for a request and its repetitions; nested calls have their own.
     """
 
     request_id: str | None = None
     parent_request_id: str | None = None
     identity: Identity | None = None
     deadline: float | None = None
-    trusted: bool = attrs.field(default=False, kw_only=True)
-    metadata: Mapping[str, Any] = attrs.field(default=_NOTHING, kw_only=True)
-    client: CallListener | None = attrs.field(default=None, kw_only=True, repr=False)
-    idempotency_key: str | None = attrs.field(default=None, kw_only=True)
-    registry: Callables | None = attrs.field(default=None, kw_only=True, repr=False)
+    registry: Callables | None = attrs.field(default=None, repr=False)
     """Where nested calls go; set for a handler."""
-    is_fresh: bool = attrs.field(default=False, init=False, repr=False)
-    """Set by a server that made it for one call alone: the registry takes it as it is, instead of a copy."""
-    worker: Worker | None = attrs.field(default=None, init=False, repr=False)
-    """The thread of a plain ``def`` handler."""
-    watch: Watch | None = attrs.field(default=None, init=False, repr=False)
-    """Who is told what the call reports."""
-
-    # Written out: attrs looks up the default of each field that is no argument, which takes a third of the time.
-    def __init__(
-        self,
-        request_id: str | None = None,
-        parent_request_id: str | None = None,
-        identity: Identity | None = None,
-        deadline: float | None = None,
-        *,
-        trusted: bool = False,
-        metadata: Mapping[str, Any] = _NOTHING,
-        client: CallListener | None = None,
-        idempotency_key: str | None = None,
-        registry: Callables | None = None,
-    ) -> None:
-        self.request_id = request_id
-        self.parent_request_id = parent_request_id
-        self.identity = identity
-        self.deadline = deadline
-        self.trusted = trusted
-        self.metadata = metadata
-        self.client = client
-        self.idempotency_key = idempotency_key
-        self.registry = registry
-        self.is_fresh = False
-        self.worker = self.watch = None
+    metadata: Mapping[str, Any] = _NOTHING
+    client: CallListener | None = attrs.field(default=None, repr=False)
+    idempotency_key: str | None = None
+    worker: Worker | None = attrs.field(default=None, repr=False)
+    """The thread of a plain ``def`` handler; set by the registry."""
+    watch: Watch | None = attrs.field(default=None, repr=False)
+    """What receives reports of the call for observers; set by the registry."""
+    trusted: bool = attrs.field(default=False, kw_only=True)
 
     @property
     def env(self) -> OperationEnv:
@@ -166,10 +137,11 @@ class OperationContext:
         return self.worker.wait_for(self.env[operation_id](input, timeout=timeout))
 
     def child(self, *, trusted: bool) -> OperationContext:
-        """The context of a call made from this one."""
-        return make_context(
-            None, self.registry, self.request_id, self.identity, self.deadline, trusted, self.metadata, self.client
-        )
+        """Return the context of a call made from this one."""
+        return OperationContext(
+            None, self.request_id, self.identity, self.deadline, trusted=trusted, metadata=self.metadata,
+            client=self.client, registry=self.registry,
+        )  # fmt: skip
 
     # --- the client ------------------------------------------------------------------------------
 
@@ -237,36 +209,6 @@ class OperationContext:
         if self.registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
         return self.registry
-
-
-_new: Callable[[type[OperationContext]], OperationContext] = object.__new__
-
-
-def make_context(
-    request_id: str | None,
-    registry: Callables | None,
-    parent_request_id: str | None = None,
-    identity: Identity | None = None,
-    deadline: float | None = None,
-    trusted: bool = False,
-    metadata: Mapping[str, Any] = _NOTHING,
-    client: CallListener | None = None,
-    idempotency_key: str | None = None,
-) -> OperationContext:
-    """As `OperationContext` makes one, in half the time: each call has one."""
-    made = _new(OperationContext)
-    made.request_id = request_id
-    made.parent_request_id = parent_request_id
-    made.identity = identity
-    made.deadline = deadline
-    made.trusted = trusted
-    made.metadata = metadata
-    made.client = client
-    made.idempotency_key = idempotency_key
-    made.registry = registry
-    made.is_fresh = False
-    made.worker = made.watch = None
-    return made
 
 
 def in_text(data: Any) -> str:

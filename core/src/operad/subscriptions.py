@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from operad.envelopes import ResponseEnvelope
@@ -37,10 +37,11 @@ class Subscription(AsyncIterator[Envelope]):
     `CallError` where the stream ends in an error.
     """
 
-    __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone")
+    __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone", "_report")
 
-    def __init__(self, items: AsyncGenerator[Envelope, None]) -> None:
+    def __init__(self, items: AsyncGenerator[Envelope, None], report: Callable[..., None] | None = None) -> None:
         self._items = items
+        self._report = report
         self._closed = False
         self._close_done: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[Any] | None = None
@@ -51,6 +52,11 @@ class Subscription(AsyncIterator[Envelope]):
     def items(self) -> AsyncGenerator[Envelope, None]:
         """What feeds it, past the guards of the subscription: for one who is its only reader."""
         return self._items
+
+    def report(self, kind: str, message: str | None = None, **fields: Any) -> None:
+        """Report to the observers of the call what its reader sees; arguments as for `OperationContext.report`."""
+        if self._report is not None:
+            self._report(kind, message, **fields)
 
     def __aiter__(self) -> AsyncIterator[Envelope]:  # noqa: PYI034  # see below: deliberately not self
         # The loop alone holds this iterator: when the loop is left, it goes, and closes the stream.

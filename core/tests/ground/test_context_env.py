@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import time
 from typing import Any
 
-import attrs
 import pytest
 
 from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
-from operad.context import make_context
 
 SECRET = {"required_scopes": ["secret"]}
 
@@ -192,21 +189,3 @@ async def test_a_handler_cannot_write_into_the_metadata_of_its_caller_and_of_its
             await registry.execute("t.outer", context=OperationContext(metadata=given))
     assert seen == [given] * 4
     assert given == {"tenant": "theirs"}
-
-
-def test_the_quick_way_to_make_a_context_forgets_no_field() -> None:
-    quick, slow = make_context("r", None), OperationContext("r")
-    for field in attrs.fields(OperationContext):
-        assert getattr(quick, field.name) == getattr(slow, field.name), field.name
-
-
-def test_a_context_is_made_with_the_defaults_that_its_fields_name() -> None:
-    made, parameters = OperationContext(), inspect.signature(OperationContext).parameters
-    fields = attrs.fields(OperationContext)
-    assert {name: one.default for name, one in parameters.items()} == {
-        field.name: field.default for field in fields if field.init
-    }
-    assert [getattr(made, field.name) for field in fields] == [field.default for field in fields]
-    assert {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == {
-        field.name for field in fields if field.init and field.kw_only
-    }

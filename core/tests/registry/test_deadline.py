@@ -11,7 +11,7 @@ import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
 from operad import deadlines as module
-from operad.deadlines import DeadlineExpired, deadlines_of, until
+from operad.deadlines import DeadlineExpired, until
 
 pytestmark = pytest.mark.usefixtures("standing_clock")
 
@@ -112,11 +112,15 @@ async def test_an_enclosing_asyncio_timeout_is_not_taken_for_ours() -> None:
             await until(soon(60), sleep)
 
 
-async def test_what_never_waits_takes_no_timer() -> None:
+async def test_what_never_waits_takes_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> int:
-        return deadlines_of(asyncio.get_running_loop()).waiting
+        return 1
 
-    assert await until(soon(60), work) == 0
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a timer was set")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", refuse)
+    assert await until(soon(60), work) == 1
 
 
 async def test_what_is_no_coroutine_has_a_deadline_too() -> None:

@@ -817,18 +817,6 @@ async def test_an_exception_that_is_named_as_a_declared_error_is_that_error():
         assert (caught.value.code, caught.value.undeclared) == ("BROKEN", False)
 
 
-async def test_a_context_that_was_made_for_one_call_counts_for_one():
-    """The next call with it is a nested one, as with any context that a handler got."""
-    registry = OperationRegistry()
-    found = seen_by(registry)
-    context = OperationContext(request_id="a", identity=ANN)
-    context.is_fresh = True
-    await registry.execute("t.see", 1, context)
-    await registry.execute("t.see", 1, context)
-    assert found[0] is context
-    assert (found[1].parent_request_id, found[1].identity) == ("a", ANN)
-
-
 def test_a_registry_that_was_forked_leaves_the_parents_loop_and_threads_behind():
     """The child's own loop counts for it, while the parent's is still open as far as it can see."""
     registry = OperationRegistry()

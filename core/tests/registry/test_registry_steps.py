@@ -5,7 +5,6 @@ import logging
 import math
 import threading
 import time
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -20,8 +19,7 @@ from operad import (
     local_envelope,
     operation,
 )
-from operad import deadlines as deadline
-from operad.deadlines import DeadlineExpired, Deadlines, checked_number, deadlines_of, earlier, until
+from operad.deadlines import DeadlineExpired, checked_number, earlier, until
 from operad.envelopes import EnvelopeKinds, OpaqueMeta
 from operad.errors import RegistrationError
 from operad.registry.catalogue import Catalogue
@@ -36,134 +34,6 @@ async def settle():
 
 
 # --- deadlines ------------------------------------------------------------------------------------
-
-
-class Loop:
-    """An event loop of which only the clock and the timers are asked."""
-
-    def __init__(self):
-        self.now = 100.0
-        self.timers = []
-
-    def time(self):
-        return self.now
-
-    def call_at(self, when, function, context):
-        timer = SimpleNamespace(when=when, cancelled=False)
-        timer.cancel = lambda: setattr(timer, "cancelled", True)
-        self.timers.append(timer)
-        return timer
-
-    @property
-    def set(self):
-        return [timer.when for timer in self.timers if not timer.cancelled]
-
-
-def test_one_timer_serves_all_deadlines_and_is_set_anew_only_for_an_earlier_one():
-    loop = Loop()
-    all_of = Deadlines(loop)
-    rung = []
-    all_of.add(105.0, lambda: rung.append("b"))
-    all_of.add(107.0, lambda: rung.append("c"))
-    all_of.add(105.0, lambda: rung.append("b2"))
-    assert (loop.set, len(loop.timers)) == ([105.0], 1)
-    all_of.add(103.0, lambda: rung.append("a"))
-    assert loop.set == [103.0]
-    loop.now = 103.0 - 2e-6
-    all_of.ring()
-    assert rung == []
-    loop.now = 103.0 - 5e-7
-    all_of.ring()
-    assert rung == ["a"]
-    loop.now = 106.0
-    all_of.ring()
-    assert rung == ["a", "b", "b2"], "at one time in the order in which they were added"
-    assert (all_of.waiting, loop.timers[-1].when) == (1, 107.0)
-
-
-def test_a_deadline_that_was_dropped_does_not_ring():
-    loop = Loop()
-    all_of = Deadlines(loop)
-    rung = []
-    first = all_of.add(101.0, lambda: rung.append(1))
-    second = all_of.add(102.0, lambda: rung.append(2))
-    all_of.drop(first)
-    all_of.drop(first)
-    assert all_of.waiting == 1
-    loop.now = 102.0
-    all_of.ring()
-    assert (rung, all_of.waiting, all_of._dropped) == ([2], 0, 0)
-    all_of.drop(second)
-    assert all_of.waiting == 0
-
-
-def test_what_rings_may_add_and_drop_others():
-    loop = Loop()
-    all_of = Deadlines(loop)
-    rung = []
-    other = all_of.add(101.5, lambda: rung.append("dropped"))
-
-    def first():
-        rung.append("first")
-        all_of.drop(other)
-        all_of.add(101.7, lambda: rung.append("added"))
-        all_of.add(109.0, lambda: rung.append("later"))
-
-    all_of.add(101.0, first)
-    loop.now = 102.0
-    all_of.ring()
-    assert rung == ["first", "added"]
-    assert loop.set[-1] <= 109.0
-    assert all_of.waiting == 1
-
-
-def test_a_deadline_of_just_now_rings():
-    loop = Loop()
-    all_of, rung = Deadlines(loop), []
-    all_of.add(100.0 + 1e-6, lambda: rung.append(1))
-    all_of.ring()
-    assert rung == [1]
-
-
-def test_deadlines_ring_in_order_after_many_were_let_go(monkeypatch):
-    monkeypatch.setattr(deadline, "_DROPPED", 3)
-    loop = Loop()
-    all_of, rung = Deadlines(loop), []
-    entries = {
-        when: all_of.add(float(when), partial(rung.append, when)) for when in (101, 104, 102, 106, 105, 103, 107)
-    }
-    for when in (101, 102, 103, 105):
-        all_of.drop(entries[when])
-    assert len(all_of._heap) == 3
-    for now in (104, 106, 107):
-        loop.now = float(now)
-        all_of.ring()
-    assert rung == [104, 106, 107]
-
-
-def test_dropped_deadlines_are_let_go_when_they_are_many_and_most(monkeypatch):
-    monkeypatch.setattr(deadline, "_DROPPED", 3)
-    all_of = Deadlines(Loop())
-    entries = [all_of.add(200.0 + number, lambda: None) for number in range(8)]
-    for entry in entries[:4]:
-        all_of.drop(entry)
-    assert (len(all_of._heap), all_of.waiting) == (8, 4)
-    all_of.drop(entries[4])
-    assert (len(all_of._heap), all_of.waiting, all_of._dropped) == (3, 3, 0)
-    few = Deadlines(Loop())
-    entries = [few.add(200.0 + number, lambda: None) for number in range(3)]
-    for entry in entries:
-        few.drop(entry)
-    assert len(few._heap) == 3
-
-
-async def test_each_loop_has_deadlines_of_its_own():
-    loop = asyncio.get_running_loop()
-    mine = deadlines_of(loop)
-    assert deadlines_of(loop) is mine
-    other = SimpleNamespace(time=lambda: 0.0)
-    assert deadlines_of(other) is not mine
-    assert deadlines_of(loop).loop is loop
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,12 @@ class RegistryBase(TypedCalls, Browsable):
             operation_id = execution.id_of(operation_id)
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
-        watch = execution.watch(operation_id, call) if execution.observed else None
-        if watch is None:
-            return await execution.run(operation_id, input, call)
-        with watch:
-            envelope = await execution.run(operation_id, input, call)
-            watch.items = 1
-            return envelope
+        if execution.observed and (watch := execution.watch(operation_id, call)) is not None:
+            with watch:
+                envelope = await execution.run(operation_id, input, call)
+                watch.items = 1
+                return envelope
+        return await execution.run(operation_id, input, call)
 
     def subscribe(
         self,
@@ -107,7 +106,7 @@ class RegistryBase(TypedCalls, Browsable):
             operation_id = execution.id_of(operation_id)
         watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
         stream = execution.stream(operation_id, input, call, timeout)
-        return Subscription(stream if watch is None else watched(stream, watch))
+        return Subscription(stream) if watch is None else Subscription(watched(stream, watch), call.report)
 
     def pages(self, operation_id: str) -> Pages | None:
         """Return how to get the next page of a listing, if its source knows; for `paginate`."""

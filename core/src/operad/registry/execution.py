@@ -8,11 +8,12 @@ import itertools
 import logging
 import os
 import time
+from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from types import MappingProxyType
 from typing import Any, cast
 
-from operad.context import LONGEST_KEY, Callables, OperationContext, make_context
+from operad.context import LONGEST_KEY, Callables, OperationContext
 from operad.deadlines import DeadlineExpired, checked_number, earlier, until
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -28,8 +29,6 @@ from operad.subscriptions import close
 from operad.words import nearest
 
 logger = logging.getLogger("operad")
-
-_running_loop = asyncio._get_running_loop  # every call asks: a name of the module is found quicker
 
 Envelopes = AsyncGenerator[ResponseEnvelope[Any], None]
 
@@ -83,18 +82,15 @@ class Execution:
     def _observe(self, observers: Observers) -> None:
         self.observers, self.observed = observers, bool(observers)
 
-    def _move(self) -> None:
-        """Belong to the running loop. Raises `RuntimeError` where another one still has the registry."""
-        loop = _running_loop()
-        if loop is None:  # a subscription that somebody else will iterate
-            return
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to another event loop. Raises `RuntimeError` if the loop of before is still open."""
         forked = self._process != os.getpid()
         if self._loop is not None and not self._loop.is_closed() and not forked:
             raise RuntimeError(
-                "this registry is used in another event loop already: make one for each, or take that of "
-                "operad.sync, which can be used from any thread"
+                "this registry is used in another event loop already: make one for each, or use that of "
+                "operad.sync, which works from any thread"
             )
-        if forked:  # the parent's threads are not here
+        if forked:  # the threads of the parent process are not here
             self._workers.close()
         self._loop, self._process = loop, os.getpid()
 
@@ -103,39 +99,40 @@ class Execution:
         return operation.id
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
-        """The context of one call, bound to the registry."""
-        if _running_loop() is not self._loop:
-            self._move()
+        """Return the context of one call, bound to the registry."""
+        try:
+            loop = get_running_loop()
+        except RuntimeError:  # a subscription that is iterated in a loop later
+            pass
+        else:
+            if loop is not self._loop:
+                self._move(loop)
         if context is None:
-            return make_context(f"{self._id_prefix}{self._next_id()}", self._target)
-        if not isinstance(context, OperationContext):  # a caller without types
+            return OperationContext(f"{self._id_prefix}{self._next_id()}", None, None, None, self._target)
+        if not isinstance(context, OperationContext):  # a caller without type checks
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         deadline, key = context.deadline, context.idempotency_key
-        if context.is_fresh and key is None and context.trusted is False and deadline == deadline:
-            context.is_fresh = False
-            context.registry = self._target
-            return context
         if deadline is not None and (deadline.__class__ is not float or deadline != deadline):
             deadline = checked_number(deadline, "deadline", "epoch ms")
         if key is not None:
             _check_key(key)
-        if context.registry is not None and context.request_id is not None:  # a handler's own
+        if context.registry is not None and context.request_id is not None:  # a handler's own: the call is nested
             context = context.child(trusted=context.trusted)
         metadata = context.metadata
         if metadata.__class__ is not MappingProxyType:
-            # A handler reads and cannot write into what is the caller's, and of its other calls.
+            # A handler must not write into the caller's metadata, which its other calls share.
             metadata = MappingProxyType({**metadata})
-        return make_context(
+        return OperationContext(
             context.request_id or f"{self._id_prefix}{self._next_id()}",
-            self._target,
             context.parent_request_id,
             context.identity,
             deadline,
-            context.trusted is True,  # nothing that merely looks true may open what is guarded
-            metadata,
-            context.client,
-            key,
+            trusted=context.trusted is True,  # no other true value may skip the access check
+            metadata=metadata,
+            client=context.client,
+            idempotency_key=key,
+            registry=self._target,
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
@@ -157,8 +154,7 @@ class Execution:
             if chain is not None:
                 outer = InterceptedCall(entry.spec, input, call)
                 return await (chain(outer) if deadline is None else until(deadline, chain, outer))
-            invoke = entry.invoke
-            assert invoke is not None
+            invoke: Any = entry.invoke
             try:
                 result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
             except CallError as error:

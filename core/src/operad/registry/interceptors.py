@@ -76,7 +76,7 @@ class InterceptedCall:
             raise ValueError("an interceptor cannot make a call trusted")
         if changes:
             context = attrs.evolve(context, **changes)
-        if context.watch is None:  # the call is observed still
+        if context.watch is None:  # the call is still observed
             context.watch = self._context.watch
         made = InterceptedCall(self._spec, input, context)
         made._identity, made._trusted, made._deadline = self._identity, self._trusted, self._deadline

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import attrs
 
-from operad.deadlines import Deadlines
-
 GRACE = 2.0
 """Seconds that closing connections and ending threads get."""
 _STEP = 0.01
@@ -78,13 +76,7 @@ def _in_loop() -> list[str]:
     words = [f"task {task.get_coro()!r}" for task in tasks]
     # Private, and the only place that knows; an event loop that has it not is not asked.
     timers = getattr(asyncio.get_running_loop(), "_scheduled", ())
-    return [*words, *(f"timer {timer!r}" for timer in timers if not timer.cancelled() and not _is_idle(timer))]
-
-
-def _is_idle(timer: asyncio.TimerHandle) -> bool:
-    """Whether it is the one that deadlines of calls share, and all of those have ended."""
-    owner = getattr(getattr(timer, "_callback", None), "__self__", None)
-    return isinstance(owner, Deadlines) and not owner.waiting
+    return [*words, *(f"timer {timer!r}" for timer in timers if not timer.cancelled())]
 
 
 async def assert_nothing_pending(before: HeldResources | None = None, *, grace: float = GRACE) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from operad.deadlines import Deadlines, deadlines_of
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import operation_not_found
@@ -65,7 +64,6 @@ class PendingRequests:
         """When the link came up last (`time.monotonic`)."""
         self.answered: dict[str, None] = {}
         """Operations that have answered here."""
-        self.deadlines: Deadlines
         self.late = 0
         self.arrivals = Arrivals(settings.link_bytes, self.grant)
         self.departures = Departures(settings.link_bytes)
@@ -85,7 +83,6 @@ class PendingRequests:
     def start(self) -> None:
         """Belong to the running event loop."""
         self.loop = asyncio.get_running_loop()
-        self.deadlines = deadlines_of(self.loop)
         self.up = asyncio.Event()
         if self.counts_bytes:
             keep_memory()

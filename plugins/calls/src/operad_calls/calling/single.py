@@ -70,8 +70,7 @@ class SingleCalls:
         pending = Single(operation_id, request_id, loop.create_future(), limit)
         # No name here: with the traceback of a cancellation it would be a cycle. None where another loop runs.
         pending.sender = asyncio.current_task(loop) or current_task(loop)
-        deadlines = requests.deadlines
-        entry = deadlines.add(loop.time() + seconds, pending.expire)
+        timer = loop.call_later(seconds, pending.expire)
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
@@ -112,7 +111,7 @@ class SingleCalls:
             retrieve(pending.future)
             raise requests.not_sent(error, operation_id) from error
         finally:
-            deadlines.drop(entry)
+            timer.cancel()
             # Answered, as nearly always, it is neither there nor on its way.
             if (pending.outgoing or request_id in requests.table) and requests.drop(pending):
                 requests.abort(pending)

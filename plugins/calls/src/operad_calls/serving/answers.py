@@ -89,8 +89,8 @@ class Answers:
     async def _room(self, served: Served, total: int) -> bool:
         """Wait until so many bytes may be sent; false: the peer answers no question. Raises `CallError`."""
         loop, began = asyncio.get_running_loop(), time.monotonic()
-        if served.context is not None:
-            served.context.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
+        if served.stream is not None:
+            served.stream.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
         while served.granted is not None:
             if served.is_over:
                 raise CallError(ErrorCode.ABORTED, f'"{served.operation_id}": nobody waits for it any more')

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from operad.context import OperationContext
 from operad.errors import CallError, ErrorCode
 from operad.failures import operation_not_found
+from operad.subscriptions import Subscription
 from operad.transports import Capabilities, Delivery
 from operad_calls import protocol
 from operad_calls.lateness import LONGEST, Lateness, overdue
@@ -40,7 +40,6 @@ class Served:
     """A request under way."""
 
     __slots__ = (
-        "context",
         "deadline",
         "done",
         "granted",
@@ -57,6 +56,7 @@ class Served:
         "request_id",
         "sent",
         "sent_bytes",
+        "stream",
         "task",
         "total",
         "turn",
@@ -86,8 +86,8 @@ class Served:
         self.is_large = "sentBytes" in payload and type(size := payload["sentBytes"]) is int and size > LARGE
         self.done = delivery.done
         self.task: asyncio.Task[None] | None = None
-        self.context: OperationContext | None = None
-        """Where a call handler runs it."""
+        self.stream: Subscription | None = None
+        """The stream that a call handler sends."""
         self.deadline: float | None = None
         """Epoch ms."""
         self.waiter: asyncio.Future[None] | None = None

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
-from operad.context import OperationContext, make_context
+from operad.context import OperationContext
 from operad.deadlines import DeadlineExpired, until
 from operad.envelopes import local_envelope
 from operad.errors import CallError, ErrorCode
@@ -63,9 +63,7 @@ class Serving:
     async def serve(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> None:
         """Run a request and answer it."""
         try:
-            context = make_context(served.request_id, None, deadline=served.deadline)
-            context.is_fresh = True
-            served.context = context
+            context = OperationContext(served.request_id, deadline=served.deadline)
             if "parentRequestId" in payload and type(parent := payload["parentRequestId"]) is str:
                 context.parent_request_id = parent
             if "idempotencyKey" in payload and type(key := payload["idempotencyKey"]) is str:
@@ -131,12 +129,12 @@ class Serving:
             await answers.notice(served)
         breath = _BREATH if served.total is None else _CREDIT_BREATH
         loop = asyncio.get_running_loop()
-        stream = self._registry.subscribe(served.operation_id, input, context)
+        served.stream = stream = self._registry.subscribe(served.operation_id, input, context)
         items = stream.items  # nobody else reads it: the guards of `Subscription.__anext__` have no work here
         try:
             while True:
                 while served.total is not None and served.sent >= served.total:
-                    context.report("stall", "the consumer has given no credit for more items")
+                    stream.report("stall", "the consumer has given no credit for more items")
                     served.waiter = loop.create_future()
                     try:
                         await served.waiter
