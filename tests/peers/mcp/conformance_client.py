@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,6 +68,24 @@ async def issuer_of(url: str) -> str:
     raise OperadError("the server names no authorization server")
 
 
+async def exchanged(context: dict[str, Any], issuer: str, resource: str) -> str:
+    """Return an assertion of the enterprise's identity provider for a person's token (RFC 8693)."""
+    fields = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+        "subject_token": context["idp_id_token"],
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+        "audience": issuer,
+        "resource": resource,
+        "client_id": context["idp_client_id"],
+    }
+    import httpx2
+
+    async with httpx2.AsyncClient() as client:
+        response = await client.post(context["idp_token_endpoint"], data=fields)
+    return str(response.json()["access_token"])
+
+
 async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | None:
     if not scenario.startswith("auth/"):
         return None
@@ -84,10 +103,7 @@ async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | No
             type="jwt_bearer",
             **client,
             issuer=await issuer_of(url),
-            assertion=context.get("valid_jwt"),
-            id_token=context.get("idp_id_token"),
-            idp_token_url=context.get("idp_token_endpoint"),
-            idp_client_id=context.get("idp_client_id"),
+            assertion=context.get("valid_jwt") or partial(exchanged, context),
         )
     browser = Browser()
     return MCPAuth(
@@ -97,7 +113,6 @@ async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | No
         redirect_handler=browser.visit,
         callback_handler=browser.answer,
         store=TokenStore(tempfile.mkdtemp(), keyring=False),
-        dpop=scenario.startswith("auth/dpop"),
     )
 
 

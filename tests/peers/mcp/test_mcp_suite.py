@@ -40,12 +40,10 @@ RUNS = {
     "2026-07-28": (("--suite", "all", "--spec-version", "2026-07-28"), 33),
     "extension client-credentials-basic": (("--scenario", "auth/client-credentials-basic"), 1),
     "extension client-credentials-jwt": (("--scenario", "auth/client-credentials-jwt"), 1),
-    "extension dpop": (("--scenario", "auth/dpop"), 1),
-    "extension dpop-nonce": (("--scenario", "auth/dpop-nonce"), 1),
     "extension enterprise-managed-authorization": (("--scenario", "auth/enterprise-managed-authorization"), 1),
     "extension wif-jwt-bearer": (("--scenario", "auth/wif-jwt-bearer"), 1),
 }
-"""The scenarios of the skills extension (SEP-2640) are left out: skills are not offered here."""
+"""Left out: the scenarios of skills (SEP-2640) and of tokens that are bound to a key (DPoP), which operad has not."""
 
 
 @pytest.mark.parametrize("name", list(RUNS))

@@ -124,8 +124,8 @@ class MCPAuth:
     ``AUTHORIZATION_REQUIRED``. With ``redirect_handler``, awaited with the URL that the user has to visit, and
     ``callback_handler``, awaited for the ``code``, ``state`` and (where there was one) ``iss`` that came back, a
     program logs its users in itself. ``client_credentials`` needs no user: a ``client_secret``, or a
-    ``private_key`` that signs a JWT (RFC 7523). ``jwt_bearer`` gets tokens for an ``assertion``, a JWT of the
-    workload's platform, or for the ``id_token`` of somebody whom an enterprise's identity provider knows.
+    ``private_key`` that signs a JWT (RFC 7523). ``jwt_bearer`` gets tokens for an ``assertion``: a JWT of the
+    workload's platform, or of an enterprise's identity provider.
     ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
     """
 
@@ -161,15 +161,6 @@ class MCPAuth:
     """Of ``private_key``."""
     assertion: Any = attrs.field(default=None, repr=False)
     """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that answers one."""
-    id_token: Any = attrs.field(default=None, repr=False)
-    """An OpenID Connect token (``jwt_bearer``), or ``await id_token()`` that answers one; exchanged at
-    ``idp_token_url`` (RFC 8693) as the client ``idp_client_id``."""
-    idp_token_url: str | None = None
-    """Where ``id_token`` is exchanged."""
-    idp_client_id: str | None = None
-    """This client's name there."""
-    dpop: bool = False
-    """Bind tokens to a key (RFC 9449), for ``oauth`` and ``client_credentials``."""
     store: Any = None
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
@@ -184,11 +175,8 @@ class MCPAuth:
             raise ConfigError(
                 'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key'
             )
-        has_token = self.assertion is not None or (self.id_token is not None and self.idp_token_url is not None)
-        if self.type == "jwt_bearer" and not (self.issuer and has_token):
-            raise ConfigError(
-                'auth: type "jwt_bearer" needs issuer, and assertion, or id_token with idp_token_url'
-            )
+        if self.type == "jwt_bearer" and (not self.issuer or self.assertion is None):
+            raise ConfigError('auth: type "jwt_bearer" needs issuer and assertion')
         if (self.type == "provider") != (self.provider is not None):
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 

@@ -1,6 +1,6 @@
-"""Tokens for an assertion (RFC 7523): of a workload, or of somebody whom an enterprise's identity provider knows.
+"""Tokens for an assertion (RFC 7523), such as that of a workload's platform.
 
-Imported with the first connection that logs in: it needs the SDK.
+The SDK has this for clients with a secret only. Imported with the first connection that logs in: it needs httpx2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from operad_auth import default_fetch, discover
 from operad_mcp.config import MCPAuth, maybe_await
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _EARLY = 10.0
 """Seconds before its end that a token is renewed."""
 
@@ -28,7 +27,7 @@ class AssertionAuth(httpx2.Auth):
 
     Args:
         url: of the server.
-        auth: ``issuer``, ``client_id``, and ``assertion``, or ``id_token`` with the identity provider.
+        auth: ``issuer``, ``client_id`` and ``assertion``.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:
@@ -56,11 +55,9 @@ class AssertionAuth(httpx2.Auth):
             if self._token is not None and not expired and self._token != refused:
                 return self._token, False
             issuer = self._auth.issuer or ""
-            fields = {
-                "grant_type": _JWT_BEARER,
-                "assertion": await self._assertion(issuer),
-                "resource": self._resource,
-            }
+            found = self._auth.assertion
+            assertion = await maybe_await(found(issuer, self._resource)) if callable(found) else found
+            fields = {"grant_type": _JWT_BEARER, "assertion": str(assertion), "resource": self._resource}
             if self._auth.scope:
                 fields["scope"] = self._auth.scope
             endpoint = (await discover(issuer, default_fetch)).get("token_endpoint", "")
@@ -70,36 +67,17 @@ class AssertionAuth(httpx2.Auth):
             self._until = time.time() + lasts - _EARLY if isinstance(lasts, (int, float)) else None
             return self._token, True
 
-    async def _assertion(self, issuer: str) -> str:
-        auth = self._auth
-        if auth.assertion is not None:
-            found = auth.assertion
-            return str(await maybe_await(found(issuer, self._resource)) if callable(found) else found)
-        known = auth.id_token
-        fields = {
-            "grant_type": _EXCHANGE,
-            "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
-            "subject_token": str(await maybe_await(known()) if callable(known) else known),
-            "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
-            "audience": issuer,
-            "resource": self._resource,
-            "client_id": auth.idp_client_id or "",
-        }
-        if auth.scope:
-            fields["scope"] = auth.scope
-        return str((await _asked(auth.idp_token_url or "", fields, None))["access_token"])
 
-
-async def _asked(url: str, fields: dict[str, str], client: MCPAuth | None) -> dict[str, Any]:
+async def _asked(url: str, fields: dict[str, str], client: MCPAuth) -> dict[str, Any]:
     """The answer of a token endpoint.
 
     Raises:
         CallError: it refuses; what it says of that is told.
     """
     auth: httpx2.Auth = httpx2.Auth()  # none
-    if client is not None and client.client_secret is not None:
+    if client.client_secret is not None:
         auth = httpx2.BasicAuth(quote(client.client_id or "", safe=""), quote(client.client_secret, safe=""))
-    elif client is not None and client.client_id is not None:
+    elif client.client_id is not None:
         fields = {**fields, "client_id": client.client_id}
     try:
         async with httpx2.AsyncClient(timeout=30) as http:

@@ -23,7 +23,6 @@ from pydantic import AnyUrl
 from operad import ConfigError
 from operad_auth import LoginRequired, TokenKey, TokenStore
 from operad_mcp.auth.assertions import AssertionAuth
-from operad_mcp.auth.dpop import DPoPAuth, KeyHolder, OwnKey
 from operad_mcp.auth.tokens import KeptTokens, MemoryTokens, OwnTokens
 from operad_mcp.config import MCPAuth, MCPClientConfig
 
@@ -51,19 +50,13 @@ def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
     if auth.type == "jwt_bearer":
         return AssertionAuth(config.url, auth)
     if auth.type == "client_credentials":
-        return bound(_client_credentials(config.url, auth), auth)
+        return _client_credentials(config.url, auth)
     if isinstance(auth.store, TokenStore) or auth.store is None:
-        kept = KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
-        return bound(kept, auth, kept.kept)
+        return KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
     own = OwnTokens(auth.store, client_of(auth))
     provider = _code_provider(config.url, auth, own, auth.redirect_handler, auth.callback_handler, name)
     own.context = provider.context
-    return bound(provider, auth)
-
-
-def bound(flow: httpx2.Auth, auth: MCPAuth, holder: KeyHolder | None = None) -> httpx2.Auth:
-    """A flow whose tokens are bound to a key, where the configuration wants that."""
-    return DPoPAuth(flow, holder or OwnKey()) if auth.dpop else flow
+    return provider
 
 
 def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:

@@ -39,8 +39,6 @@ class KeptTokens:
         self.context: OAuthContext | None = None
         self.where = ""
         """Where the tokens are, in words, once some were kept."""
-        self.dpop_key: str | None = None
-        """The key to which the tokens are bound, PEM."""
         self._client = client
         self._found: Json | None = None
 
@@ -51,8 +49,6 @@ class KeptTokens:
         if self._client is not None and isinstance(kept, dict) and kept.get("client_id") != self._client.client_id:
             found = {}
         self._found = found
-        if self.dpop_key is None and isinstance(found.get("dpop_key"), str):
-            self.dpop_key = found["dpop_key"]
         return found
 
     async def renewed_elsewhere(self) -> None:
@@ -108,8 +104,6 @@ class KeptTokens:
                 if model is not None:
                     record[name] = model.model_dump(mode="json", exclude_none=True)
             record["auth_server_url"] = context.auth_server_url
-        if self.dpop_key is not None:
-            record["dpop_key"] = self.dpop_key
         self.where = await self.store.set(self.key, record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:

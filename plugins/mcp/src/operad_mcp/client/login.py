@@ -13,7 +13,7 @@ import httpx2
 from operad import CallError, ErrorCode
 from operad.plugin import OpenURL, Tell
 from operad_auth import LoopbackListener
-from operad_mcp.auth.oauth import KeptAuth, bound
+from operad_mcp.auth.oauth import KeptAuth
 from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection
 
@@ -48,7 +48,7 @@ class MCPLogin:
         await auth.kept.delete()
         config = attrs.evolve(
             self._config,
-            auth=MCPAuth(type="provider", provider=bound(auth, self._auth, auth.kept)),
+            auth=MCPAuth(type="provider", provider=auth),
             connect_timeout=timeout + _PATIENCE,
         )
         connection = Connection(self._name, config)
