@@ -18,9 +18,8 @@ from operad_calls.serving.answers import Answers, quietly
 from operad_calls.serving.following import Following, is_of_peers
 from operad_calls.serving.identity import Verifier, identity_rule
 from operad_calls.serving.listing import Listing
-from operad_calls.serving.running import Running
 from operad_calls.serving.served import Served, ServedRequests, key_of
-from operad_calls.serving.serving import Serving
+from operad_calls.serving.serving import Serving, start_task
 from operad_calls.settings import CallSettings
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class CallHandler:
         self._following = Following(registry, listing, self._is_served, stores=capabilities.stores)
         self._registered = self._following.registered
         self._answers = Answers()
-        self._running: Running | None = None
+        self._same_process = capabilities.same_process
         self._served = ServedRequests(
             capabilities,
             self._settings,
@@ -132,8 +131,6 @@ class CallHandler:
             raise RuntimeError("the call handler is open already")
         self._draining = self._drained = False
         self._loop = asyncio.get_running_loop()
-        # Within one process a handler has the context variables of its caller, and so a task of its own.
-        self._running = None if self._transport.capabilities.same_process else Running()
         self._opening = True
         try:
             self._link = link = await self._transport.open(self._on_event, self._on_link)
@@ -177,8 +174,6 @@ class CallHandler:
             await quietly(link.drain(timeout))  # what the transport had for us still comes, and runs
             self._drained = True
             await self._following.forget(link)
-            if self._running is not None:
-                await self._running.assigned()
             tasks = {served.task for served in self._served.active.values() if served.task is not None}
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - loop.time()))
@@ -209,10 +204,10 @@ class CallHandler:
             served = self._served.take(payload, delivery)
             if served is not None:
                 serving = self._serving.serve(served, payload, delivery)
-                if self._running is None:  # a name is for who debugs, and spares asyncio to make one up
+                if self._same_process:  # a caller never runs its handler inside its own send
                     served.task = self._loop.create_task(serving, name=served.operation_id)
                 else:
-                    self._running.add(served, serving)
+                    served.task = start_task(serving, served.operation_id)
         elif type_ == protocol.CREDIT:
             self._on_credit(payload, delivery)
         elif type_ == protocol.ABORTED:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import time
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
@@ -20,7 +22,6 @@ from operad_calls.requests import TRACE, timed_out
 from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
 from operad_calls.serving.identity import Verifier
 from operad_calls.serving.listing import Listing
-from operad_calls.serving.running import is_cancelled
 from operad_calls.serving.served import Served, ServedRequests
 
 if TYPE_CHECKING:
@@ -99,10 +100,17 @@ class Serving:
             event = self._error_event(served, asyncio.CancelledError())
         except BaseException as error:  # noqa: BLE001  # a verifier may raise anything; the caller has to learn of it
             event = self._error_event(served, error)
+        await self._end(served, event)
+
+    async def _end(self, served: Served, event: Event) -> None:
+        """Send the last event of a request and forget it."""
         try:
-            task = served.task or asyncio.current_task()  # a task that began at once is not noted yet
-            if task is not None and is_cancelled(task) and not served.is_over:
-                await _take_back(served, task)  # by the operation itself, say: what follows is no part of it
+            await self._answers.end(served, event)
+        except asyncio.CancelledError:
+            # An operation that cancelled its own task as it returned leaves a cancellation behind, which the first
+            # await after it raises. It is not the caller's, so the response is still due.
+            if served.is_over:
+                raise
             await self._answers.end(served, event)
         finally:
             self._table.finish(served)
@@ -180,15 +188,15 @@ class Serving:
         return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
 
 
-async def _take_back(served: Served, task: asyncio.Task[Any]) -> None:
-    """Take back a cancellation of a task, and let it come first where it has not: the answer would meet it."""
-    while task.cancelling():
-        task.uncancel()
-    try:
-        await asyncio.sleep(0)  # before Python 3.13 it comes all the same
-    except asyncio.CancelledError:
-        if served.is_over:
-            raise
+def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start a request in a task of its own, and run its first step at once if Python can do so.
+
+    A handler that never waits is then done without another turn of the event loop.
+    """
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+    return loop.create_task(work, name=name)
 
 
 def _trace(payload: dict[str, Any]) -> dict[str, str]:
