@@ -25,7 +25,6 @@ from operad_calls.calling.map import _is_forged
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.single import Single, SingleCalls
 from operad_calls.federation.offers import Offer, offer_of, operation_of, stricter
-from operad_calls.lateness import Lateness
 from operad_calls.protocol import encode
 from operad_calls.reports import Reports, printable
 from operad_calls.requests import Pending, Said
@@ -583,71 +582,6 @@ def test_the_text_of_somebody_else_is_cut_after_its_bound():
     assert printable("x" * 201) == "x" * 200 + "…"
     assert printable("ab", 2) == "ab"
     assert printable("a\tb") == "a\\x09b"
-
-
-def sent(at, timeout=1_000.0):
-    return {"timeoutMs": timeout, "deadline": at + timeout}
-
-
-def test_a_loop_that_is_a_little_behind_did_not_stand_still(clock):
-    for behind, late in ((0.5, 0.0), (0.51, 510.0)):
-        made = Lateness()
-        clock.now += behind
-        assert made.of("new", {"timeoutMs": 1}, 0, 0.25) == pytest.approx(late)
-
-
-def test_the_longest_standstill_counts_for_a_second(clock):
-    made = Lateness()
-    clock.now += 3.0
-    made.tick(0.25)
-    clock.now += 0.6
-    made.tick(0.25)
-    assert made.of("new", {}, 0, 0.25) == pytest.approx(3_000.0)
-    clock.now += 0.41
-    made.tick(0.25)
-    assert made.of("new", {}, 0, 0.25) == 0.0
-    clock.now += 0.6
-    made.tick(0.25)
-    assert made.of("new", {}, 0, 0.25) == pytest.approx(600.0), "one that is over does not hide a shorter one"
-
-
-def test_what_waited_for_the_end_of_a_standstill_tells_nothing_of_the_way(clock):
-    made = Lateness()
-    clock.now += 3.0
-    assert made.of("a", sent(0), 3_000, 0.25) == pytest.approx(3_000)
-    made.tick(0.25)
-    clock.now += 1.1
-    made.tick(1.1)
-    assert made.of("a", sent(4_000), 4_010, 0.25) == 0.0
-    assert made.of("a", sent(5_000), 5_030, 0.25) == 20.0
-
-
-def test_the_quickest_way_of_this_minute_and_the_last_counts(clock):
-    made = Lateness()
-
-    def late(way):
-        made.tick(10.0)
-        return made.of("a", sent(0), way, 10.0)
-
-    assert [late(10), late(30), late(20), late(5)] == [0, 20, 10, 0]
-    clock.now += 60.0
-    assert late(25) == 20, "not yet"
-    clock.now += 0.1
-    assert late(25) == 20, "a new minute, and the last one's quickest is 5"
-    assert late(26) == 21
-    clock.now += 60.1
-    assert [late(30), late(30)] == [25, 5], "from then on 5 is forgotten"
-
-
-@pytest.mark.parametrize(
-    ("deadline", "timeout", "late"),
-    [(1e15, 5, 7), (1e15 + 1, 5, 0), (5, 1e10, 7), (5, 1.1e10, 0), (-2e15, 5, 0), (5, None, 0), ("5", 5, 0)],
-)
-def test_times_that_no_clock_tells_are_none(clock, deadline, timeout, late):
-    made = Lateness()
-    payload = {"deadline": deadline, "timeoutMs": timeout}
-    made.of("a", payload, 0, 0.25)
-    assert made.of("a", payload, 7, 0.25) == late
 
 
 def wanting(size, granted=0):

@@ -19,7 +19,6 @@ from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.protocol import Encoded, decode, encode, encoded, with_sent_bytes
 from operad_calls.requests import Pending
 from operad_calls.serving import answers, served
-from operad_calls.tapping import tap
 from operad_testing import Participant
 from plugins.calls.tests.parts import LinkOver, registry_of
 
@@ -111,37 +110,6 @@ def test_what_may_come_unasked_shrinks_with_the_number_of_those_who_wait():
     assert arrivals.unasked(0) == 64 * 1024
     assert arrivals.unasked(9_999) == 1_024
     assert sum(arrivals.unasked(number) for number in range(10_000)) < 32 * MIB
-
-
-def test_an_operation_with_large_answers_need_not_ask_again_within_half_of_a_window():
-    arrivals = Arrivals(1_000, lambda pending: None)
-    arrivals.remember("t.op", 160)
-    first, second, third, fourth, fifth = waiting(0, 0, 0, 0, 0)
-    assert [arrivals.expect(pending, 64) for pending in (first, second, third)] == [180, 180, 64]
-    assert (first.wants, third.wants, arrivals.under_way) == (180, 0, 0)
-    arrivals.ended(second)
-    arrivals.ended(second)
-    assert [arrivals.expect(pending, 64) for pending in (fourth, fifth)] == [180, 64]
-    arrivals.remember("t.op", 90)
-    assert arrivals.large == {"t.op": 180}, "it is the largest that counts"
-    assert arrivals.expect(fifth, 200) == 200, "what comes unasked in any case needs no room of these"
-
-
-def test_of_a_thousand_operations_it_is_known_how_large_their_answers_are():
-    arrivals = Arrivals(1_000, lambda pending: None)
-    for number in range(1_001):
-        arrivals.remember(f"t.op{number}", 100)
-    assert (len(arrivals.large), "t.op0" in arrivals.large) == (1_000, False)
-
-
-async def test_only_the_first_large_answer_of_an_operation_costs_a_question():
-    seen, wired = [], Wired()
-    registry = registry_of(large=("query", large))
-    async with CallHandler(registry, wired), PendingRequestMap(tap(wired, seen.append)) as calls:
-        for _ in range(3):
-            assert len((await calls.call("t.large", {"size": MIB})).data) == MIB
-    asked = [passed for passed in seen if passed.direction == "in" and "wantsBytes" in passed.event["payload"]]
-    assert len(asked) == 1
 
 
 async def test_large_requests_leave_one_after_the_other():
@@ -404,18 +372,6 @@ async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
 
 
 def test_the_bounds_of_what_may_come_unasked():
-    arrivals = Arrivals(100, lambda pending: None)
-    arrivals.remember("t.op", 45)  # and an eighth: 50, half of the window
-    one, other = waiting(0, 0)
-    assert arrivals.large == {"t.op": 50}
-    assert arrivals.expect(other, 50) == 50
-    assert arrivals.expect(one, 49) == 50
-    assert (one.wants, other.wants) == (50, 0)
-    assert arrivals.expect(other, 1) == 1
-    arrivals.remember("t.op", 50)
-    assert arrivals.large == {"t.op": 50}
-    arrivals.remember("t.op", 51)
-    assert arrivals.large == {"t.op": 57}
     wide = Arrivals(4 * MIB, lambda pending: None)
     assert [wide.unasked(number) for number in (31, 32)] == [65_536, 2 * MIB // 33]
     assert [wide.unasked(number) for number in (2_046, 2_047, 2_048)] == [1_024, 1_024, 1_024]
@@ -526,27 +482,9 @@ async def test_an_operation_that_cancels_its_own_task_at_its_end_is_answered_all
     slow = Slow()
     registry = registry_of(one=("query", one), fails=("query", fails), items=("subscription", items))
     async with CallHandler(registry, slow) as handler, PendingRequestMap(slow) as calls:
-        for _ in range(2):  # the first answer of an operation tells that it is large
-            assert (await calls.call("t.one", timeout=5)).data == "x" * size
+        assert (await calls.call("t.one", timeout=5)).data == "x" * size
         with pytest.raises(CallError) as caught:
             await calls.call("t.fails", timeout=5)
         assert caught.value.code == ErrorCode.EXECUTION_ERROR
         assert [len(item.data) async for item in calls.subscribe("t.items", timeout=5)] == [size]
         assert handler.active == 0
-
-
-async def test_small_answers_after_a_large_one_of_the_same_operation_wait_for_no_turn(monkeypatch):
-    turns, written = [], answers.Answers._written
-
-    async def counted(self, event):
-        turns.append(event)
-        return await written(self, event)
-
-    monkeypatch.setattr(answers.Answers, "_written", counted)
-    bus = Wired()
-    async with CallHandler(registry_of(large=("query", large)), bus), PendingRequestMap(bus) as calls:
-        taken = []
-        for size in (200_000, 200_000, 10, 10, 10, 200_000):
-            assert len((await calls.call("t.large", {"size": size})).data) == size
-            taken.append(len(turns))
-    assert taken == [0, 1, 2, 2, 2, 2]

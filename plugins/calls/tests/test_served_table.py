@@ -282,20 +282,6 @@ def test_a_duration_of_nothing_is_over_at_once(clock):
     assert Table(INSIDE).take(timeoutMs=0.5) is not None
 
 
-def test_a_request_that_was_long_on_its_way_has_so_much_less_time(clock):
-    table = Table(BROKER)
-    assert table.take("1", timeoutMs=1_000, deadline=1_001_000).deadline == 1_001_000.0
-    clock.now += 3
-    late = table.take("2", timeoutMs=5_000, deadline=1_006_000)
-    assert late.deadline == 1_006_000.0, "it was sent 2 s before it came"
-    error = table.refusal("3", timeoutMs=1_000, deadline=1_002_000)
-    assert (error.code, error.message) == ("UNAVAILABLE", '"t.op": came 2.0 s late, after its deadline')
-    assert (error.ran, error.details["sent"]) == (False, False)
-    inside = Table(INSIDE)
-    inside.take("1", timeoutMs=1_000, deadline=1_004_000)
-    assert inside.take("2", timeoutMs=1_000, deadline=1_003_000).deadline == 1_004_000.0, "within a process never"
-
-
 # --- credit, notices ------------------------------------------------------------------------------
 
 
@@ -527,17 +513,6 @@ async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock)
         clock.now += 0.05
         table.look()
     assert table.take("1", timeoutMs=100).deadline == clock.now * 1000 + 100
-    table.requests.stop()
-
-
-async def test_a_standstill_of_the_loop_is_seen_by_the_look_around(clock):
-    table = Table(BROKER)
-    clock.now += 100
-    table.requests.start()  # what was before does not count
-    assert table.take("1", timeoutMs=5_000).deadline == clock.now * 1000 + 5_000
-    clock.now += 3
-    table.look()
-    assert table.refusal("2", "inbox:new", timeoutMs=2_000).ran is False
     table.requests.stop()
 
 

@@ -544,40 +544,6 @@ async def test_what_nobody_waits_for_is_not_sent():
     assert caught.value.code == ErrorCode.ABORTED
 
 
-async def test_what_is_remembered_of_peers_and_operations_is_bounded(monkeypatch):
-    monkeypatch.setattr(answers, "_MAX_PEERS", 2)
-    monkeypatch.setattr(answers, "_MAX_LARGE", 2)
-    back = way()
-    for name in "abca":
-        back._remember(name)
-        back._remember_large(name)
-    assert (list(back._answering), list(back._large)) == (["c", "a"], ["c", "a"])
-    back._remember("c")
-    assert list(back._answering) == ["c", "a"]
-
-
-async def test_an_operation_with_large_answers_writes_one_in_each_turn():
-    back = way()
-    one = served_of(creditBytes=10**9)
-    large = {"data": "x" * 70_000, "meta": {"source": "local"}}
-    await back.send(one, responded(one, {"data": "x", "meta": {"source": "local"}}))
-    assert back._large == {}
-    event = responded(one, {"data": "", "meta": {"source": "local"}})
-    event["payload"]["output"]["data"] = "x" * (65_536 - len(encode(event)))
-    await back.send(one, event)
-    assert back._large == {}, "64 KiB are not large"
-    event = responded(one, {"data": "", "meta": {"source": "local"}})
-    event["payload"]["output"]["data"] = "x" * (65_537 - len(encode(event)))
-    await back.send(one, event)
-    assert list(back._large) == ["t.op"]
-    back.link.told()
-    both = [asyncio.ensure_future(back.send(served_of(creditBytes=10**9), responded(one, large))) for _ in "ab"]
-    await asyncio.sleep(0)
-    assert back.link.told() == []
-    await asyncio.gather(*both)
-    assert len(back.link.told()) == 2
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -174,6 +174,14 @@ def wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
+def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
+    """Return by how many seconds a timer is late: for so long the event loop was busy, or the process was stopped.
+
+    Events that arrived meanwhile have not been read yet, so a lease must not count this time.
+    """
+    return 0.0 if timer is None else max(0.0, loop.time() - timer.when())
+
+
 def timed_out(operation_id: str, limit: float) -> CallError:
     """The error of a call that had to be over at ``limit``, in epoch ms."""
     return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": limit})

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from operad_calls.requests import Pending, wake
 
-_MAX_LARGE = 1_000
 LEAST, MOST = 1024, 64 * 1024
 """How many bytes of a single answer may come unasked, at least and at most."""
 _PATIENCE = 2.0
@@ -38,10 +37,6 @@ class Arrivals:
         self._waiting: dict[Pending, None] = {}  # in the order of asking
         self.under_way = 0
         """Bytes that were granted and have not arrived."""
-        self.large: dict[str, int] = {}
-        """Operations whose answers did not fit into what may come unasked, and the bytes of their largest."""
-        self._expected: dict[Pending, int] = {}
-        self._expecting = 0
 
     def unasked(self, waiting: int, most: int = MOST) -> int:
         """How many bytes a request may be answered with unasked, when so many others wait.
@@ -52,25 +47,6 @@ class Arrivals:
         if share >= most:
             return most
         return share if share > LEAST else min(most, LEAST)
-
-    def expect(self, pending: Pending, least: int) -> int:
-        """How many bytes a request of an operation of `large` may be answered with unasked: as many as before.
-
-        All such requests share half of a window, beside the window itself; when that is taken, it is ``least``.
-        """
-        size = self.large[pending.operation_id]
-        if size <= least or self._expecting + size > self._size // 2:
-            return least
-        self._expecting += size
-        self._expected[pending] = pending.wants = size  # as if it had asked already
-        return size
-
-    def remember(self, operation_id: str, size: int) -> None:
-        """An operation's answer had to ask for so many bytes: the next one need not."""
-        if size > self.large.get(operation_id, 0):
-            self.large[operation_id] = size + size // 8
-            if len(self.large) > _MAX_LARGE:
-                del self.large[next(iter(self.large))]
 
     def ask(self, pending: Pending) -> bool:
         """Grant what a request wants, now or in its turn; answers whether its handler has been told just now."""
@@ -89,7 +65,6 @@ class Arrivals:
     def ended(self, pending: Pending) -> None:
         """Nothing more comes for a request."""
         self._waiting.pop(pending, None)
-        self._expecting -= self._expected.pop(pending, 0)
         if pending.reserved:
             self.under_way -= pending.reserved
             pending.reserved = 0

@@ -74,10 +74,8 @@ class SingleCalls:
         requests.table[request_id] = pending
         try:
             if requests.counts_bytes:
-                granted = requests.arrivals.unasked(len(requests.table))
-                if operation_id in requests.arrivals.large:
-                    granted = requests.arrivals.expect(pending, granted)
-                pending.granted = event["payload"]["creditBytes"] = granted  # what may be answered unasked
+                pending.granted = requests.arrivals.unasked(len(requests.table))
+                event["payload"]["creditBytes"] = pending.granted
                 data = to_json(event)
                 if len(data) <= LARGE:
                     event = protocol.Encoded(event, data)
@@ -162,6 +160,5 @@ class SingleCalls:
             requests.departures.leave(pending)
         if type(wants) is int and requests.counts_bytes:
             pending.wants = max(pending.wants, wants)
-            requests.arrivals.remember(pending.operation_id, wants)
             if pending.wants <= pending.granted or not requests.arrivals.ask(pending):
                 requests.grant(pending)  # it has to know that it is heard

@@ -14,8 +14,7 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Link, TransportError
 from operad_calls import protocol
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.lateness import overdue
-from operad_calls.requests import LARGE, Pending, Said, check_loop, lost, timed_out, told, wake
+from operad_calls.requests import LARGE, Pending, Said, check_loop, lost, overdue, timed_out, told, wake
 
 _MIN_BUFFER = 1_024
 """How many items of a peer that ignores credit are kept before the stream fails."""

@@ -11,7 +11,7 @@ from typing import Any
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event, Link, PayloadTooLargeError, TransportError
 from operad_calls import protocol
-from operad_calls.requests import LARGE, timed_out, wake
+from operad_calls.requests import timed_out, wake
 from operad_calls.serving.served import Served
 
 logger = logging.getLogger("operad.calls")
@@ -21,7 +21,6 @@ _AGAIN = 1.0
 _MAX_PEERS = 10_000
 _PATIENCE = 2.0
 """Seconds after which a peer that counts bytes and answers no question is taken for one that cannot answer."""
-_MAX_LARGE = 1_000
 
 
 class Answers:
@@ -33,14 +32,11 @@ class Answers:
         """Held while an item goes to a peer that answers no question for room: they go one at a time."""
         self._answering: dict[str, None] = {}
         """Inboxes of peers that have answered one: if they are silent, they are busy, or not there."""
-        self._writing: asyncio.Lock
-        self._large: dict[str, None] = {}
-        """Operations whose last answer was large."""
 
     def start(self, link: Link) -> None:
         """Send on this link from now on."""
         self.link = link
-        self._alone, self._writing = asyncio.Lock(), asyncio.Lock()  # one belongs to a loop
+        self._alone = asyncio.Lock()  # one belongs to a loop
 
     async def send(self, served: Served, event: Event) -> None:
         """Send an answer or item, when the caller has room for it.
@@ -55,14 +51,7 @@ class Answers:
         if served.granted is None:
             await link.send(served.reply_to, event)
             return
-        if served.operation_id in self._large:
-            data = await self._written(event)
-            if len(data) <= LARGE:  # the turn of the loop was for nothing: those that follow may be small as well
-                self._large.pop(served.operation_id, None)
-        else:
-            data = protocol.encode_in_parts(event)
-            if len(data) > LARGE:
-                self._remember_large(served.operation_id)
+        data = protocol.encode_in_parts(event)
         total = served.sent_bytes + len(data)
         if total > served.granted and not await self._room(served, total):
             async with self._alone:
@@ -73,18 +62,6 @@ class Answers:
         else:
             await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
         served.sent_bytes = total  # not of what the transport did not take: its error needs the room
-
-    async def _written(self, event: Event) -> bytes | protocol.Parts:
-        """The JSON of a large answer: one is written in each turn of the loop, and small ones between them."""
-        async with self._writing:
-            data = protocol.encode_in_parts(event)
-            await asyncio.sleep(0)
-            return data
-
-    def _remember_large(self, operation_id: str) -> None:
-        self._large[operation_id] = None
-        if len(self._large) > _MAX_LARGE:
-            del self._large[next(iter(self._large))]
 
     async def _room(self, served: Served, total: int) -> bool:
         """Wait until so many bytes may be sent; false: the peer answers no question. Raises `CallError`."""

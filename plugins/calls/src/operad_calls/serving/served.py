@@ -17,10 +17,9 @@ from operad.failures import operation_not_found
 from operad.subscriptions import Subscription
 from operad.transports import Capabilities, Delivery
 from operad_calls import protocol
-from operad_calls.lateness import LONGEST, Lateness, overdue
 from operad_calls.memory import keep_memory
 from operad_calls.reports import Reports
-from operad_calls.requests import LARGE, lost, not_begun, overloaded, wake
+from operad_calls.requests import LARGE, lost, not_begun, overdue, overloaded, wake
 from operad_calls.settings import CallSettings
 
 logger = logging.getLogger("operad.calls")
@@ -34,6 +33,12 @@ _NOTICE_AFTER = 0.05
 _LARGE_AFTER = 0.002
 """Seconds after which it does so with a large request: one that is answered at once takes no message more."""
 _TICK = 0.25
+_SLACK = 0.25
+"""Seconds by which the timer of a busy event loop may be late."""
+_SETTLING = 1.0
+"""Seconds after a standstill in which a request that arrives may have waited for its end."""
+LONGEST = 1e10
+"""Milliseconds: a longer timeout is ignored."""
 
 
 class Served:
@@ -140,7 +145,8 @@ class ServedRequests:
         self._why_not, self._repeatable = refusal, repeatable
         self._owned: dict[str, int] = {}
         self._reports = Reports(logger)
-        self._lateness = Lateness()
+        self._stood, self._settled_at = 0.0, 0.0
+        """How long the event loop last stood still, and when what waited for it has arrived (in seconds)."""
         self._large: list[Served] = []
         """Large requests whose callers wait for a word, before they send more: an answer is one."""
         self._telling: asyncio.TimerHandle | None = None
@@ -150,7 +156,7 @@ class ServedRequests:
         """Begin to look after the requests."""
         if not self._same_process:
             keep_memory()
-        self._lateness = Lateness()
+        self._stood = self._settled_at = 0.0
         self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
 
     def stop(self) -> None:
@@ -218,22 +224,36 @@ class ServedRequests:
         return None
 
     def _late(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
-        """Set when a request has to be over here. A duration needs no common clock, but a live link, or one that
-        tells how long it held the request."""
+        """Set the deadline of a request. Return an error if it has passed.
+
+        ``timeoutMs`` counts from the arrival and needs no common clock. The request may have waited before that:
+        in the transport, which reports it in `Delivery.held`, or in a socket while this process stood still. If a
+        transport that redelivers does not report ``held``, only the caller's clock (``deadline``) can tell.
+        """
         timeout, held, now = payload.get("timeoutMs"), delivery.held, time.time() * 1000
         if (self.live or held is not None) and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
-            late = 0.0 if self._same_process else self._lateness.of(served.key[0], payload, now, self.period)
-            if held is not None and held > late:
-                late = held
+            late = max(held or 0.0, 0.0 if self._same_process else self._stood_still() * 1000)
             served.deadline = now + timeout - late
             if late and served.deadline <= now and not delivery.redelivered:
-                return not_begun(served.operation_id, f"came {late / 1000:.1f} s late, after its deadline")
+                return not_begun(served.operation_id, f"arrived {late / 1000:.1f} s late, after its deadline")
         elif isinstance(deadline := payload.get("deadline"), (int, float)) and deadline < now + LONGEST:
             served.deadline = float(max(0, deadline))  # an integer below the range of a float would raise
         if served.deadline is not None and served.deadline <= now:
             message = f'"{served.operation_id}" came after its deadline'
             return CallError(ErrorCode.TIMEOUT, message, {"deadline": served.deadline})
         return None
+
+    def _stood_still(self) -> float:
+        """Return how many seconds a request that arrives now may have waited for this process to run again."""
+        if self._sweep is None:
+            return 0.0
+        loop = asyncio.get_running_loop()
+        now, behind = loop.time(), overdue(self._sweep, loop)
+        recent = self._stood if now < self._settled_at else 0.0
+        if behind <= _SLACK or behind + self.period <= recent:
+            return recent
+        self._stood, self._settled_at = behind + self.period, now + _SETTLING
+        return self._stood
 
     def on_abort(self, payload: dict[str, Any], delivery: Delivery) -> bool:
         """The caller of a request leaves; answers whether it is one of these."""
@@ -304,7 +324,7 @@ class ServedRequests:
         """End requests whose consumer is gone, and tell where slow ones are."""
         loop = asyncio.get_running_loop()
         silent = time.monotonic() - overdue(self._sweep, loop) - self.settings.lease
-        self._lateness.tick(self.period)
+        self._stood_still()
         for served in list(self.active.values()):
             if served.total is not None and served.renewed < silent:
                 logger.info("the consumer of %s gave no sign of life: ended", served.operation_id)

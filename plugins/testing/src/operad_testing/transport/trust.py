@@ -159,16 +159,15 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_what_comes_after_its_deadline_does_not_run(self, kit: Kit) -> None:
-        """Also what lay in a socket while its handler stood still: how late it is needs no common clock."""
+        """Neither what a broker stored, nor what waited in a socket while its handler stood still."""
         if kit.capabilities.same_process:
             skip("caller and handler of one process stand still together")
         async with kit.serving(), kit.participant() as caller:
             for number in range(5):
-                now = time.time() * 1000
-                fresh = {"timeoutMs": 20_000, "deadline": now + 20_000}
-                await caller.request("kit.work", f"fresh {number}", {"name": "fresh"}, **fresh)
+                await caller.request("kit.work", f"fresh {number}", {"name": "fresh"}, timeoutMs=20_000)
                 await caller.wait_for(protocol.RESPONDED, number * 2 + 1)
-                late = {"timeoutMs": 2_000, "deadline": now - 3_000}  # sent five seconds ago
+                time.sleep(1.0)  # noqa: ASYNC251  # this process stands still, as after SIGSTOP
+                late = {"timeoutMs": 500, "deadline": time.time() * 1000 - 500}  # sent a second ago
                 await caller.request("kit.work", f"late {number}", {"name": "late"}, **late)
                 await kit.served.until(
                     lambda count=number * 2 + 2: (  # type: ignore[misc]  # binds the loop's value
@@ -177,9 +176,7 @@ class Trust(TransportSuite):
                 )
                 if caller.of(protocol.ERROR):
                     break
-                # A process that stood still a moment ago, on a busy machine, learns no way from what comes then.
-                kit.served.runs.clear()
-                await asyncio.sleep(1.2)
+                kit.served.runs.clear()  # on a busy machine it may arrive long after the standstill
             (error,) = await caller.wait_for(protocol.ERROR)
             if not (kit.capabilities.redelivers and error["code"] == ErrorCode.TIMEOUT):
                 assert error["code"] == ErrorCode.UNAVAILABLE
