@@ -96,6 +96,7 @@ async function features() {
   tell("broken stream", await result(page).locator(".status b").textContent());
 
   await page.click("text=System");
+  await page.waitForSelector("[aria-label=Sources] tbody tr");
   tell("sources", await page.locator("[aria-label=Sources] tbody tr").allTextContents());
   await page.click("[aria-label='Reload more']");
   await page.waitForFunction(() => [...document.querySelectorAll("#list a")].some((each) => each.textContent.includes("reloaded")));

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from operad import CallHandler, ConfigError, InProcessTransport, OperadError, OperationRegistry
-from operad.plugin import Link, LinkDownError, OnEvent, OnLink
+from operad import ConfigError, InProcessTransport, OperadError, OperationRegistry, load_plugins
+from operad.plugin import Link, LinkDownError, OnEvent, OnLink, TransportFactory, hookimpl
 from operad_cli.app import application
+from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.asgi import Gate
 from operad_serve.door import front_door
 from operad_serve.door.composition import Composition, Mounted
@@ -66,7 +67,7 @@ def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
 
 
 class NotThereYet(InProcessTransport):
-    """A bus that refuses so many connections."""
+    """A transport that refuses so many connections, and the plugin that contributes it."""
 
     def __init__(self, refusals: int) -> None:
         super().__init__()
@@ -75,27 +76,33 @@ class NotThereYet(InProcessTransport):
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
         if self.refusals:
             self.refusals -= 1
-            raise LinkDownError("nobody is there")
+            raise LinkDownError("the hub is down")
         return await super().open(on_event, on_link)
 
+    @hookimpl
+    def operad_transports(self) -> list[TransportFactory]:
+        return [TransportFactory(("late",), lambda url, **options: self)]
 
-async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(front_door, "_FIRST_PAUSE", 0.001)
-    bus = NotThereYet(3)
-    handler = CallHandler(OperationRegistry(), bus)
-    await front_door._connected(handler, asyncio.Event())
-    await handler.aclose()
-    assert bus.refusals == 0
-    assert capsys.readouterr().err.count("nobody is there; trying again until it is up") == 1
+    def door(self, stopped: asyncio.Event) -> FrontDoor:
+        plugins = load_plugins(only=["operad-calls"])
+        plugins.register(self, "late")
+        plan = Plan(options=ServeOptions(), transport="late://x", has_transport=True)
+        return FrontDoor(OperationRegistry(plugins), plan, stopped)
+
+
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    bus = NotThereYet(2)
+    async with bus.door(asyncio.Event()).open():
+        assert bus.refusals == 0
+    assert capsys.readouterr().err.count("the hub is down; trying again until it is up") == 1
 
 
 async def test_a_signal_ends_the_wait_for_a_server_that_is_not_there() -> None:
     stopped = asyncio.Event()
     stopped.set()
-    with pytest.raises(LinkDownError, match="nobody is there"):
-        await front_door._connected(CallHandler(OperationRegistry(), NotThereYet(3)), stopped)
+    with pytest.raises(LinkDownError, match="the hub is down"):
+        async with NotThereYet(3).door(stopped).open():
+            pass
 
 
 @pytest.mark.parametrize(

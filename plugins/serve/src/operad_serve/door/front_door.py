@@ -18,8 +18,8 @@ from typing import Any
 
 import attrs
 
-from operad import CallHandler, ConfigError, OperadError, OperationRegistry
-from operad.plugin import LinkDownError, Server
+from operad import ConfigError, OperadError, OperationRegistry
+from operad.plugin import CallServer, LinkDownError, Server
 from operad_auth.http import tell_manager, until_stopped
 from operad_calls import CallSettings
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
@@ -207,16 +207,39 @@ class FrontDoor:
     async def _open_transport(self, stack: AsyncExitStack) -> None:
         plan = self._plan
         transport, url = transport_of(self._registry, plan.transport)
-        handler = CallHandler(
+        server = self._registry.plugins.call_server(
             self._registry,
             transport,
             identity=plan.identity,
             mask_errors=plan.mask_errors,
             settings=plan.calls,
         )
-        await _connected(handler, self._stopped)
-        stack.push_async_exit(handler)
-        tell(f"serving {_operations(handler.serving)} on {without_password(url)}")
+        await self._connect(server)
+        stack.push_async_exit(server)
+        # Some operations of the registry may not be served there, such as those of other processes.
+        tell(f"serving {_operations(getattr(server, 'serving', len(self._registry)))} on {without_password(url)}")
+
+    async def _connect(self, server: CallServer) -> None:
+        """Start a call server. Wait for the server of its transport, which may start later than this process.
+
+        Raises `LinkDownError` if a signal comes first.
+        """
+        pause, reported = _FIRST_PAUSE, False
+        while True:
+            try:
+                await server.__aenter__()
+            except LinkDownError as error:
+                if not reported:
+                    tell(f"{error}; trying again until it is up")
+                    reported = True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # not a secret
+                        await self._stopped.wait()
+                if self._stopped.is_set():
+                    raise
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return
 
     @asynccontextmanager
     async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
@@ -246,29 +269,6 @@ class FrontDoor:
             await exchange.respond(503, b'{"status":"draining"}', "application/json")
         else:
             await exchange.respond(200, b'{"status":"ok"}', "application/json")
-
-
-async def _connected(handler: CallHandler, stopped: asyncio.Event) -> None:
-    """Open a handler. Wait for its server, which may start later than this process.
-
-    Raises `LinkDownError` if a signal comes first.
-    """
-    pause, reported = _FIRST_PAUSE, False
-    while True:
-        try:
-            await handler.open()
-        except LinkDownError as error:
-            if not reported:
-                tell(f"{error}; trying again until it is up")
-                reported = True
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret depends on it
-                    await stopped.wait()
-            if stopped.is_set():
-                raise
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        else:
-            return
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
