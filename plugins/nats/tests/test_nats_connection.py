@@ -136,3 +136,17 @@ async def test_closing_sends_what_was_sent_before() -> None:
         async with asyncio.timeout(20):
             while b"last" not in server.read[0]:
                 await asyncio.sleep(0.01)
+
+
+async def test_what_is_registered_while_a_link_reconnects_is_served_whenever_it_comes() -> None:
+    async with FakeServer() as server:
+        for turns in range(60):
+            async with opened(server.url, reconnect_wait=0.0) as one:
+                server.hang_up()
+                await one.until("up", "down")
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await one.link.register("op:test.op", "workers")
+                await one.until("up", "down", "up")
+                await one.link.register("op:test.other", "workers")
+                assert b" operad.op.test.op workers " in server.read[-1], turns

@@ -90,16 +90,17 @@ class NATSLink(BrokerLink):
         """See `BrokerLink.establish`."""
         await self._open()
         await self._connection.listen(self._subject(self._inbox)[: -len("r")] + ">")
-        known: set[_Registration] = set()
-        while added := self._registrations.keys() - known:  # more may come while these are being registered
-            for registration in added:
-                await self._listen(registration)
-            known |= added
-            await self._connection.barrier()
-        if not known:
-            await self._connection.barrier()
+        await self._connection.barrier()
         if self._queues is not None:
             await self._queues.up()
+        # Last, without a step in between: what is registered until the link is up is registered here.
+        known: set[_Registration] = set()
+        while added := self._registrations.keys() - known:
+            for registration in added:
+                if registration in self._registrations:
+                    await self._listen(registration)
+            known |= added
+            await self._connection.barrier()
 
     async def _open(self) -> None:
         """Connect to one of the servers, in random order; raise the error of the last one."""
@@ -158,7 +159,7 @@ class NATSLink(BrokerLink):
         self.take(data, _DELIVERY, partial(self._is_address, came_on), came_on)
 
     def _is_address(self, subject: str, event: Event) -> bool:
-        """Whether a request came to the address of its operation."""
+        """Return True if a request came to the address of its operation."""
         operation_id = event["payload"].get("operationId")
         if type(operation_id) is not str:
             return True  # nothing will run
