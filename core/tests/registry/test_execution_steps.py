@@ -414,11 +414,11 @@ async def test_what_an_interceptor_changes_is_checked_again():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda call: 5, "proceed takes the call, or what call.evolve(…) made of it, got int"),
-        (lambda call: InterceptedCall(spec("x"), 1, call.context), "an interceptor changes neither"),
+        (lambda call: 5, "proceed takes the call or call.evolve(…), got int"),
+        (lambda call: InterceptedCall(spec("x"), 1, call.context), "an interceptor can change neither"),
         (
             lambda call: InterceptedCall(call.spec, 1, OperationContext(trusted=True)),
-            "an interceptor changes neither",
+            "an interceptor can change neither",
         ),
     ],
 )
@@ -454,7 +454,7 @@ async def test_only_what_may_run_again_runs_twice(more, runs, caplog):
     try:
         await registry.execute("t.op")
     except CallError:
-        assert 'an interceptor went on with "t.op" twice: only queries' in caplog.text
+        assert 'an interceptor called proceed for "t.op" twice: only queries' in caplog.text
     assert len(ran) == runs
 
 
@@ -468,7 +468,7 @@ async def test_an_interceptor_answers_an_envelope():
         yield 5
 
     remove = registry.use(tap, subscribe=items)
-    message = 'an interceptor of "t.op" answered int, not a ResponseEnvelope'
+    message = 'an interceptor of "t.op" returned int, not a ResponseEnvelope'
     with pytest.raises(CallError) as caught:
         await registry.execute("t.op", 1)
     assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)

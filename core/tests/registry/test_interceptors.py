@@ -231,7 +231,7 @@ async def test_what_is_no_envelope_is_no_answer(answer: Any) -> None:
 
     registry = registry_of(echo=echo)
     registry.use(tap)
-    with pytest.raises(CallError, match=f"answered {type(answer).__name__}, not a ResponseEnvelope"):
+    with pytest.raises(CallError, match=f"returned {type(answer).__name__}, not a ResponseEnvelope"):
         await registry.execute("t.echo", {"n": 1})
 
 
@@ -503,7 +503,7 @@ async def test_going_on_with_what_is_no_call_and_changing_one_in_place_are_told(
         call.input = {}
         return await proceed(call)
 
-    for interceptor, says in ((lost, r"proceed takes the call, or what call\.evolve"), (changed, "no setter")):
+    for interceptor, says in ((lost, r"proceed takes the call or call\.evolve"), (changed, "can't set attribute")):
         remove = registry.use(interceptor)
         with pytest.raises(CallError, match=says):
             await registry.execute("n.echo", {})

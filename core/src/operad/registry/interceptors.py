@@ -1,19 +1,20 @@
-"""Interceptors: what stands around every call of some operations, and may change, answer or refuse it.
+"""Interceptors: functions around every call of some operations that may change, answer or reject it.
 
 From the outside in: observers, access check, input validation, interceptors, handler, result pipeline. They run in
-the call's own task, under its deadline; nested calls pass through them, too.
+the call's own task, under its deadline. Nested calls pass through them, too.
 """
 
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 
+from operad.access import Identity
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ConfigError, ErrorCode, PluginError
@@ -28,98 +29,82 @@ if TYPE_CHECKING:
 Envelope = ResponseEnvelope[Any]
 
 
+class _Checked(NamedTuple):
+    """What access and input were checked for: a context can be changed in place."""
+
+    identity: Identity | None
+    trusted: bool
+    deadline: float | None
+
+
+def _as_made(call: InterceptedCall) -> _Checked:
+    return _Checked(call.context.identity, call.context.trusted, call.context.deadline)
+
+
+@attrs.frozen(eq=False)
 class InterceptedCall:
-    """A call on its way to the handler. It is replaced (`evolve`), not changed.
+    """A call on its way to the handler. It cannot be changed; `evolve` makes a changed copy.
 
     Args:
-        spec: what is called.
-        input: what it is called with.
-        context: who calls, until when. Access and input have been checked for it as it is now.
+        spec: the operation that is called.
+        input: its input.
+        context: the caller and the deadline. Access and input have been checked for it.
     """
 
-    # Written out: each intercepted call makes one, and a frozen class of attrs takes three times as long.
-    __slots__ = ("_context", "_deadline", "_identity", "_input", "_spec", "_trusted")
-
-    def __init__(self, spec: OperationSpec, input: Any, context: OperationContext) -> None:
-        self._spec, self._input, self._context = spec, input, context
-        # As they were when they were checked: a context can be changed in place.
-        self._identity, self._trusted, self._deadline = context.identity, context.trusted, context.deadline
-
-    @property
-    def spec(self) -> OperationSpec:
-        """What is called."""
-        return self._spec
-
-    @property
-    def input(self) -> Any:
-        """What it is called with."""
-        return self._input
-
-    @property
-    def context(self) -> OperationContext:
-        """Who calls, until when."""
-        return self._context
-
-    def __repr__(self) -> str:
-        return f"InterceptedCall(spec={self._spec!r}, input={self._input!r}, context={self._context!r})"
+    spec: OperationSpec
+    input: Any
+    context: OperationContext
+    _checked: _Checked = attrs.field(
+        alias="_checked", repr=False, default=attrs.Factory(_as_made, takes_self=True)
+    )
 
     def evolve(self, **changes: Any) -> InterceptedCall:
-        """A copy with another ``input``, or ``context``, or fields of it: ``identity, deadline, metadata, …``.
+        """Return a copy with another ``input`` or ``context``, or other fields of it: ``identity, metadata, …``.
 
-        Another input or identity is checked again when the copy is passed on.
+        Another input or identity is checked when the copy is passed on.
 
         Raises:
-            ValueError: ``trusted`` is among them: no interceptor opens what is guarded.
+            ValueError: ``trusted`` is among them: no interceptor may skip the access check.
         """
-        input, context = changes.pop("input", self._input), changes.pop("context", self._context)
+        input, context = changes.pop("input", self.input), changes.pop("context", self.context)
         if "trusted" in changes:
             raise ValueError("an interceptor cannot make a call trusted")
         if changes:
             context = attrs.evolve(context, **changes)
         if context.watch is None:  # the call is still observed
-            context.watch = self._context.watch
-        made = InterceptedCall(self._spec, input, context)
-        made._identity, made._trusted, made._deadline = self._identity, self._trusted, self._deadline
-        return made
+            context.watch = self.context.watch
+        return InterceptedCall(self.spec, input, context, self._checked)
 
     @property
     def limit(self) -> float | None:
-        """The deadline that an interceptor set beyond the call's own; ``None`` where it set none."""
-        deadline = self._context.deadline
-        return None if deadline is self._deadline else deadline
+        """The deadline that an interceptor set in addition to the call's own; ``None`` if none did."""
+        deadline = self.context.deadline
+        return None if deadline is self._checked.deadline else deadline
 
     def checked(self, changed: InterceptedCall, entry: Entry) -> InterceptedCall:
-        """``changed``, which an interceptor made of this call, after access and input were checked again.
+        """Return ``changed``, which an interceptor passed on, once access and input are checked again.
 
         Raises:
-            CallError: they do not hold.
-            RuntimeError: the spec is another one, or the trust.
-            TypeError: it is no call.
+            CallError: a check fails.
+            RuntimeError: the interceptor changed the spec or the trust.
+            TypeError: it is not a call.
         """
-        identity, trusted = self._identity, self._trusted
-        try:
-            context = changed._context
-        except AttributeError:
-            raise TypeError(
-                f"proceed takes the call, or what call.evolve(…) made of it, got {type(changed).__name__}"
-            ) from None
-        if changed._spec is not self._spec or context.trusted is not trusted:
-            raise RuntimeError(
-                "an interceptor changes neither which operation is called nor whether it is trusted"
-            )
-        if changed._input is self._input and context.identity is identity:
+        if not isinstance(changed, InterceptedCall):
+            raise TypeError(f"proceed takes the call or call.evolve(…), got {type(changed).__name__}")
+        context, (identity, trusted, deadline) = changed.context, self._checked
+        if changed.spec is not self.spec or context.trusted is not trusted:
+            raise RuntimeError("an interceptor can change neither the operation nor whether the call is trusted")
+        if changed.input is self.input and context.identity is identity:
             return changed
-        input = changed._input if entry.adapt is None else entry.adapt(changed._input)
+        input = changed.input if entry.adapt is None else entry.adapt(changed.input)
         entry.admit(input, context)
-        made = InterceptedCall(self._spec, input, context)
-        made._deadline = self._deadline
-        return made
+        return InterceptedCall(self.spec, input, context, _Checked(context.identity, trusted, deadline))
 
 
 Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]
-"""Goes on with the call: the next interceptor, in the end the handler. Raises `CallError`, and nothing else."""
+"""Calls the next interceptor, in the end the handler. Raises `CallError` and no other exception."""
 CallInterceptor = Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]
-"""``async def tap(call, proceed): return await proceed(call)``; answers an envelope."""
+"""``async def tap(call, proceed): return await proceed(call)``; returns an envelope."""
 StreamProceed = Callable[[InterceptedCall], AsyncIterator[Envelope]]
 StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[Envelope, None]]
 """``async def tap(call, proceed)`` with ``async for envelope in proceed(call): yield envelope``."""
@@ -138,39 +123,45 @@ class ResultStore(Protocol):
         """Free a name."""
 
 
-def _coroutine(owner: Any, _: Any, value: Any) -> None:
-    if value is not None and not is_kind(value, inspect.iscoroutinefunction):
-        raise TypeError(f"an interceptor of calls is an async def, got {value!r}")
+def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
+    def check(owner: Any, _: Any, value: Any) -> None:
+        if value is not None and not is_kind(value, is_of):
+            raise TypeError(f"an interceptor of {what}, got {value!r}")
+
+    return check
 
 
-def _generator(owner: Any, _: Any, value: Any) -> None:
-    if value is not None and not is_kind(value, inspect.isasyncgenfunction):
-        raise TypeError(f"an interceptor of streams is an async def with yield, got {value!r}")
+_is_call = _kind(inspect.iscoroutinefunction, "calls is an async def")
+_is_stream = _kind(inspect.isasyncgenfunction, "streams is an async def with yield")
 
 
 def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
-    """One shell pattern, or several."""
+    """Return the patterns of a single one or of several."""
     return (match,) if isinstance(match, str) else tuple(match)
 
 
 @record(eq=False)
 class Interceptor:
-    """What a plugin contributes by ``operad_interceptors``, or an application by ``registry.use``.
+    """An interceptor with the operations that it applies to; plugins return them from ``operad_interceptors``.
 
     Args:
-        call: stands around single calls, `execute` of a subscription included; ``None``: none.
-        subscribe: stands around subscriptions; without it they pass this interceptor by.
+        call: runs around single calls, including `execute` of a subscription.
+        subscribe: runs around subscriptions; without it they are not intercepted.
         match: shell patterns of the operations' ids.
-        order: the lower, the further outside.
+        order: a lower one is further outside.
     """
 
-    call: CallInterceptor | None = attrs.field(default=None, validator=_coroutine)
-    subscribe: StreamInterceptor | None = attrs.field(default=None, validator=_generator)
+    call: CallInterceptor | None = attrs.field(
+        default=None, validator=_kind(inspect.iscoroutinefunction, "calls is an async def")
+    )
+    subscribe: StreamInterceptor | None = attrs.field(
+        default=None, validator=_kind(inspect.isasyncgenfunction, "streams is an async def with yield")
+    )
     match: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     order: int = 0
 
     def matches(self, operation_id: str) -> bool:
-        """Whether calls of the operation pass through it."""
+        """Return True if it applies to the operation."""
         return any(fnmatchcase(operation_id, pattern) for pattern in self.match)
 
 
@@ -198,43 +189,35 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
 
 
 class Interceptors:
-    """Those of one registry: by ``order``, plugins before the application, then as they came.
+    """The interceptors of one registry: by ``order``, plugins before the application, then as they were added.
 
     Args:
         contributed: those of plugins.
-        changed: called when there are others than before.
+        changed: called after each change.
     """
 
     def __init__(self, contributed: Iterable[Interceptor], changed: Callable[[], None]) -> None:
-        self._number = itertools.count().__next__
+        self._all = sorted(contributed, key=attrgetter("order"))
         self._changed = changed
-        self._all: list[tuple[tuple[int, int], Interceptor]] = []
-        for interceptor in contributed:
-            self._put(interceptor)
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def add(self, interceptor: Interceptor) -> Callable[[], None]:
-        """Add one of the application; what is answered removes it, and does so once."""
-        entry = self._put(interceptor)
+        """Add an interceptor; the returned function removes it, once."""
+        self._all = sorted([*self._all, interceptor], key=attrgetter("order"))  # stable: equals stay as added
+        self._changed()
 
         def remove() -> None:
-            if entry in self._all:
-                self._all.remove(entry)
+            kept = [other for other in self._all if other is not interceptor]
+            if len(kept) < len(self._all):
+                self._all = kept
                 self._changed()
 
-        self._changed()
         return remove
 
-    def _put(self, interceptor: Interceptor) -> tuple[tuple[int, int], Interceptor]:
-        entry = ((interceptor.order, self._number()), interceptor)
-        self._all.append(entry)
-        self._all.sort(key=lambda item: item[0])
-        return entry
-
     def around_call(self, entry: Entry, handle: Proceed) -> Proceed | None:
-        """``handle`` with the interceptors of the operation around it; ``None`` where there are none."""
+        """Return ``handle`` with the operation's interceptors around it; ``None`` without any."""
         steps = [found.call for found in self._of(entry) if found.call is not None]
         chain = handle
         for intercept in reversed(steps):
@@ -250,7 +233,7 @@ class Interceptors:
         return chain if steps else None
 
     def _of(self, entry: Entry) -> list[Interceptor]:
-        return [found for _, found in self._all if found.matches(entry.spec.id)]
+        return [found for found in self._all if found.matches(entry.spec.id)]
 
 
 def _call_step(intercept: CallInterceptor, inner: Proceed, entry: Entry) -> Proceed:
@@ -296,14 +279,13 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
 
 
 def envelope_of(result: Any, entry: Entry) -> Envelope:
-    """What an interceptor answered, if it is an envelope."""
+    """Return what an interceptor returned if it is an envelope, else raise `CallError`."""
     if isinstance(result, ResponseEnvelope):
         return result
-    message = f'an interceptor of "{entry.spec.id}" answered {type(result).__name__}, not a ResponseEnvelope'
+    message = f'an interceptor of "{entry.spec.id}" returned {type(result).__name__}, not a ResponseEnvelope'
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
 def _twice(entry: Entry) -> RuntimeError:
-    return RuntimeError(
-        f'an interceptor went on with "{entry.spec.id}" twice: only queries and idempotent mutations may run again'
-    )
+    called = f'an interceptor called proceed for "{entry.spec.id}" twice'
+    return RuntimeError(f"{called}: only queries and idempotent mutations may run again")
