@@ -11,7 +11,7 @@ import time
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from operad.context import LONGEST_KEY, Callables, OperationContext
 from operad.deadlines import DeadlineExpired, checked_number, earlier, until
@@ -33,7 +33,7 @@ logger = logging.getLogger("operad")
 Envelopes = AsyncGenerator[ResponseEnvelope[Any], None]
 
 _MEANT, _MEANT_OF = 3, 2_000
-"""How much longer or shorter an id may be that was meant, and how many are looked at: callers choose ids."""
+"""How much the length of a suggested id may differ, and how many ids are compared: callers choose ids."""
 
 
 class Execution:
@@ -42,9 +42,9 @@ class Execution:
     Args:
         target: the registry, where nested calls go.
         catalogue: the operations.
-        pipeline: what becomes of results of operations that `resolvers` answer.
+        pipeline: makes the results of operations that `resolvers` return.
         workers: the threads of plain ``def`` handlers.
-        observers: who is told of each call.
+        observers: the observers of each call.
         resolvers: implementations of ``operad_resolve_operation``.
         contributed: the interceptors of plugins.
     """
@@ -145,7 +145,7 @@ class Execution:
                 input = _left_out(entry)
             if entry.adapt is not None:
                 input = entry.adapt(input)
-            if entry.guarded:  # `Entry.admit`, without a step more for what everybody may call
+            if entry.guarded:  # `Entry.admit`, without the call if the operation is open
                 validator = entry.validator
                 if not entry.is_open or validator is None or not validator(input):
                     entry.admit(input, call)
@@ -172,34 +172,25 @@ class Execution:
     async def stream(
         self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
     ) -> Envelopes:
-        """The envelopes of an operation; ``timeout`` in seconds bounds the wait for each."""
-        entry = self._entries.get(operation_id)
-        items: AsyncIterator[Any] | None = None
+        """Yield the envelopes of an operation; ``timeout`` in seconds limits the wait for each."""
         deadline = earlier(call.deadline, timeout)
+        items: AsyncIterator[Any] | None = None
+        errors = _Errors(operation_id, deadline)
         try:
-            try:
-                if entry is None or entry.invoke is None:
-                    entry = await self._prepared(operation_id, deadline)
+            with errors:
+                errors.entry = entry = await self._prepared(operation_id, deadline)
                 if entry.streams:
                     items = self._items(entry, input, call)
-            except BaseException as error:
-                if (failure := _of_call(error, operation_id, entry, deadline)) is error:
-                    raise
-                raise failure from error
-            intercepted = entry.stream_chain is not None
+            errors.of_handler = entry.stream_chain is None
             while items is not None:
-                try:
-                    item = await (anext(items) if deadline is None else until(deadline, anext, items))
-                    envelope = item if intercepted else entry.finish(item)
-                except StopAsyncIteration:
-                    return
-                except BaseException as error:
-                    mapped = _of_call if intercepted else _of_handler
-                    if (failure := mapped(error, operation_id, entry, deadline)) is error:
-                        raise
-                    raise failure from error
+                with errors:
+                    try:
+                        item = await (anext(items) if deadline is None else until(deadline, anext, items))
+                    except StopAsyncIteration:
+                        return
+                    envelope = entry.finish(item) if errors.of_handler else item
                 yield envelope
-                deadline = earlier(call.deadline, timeout)
+                errors.deadline = deadline = earlier(call.deadline, timeout)
         finally:
             if items is not None:
                 await close(items)
@@ -207,13 +198,12 @@ class Execution:
         yield await self.run(operation_id, input, call)
 
     async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
-        """The bytes of an operation's answer, admitted and intercepted as any call of it."""
-        entry: Entry | None = None
+        """Yield the bytes of a result; access, input and interceptors are those of any call."""
         stream: Envelopes | None = None
         deadline = call.deadline
         try:
-            try:
-                entry = await self._prepared(operation_id, deadline)
+            with _Errors(operation_id, deadline) as errors:
+                errors.entry = entry = await self._prepared(operation_id, deadline)
                 stream = self._chunks(entry, input, call)
                 if (watch := self.watch(operation_id, call, is_stream=True)) is not None:
                     stream = watched(stream, watch)
@@ -223,39 +213,30 @@ class Execution:
                     except StopAsyncIteration:
                         return
                     yield piece.data
-            except BaseException as error:
-                if (failure := _of_call(error, operation_id, entry, deadline)) is error:
-                    raise
-                raise failure from error
         finally:
             if stream is not None:
                 await close(stream)
 
     def _chunks(self, entry: Entry, input: Any, call: OperationContext) -> Envelopes:
-        chunks = entry.chunks
-        refused = "its source gives no bytes" if chunks is None else None
-        chain = None
-        if chunks is not None:
-            chain = self.interceptors.around_stream(entry, lambda inner: chunks(inner.input, inner.context))
-            if chain is None and entry.call_chain is not None:
-                # What guards the calls of the operation and knows no streams must not be walked around.
-                refused = "an interceptor of its calls takes no streams"
-        if refused is not None:
-            message = f'"{entry.spec.id}" cannot be downloaded: {refused}'
-            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+        chunks: Any = entry.chunks
+        if chunks is None:
+            raise _no_download(entry, "its source gives no bytes")
+        chain = self.interceptors.around_stream(entry, lambda inner: chunks(inner.input, inner.context))
+        if chain is None and entry.call_chain is not None:
+            # An interceptor that guards the calls of the operation must not be bypassed.
+            raise _no_download(entry, "an interceptor of its calls takes no streams")
         input = _admitted(entry, input, call)
-        assert chunks is not None
         stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
         return cast("Envelopes", stream)
 
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
-        """What a stream's handler yields, or, through interceptors, its envelopes; admitted before."""
+        """Return the items of a stream's handler; through interceptors, its envelopes."""
         input = _admitted(entry, input, call)
         if entry.stream_chain is not None:
             return entry.stream_chain(InterceptedCall(entry.spec, input, call))
         return entry.items(input, call, self._workers)
 
-    # --- behind interceptors ---------------------------------------------------------------------
+    # --- preparing -------------------------------------------------------------------------------
 
     def _intercept(self, entry: Entry) -> None:
         """Put the interceptors of a prepared operation around it."""
@@ -264,28 +245,21 @@ class Execution:
 
         async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
             call, limit = inner.context, inner.limit
-            try:
-                result = await (
-                    invoke(inner.input, call) if limit is None else until(limit, invoke, inner.input, call)
-                )
-                return finish(result)
-            except BaseException as error:
-                if (failure := _of_handler(error, operation_id, entry, call.deadline)) is error:
-                    raise
-                raise failure from error
+            with _Errors(operation_id, call.deadline, entry, of_handler=True):
+                given = inner.input
+                return finish(await (invoke(given, call) if limit is None else until(limit, invoke, given, call)))
 
         async def stream(inner: InterceptedCall) -> Envelopes:
             items = entry.items(inner.input, inner.context, self._workers)
+            errors = _Errors(operation_id, None, entry, of_handler=True)
             try:
                 while True:
-                    try:
-                        envelope = finish(await anext(items))
-                    except StopAsyncIteration:
-                        return
-                    except BaseException as error:
-                        if (failure := _of_handler(error, operation_id, entry, None)) is error:
-                            raise
-                        raise failure from error
+                    with errors:
+                        try:
+                            item = await anext(items)
+                        except StopAsyncIteration:
+                            return
+                        envelope = finish(item)
                     yield envelope
             finally:
                 await close(items)
@@ -294,12 +268,12 @@ class Execution:
         entry.stream_chain = self.interceptors.around_stream(entry, stream)
 
     def _unprepare(self) -> None:
-        """Let each operation find its interceptors anew at its next call; calls on their way keep theirs."""
+        """Let each operation find its interceptors again at its next call; calls in progress keep theirs."""
         for entry in self._entries.values():
             entry.invoke = None
 
     async def _prepared(self, operation_id: str, deadline: float | None) -> Entry:
-        """The entry of an id, ready to be called: what a first call costs."""
+        """Return the entry of an id, ready to be called; the first call of an operation prepares it."""
         entry = self._entries.get(operation_id)
         if entry is None:
             if not self._resolvers:
@@ -317,7 +291,7 @@ class Execution:
         return entry
 
     async def _resolve(self, operation_id: str) -> Entry:
-        """The entry of an id that a plugin knows and the registry does not, kept from now on."""
+        """Return the entry of an id that a plugin knows; the registry keeps it."""
         failure: Exception | None = None
         for resolve in self._resolvers:
             plugin = getattr(resolve, "__qualname__", "a plugin")
@@ -344,7 +318,7 @@ class Execution:
         raise self._not_found(operation_id)
 
     def _not_found(self, operation_id: str) -> CallError:
-        """The error for an id that is not here, with the one that was probably meant."""
+        """Return the error for an unknown id, with a similar id if there is one."""
         near = [other for other in self._entries if abs(len(other) - len(operation_id)) <= _MEANT][:_MEANT_OF]
         meant = nearest(operation_id, near, cutoff=0.8)
         hint = f'; did you mean "{meant}"?' if meant else ""
@@ -389,13 +363,13 @@ async def watched(stream: Envelopes, watch: Watch) -> Envelopes:
 
 
 def _left_out(entry: Entry) -> Any:
-    """What an input is that is ``None``: an empty one, unless null is what the operation takes."""
+    """Return the input for ``None``: an empty object, unless the operation takes null and not that."""
     schema = entry.spec.input_schema
     return None if not schema.is_valid({}) and schema.is_valid(None) else {}
 
 
 def _admitted(entry: Entry, input: Any, call: OperationContext) -> Any:
-    """The input of a stream, as JSON, once access and input were checked. `Execution.run` does so step by step."""
+    """Return the input of a stream, once access and input are checked; `Execution.run` does so by itself."""
     if input is None:
         input = _left_out(entry)
     if entry.adapt is not None:
@@ -410,24 +384,45 @@ def _check_key(key: Any) -> None:
         raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
 
 
-def _of_handler(error: BaseException, operation_id: str, entry: Entry, deadline: float | None) -> BaseException:
-    """What to raise for what a handler raised; the error itself where it has to pass through."""
-    if isinstance(error, CallError):
-        return out_of_handler(error, operation_id, entry.spec.error_schemas)
-    return _failure(error, operation_id, entry, deadline) or error
+def _no_download(entry: Entry, reason: str) -> CallError:
+    message = f'"{entry.spec.id}" cannot be downloaded: {reason}'
+    return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
-def _of_call(
-    error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
-) -> BaseException:
-    """The same for what came from around the handler: a `CallError` is the call's own."""
-    return error if isinstance(error, CallError) else _failure(error, operation_id, entry, deadline) or error
+class _Errors:
+    """A context manager that raises a `CallError` for whatever leaves it; `Execution.run` does so by itself.
+
+    Args:
+        operation_id: the operation, for messages.
+        deadline: the deadline of the call, for messages.
+        entry: its entry, once that is known.
+        of_handler: whether a `CallError` comes from the handler; else it is the call's own.
+    """
+
+    def __init__(
+        self, operation_id: str, deadline: float | None, entry: Entry | None = None, *, of_handler: bool = False
+    ) -> None:
+        self.operation_id, self.deadline, self.entry, self.of_handler = operation_id, deadline, entry, of_handler
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            return
+        failure: CallError | None = None
+        if not isinstance(error, CallError):
+            failure = _failure(error, self.operation_id, self.entry, self.deadline)
+        elif self.of_handler and self.entry is not None:
+            failure = out_of_handler(error, self.operation_id, self.entry.spec.error_schemas)
+        if failure is not None and failure is not error:
+            raise failure from error
 
 
 def _failure(
     error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
 ) -> CallError | None:
-    """What to raise instead of ``error``; ``None`` where it has to pass through."""
+    """Return the error to raise instead of ``error``; ``None`` if it must pass through."""
     if isinstance(error, DeadlineExpired):
         return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": deadline})
     if isinstance(error, asyncio.CancelledError):
@@ -438,7 +433,7 @@ def _failure(
     if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
         return None
     failure = map_error(error, () if entry is None else entry.spec.error_schemas)
-    if failure.undeclared:  # nobody expected it: the traceback belongs where it happened
+    if failure.undeclared:  # unexpected: log the traceback where it happened
         logger.error("operation %r raised %s", operation_id, failure.message, exc_info=error)
         failure.logged = True
     return failure
