@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import multiprocessing
 import os
 import resource
@@ -33,6 +34,8 @@ def run_hub(port: int, log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 2)
     os.dup2(file, 1)
+
+    logging.basicConfig()
 
     async def main() -> None:
         tokens = {name: Identity(id=name) for name in ("attacker", "bystander")}

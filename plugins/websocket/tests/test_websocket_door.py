@@ -132,7 +132,7 @@ async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog: pyt
             for made in coming:
                 made.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port_of(hub)))
-            await until(lambda: "no connection can be taken" in caplog.text)
+            await until(lambda: "no connection can be accepted" in caplog.text)
             with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
                 await calls.call("a.b")
         finally:

@@ -158,7 +158,7 @@ async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(
             told = (await worker.wait_for(protocol.REGISTERED))[0]
             assert told["refused"] == [{"topic": "op:bank.transfer", "reason": "it is served by another identity"}]
             assert told["topics"] == ["op:bank.balance"]
-            assert "refuses what was served here before" in caplog.text
+            assert "refuses what this process served before" in caplog.text
             assert "op:bank.transfer" in caplog.text
         await worker.wait_for(protocol.REGISTERED, 2)
         told = worker.of(protocol.REGISTERED)[-1]
@@ -181,7 +181,7 @@ async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not() -
                     await worker.close()
                 await until(lambda: hub.connections == 1)
                 if breaks:
-                    with pytest.raises(TransportError, match="kept for the identity"):
+                    with pytest.raises(TransportError, match="reserved for the identity"):
                         await other.link.register("op:bank.transfer", "operad")
                 else:
                     await (await other.link.register("op:bank.transfer", "operad")).unregister()

@@ -292,7 +292,7 @@ def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it() -> None
     caller, eve, first = Spoke(switch, ALICE), Spoke(switch, ALICE), Spoke(switch, BOB)
     first.serves("op:t.x", "op:operad.list")
     switch.leave(first.peer)
-    assert "kept" in eve.serves("op:t.x")["refused"][0]["reason"]
+    assert "reserved" in eve.serves("op:t.x")["refused"][0]["reason"]
     assert eve.serves("op:operad.list")["topics"] == ["op:operad.list"]  # what everybody offers is nobody's
     caller.asks()
     error = caller.last("call.error")

@@ -1,4 +1,4 @@
-"""Who serves what on a hub, and for whom a name is kept."""
+"""The addresses of a hub: which peers serve them, and for which identity a name is reserved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("operad.websocket")
 
 _MAX_TOPIC = 1_024
 SHARED = frozenset({"op:operad.list", "op:operad.describe"})
-"""What every handler offers to serve, and only those of one identity may: a refusal is no alarm."""
+"""Every handler offers these, but only one identity can serve them: a refusal raises no alarm."""
 _PREFIX = "op:operad.list."
 
 Authorize = Callable[[Identity | None, str], bool]
@@ -24,12 +24,11 @@ Authorize = Callable[[Identity | None, str], bool]
 class Addresses:
     """The table of addresses.
 
-    A name belongs to the identity that serves it, and for a grace time to an identity whose connection broke:
-    while it reconnects, nobody else takes its place. That holds in this process's memory, and for authenticated
-    identities alone.
+    A name belongs to the identity that serves it. If its connection breaks, the name stays reserved for a grace
+    time, so that no other identity can take it. This is kept in memory, for authenticated identities only.
 
     Args:
-        limits: how many addresses a connection serves, and how long a name is kept.
+        limits: how many addresses a connection may serve, and how long a name is reserved.
         authorize: ``authorize(identity, address)``: whether it may serve an address.
     """
 
@@ -38,9 +37,9 @@ class Addresses:
         self._authorize = authorize
         self._members: dict[str, deque[Peer]] = {}
         self.members = self._members.get
-        """``members(address)``: those who serve it; ``None``: nobody."""
+        """``members(address)``: the peers that serve it, or None."""
         self._kept: dict[str, tuple[str, float]] = {}
-        """Owner of a name, and until when it is kept."""
+        """The owner of each reserved name, and until when."""
         self._kept_of: dict[str, int] = {}
         self._failures: set[type[Exception]] = set()
 
@@ -48,12 +47,12 @@ class Addresses:
         return len(self._members)
 
     def kept(self, topic: str) -> float:
-        """For how many seconds more an address that nobody serves is kept for its owner; 0: it is not."""
+        """Return for how many seconds more an address is reserved for its owner; 0 if it is not."""
         kept = self._kept.get(topic)
         return 0.0 if kept is None else max(0.0, kept[1] - time.monotonic())
 
     def add(self, peer: Peer, topics: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-        """Have a peer serve addresses; answers those that are accepted, and why the others are not."""
+        """Let a peer serve addresses; return the accepted ones, and the reason for each refused one."""
         accepted, refused = [], {}
         for topic in topics:
             reason = self._objection(peer, topic)
@@ -79,22 +78,22 @@ class Addresses:
             if members and members[0].owner != peer.owner:
                 return "it is served by another identity"
             if self.kept(topic) and self._kept[topic][0] != peer.owner:
-                return "it is kept for the identity that served it, whose connection broke"
+                return "it is reserved for the identity that served it, whose connection broke"
         return None
 
     def _refusal(self, identity: Identity | None, topic: str) -> str | None:
-        """What the function of the application has against it."""
+        """Return the reason why ``authorize`` refuses an address, or None."""
         assert self._authorize is not None
         try:
             return None if self._authorize(identity, topic) else "this identity may not serve it"
         except Exception as error:
-            if type(error) not in self._failures:  # peers say how often it is asked
+            if type(error) not in self._failures:  # peers decide how often it is called
                 self._failures.add(type(error))
-                logger.exception("authorize failed; that it raises %s is not logged again", type(error).__name__)
+                logger.exception("authorize raised an error; further %s are not logged", type(error).__name__)
             return "the hub cannot decide whether this identity may serve it"
 
     def remove(self, peer: Peer, topics: Iterable[str]) -> None:
-        """Have a peer serve addresses no longer; those that it does not serve are left alone."""
+        """Remove addresses of a peer; ignore those that it does not serve."""
         for topic in topics:
             if topic in peer.topics:
                 del peer.topics[topic]
@@ -104,7 +103,7 @@ class Addresses:
                     del self._members[topic]
 
     def leave(self, peer: Peer) -> None:
-        """A connection has ended. If it broke, the names that nobody serves now are kept."""
+        """Remove a peer. If its connection broke, reserve the names that no other peer serves."""
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner
@@ -121,7 +120,7 @@ class Addresses:
             self._kept[topic] = (owner, until)
 
     def expire(self) -> None:
-        """Let go of the names whose grace time is over."""
+        """Release the names whose grace time is over."""
         now = time.monotonic()
         for topic in [topic for topic, (_, until) in self._kept.items() if until <= now]:
             self._let_go(topic)
@@ -136,7 +135,7 @@ class Addresses:
                 del self._kept_of[kept[0]]
 
     def served_by(self, instance: str, topics: Collection[str]) -> list[str]:
-        """Those of ``topics`` that a serving instance, named by its id, has registered."""
+        """Return those of ``topics`` that a handler has registered, by the id of its instance."""
         members = self._members.get(_PREFIX + instance)
         if not members:
             return []

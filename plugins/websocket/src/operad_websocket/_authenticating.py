@@ -1,4 +1,4 @@
-"""Who connects to a hub: asked in the handshake, or in the first frame of a browser, which can send no header."""
+"""Authentication at a hub: by the handshake, or by the first frame of a browser, which cannot send headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import inspect
 import ipaddress
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
@@ -24,23 +24,23 @@ from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
-"""``authenticate(request)``: who connects; ``None`` refuses the connection."""
+"""``authenticate(request)``: return who connects; ``None`` refuses the connection."""
 Authenticator = RequestAuthenticator | CredentialsAuthenticator
-"""Who connects: a function of the request, or an authenticator of `operad.auth`."""
+"""A function of the request, or an authenticator of `operad.auth`."""
 
 AUTHENTICATE, AUTHENTICATED = "link.authenticate", "link.authenticated"
 FIRST_FRAME = "operad.authenticate"
 """The subprotocol of a client that sends its token in the first frame."""
 TOKEN_PREFIX = "operad.bearer."  # noqa: S105  # what a token in Sec-WebSocket-Protocol starts with
-"""In front of a token, base64url without padding, among the subprotocols: RFC 6455 allows no other place."""
+"""Precedes a token, base64url without padding, among the subprotocols: browsers can send it nowhere else."""
 _LONGEST_TOKEN = 16_384
 
 
 def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
-    """An authenticator for the header ``Authorization: Bearer <token>``.
+    """Return an authenticator for the header ``Authorization: Bearer <token>``.
 
     Args:
-        tokens: whom each token stands for.
+        tokens: the identity of each token.
     """
     key = os.urandom(32)
 
@@ -60,10 +60,10 @@ class Gate:
     """Decides who may connect.
 
     Args:
-        authenticate: who a connection is; ``None``: everybody on this machine, anonymously.
+        authenticate: returns who connects; ``None``: every client on this machine may, anonymously.
         origins: web pages that may connect.
-        reports: who was refused.
-        patience: seconds within which a first frame has to come.
+        reports: counts and logs refusals.
+        patience: seconds within which a first frame must arrive.
     """
 
     def __init__(
@@ -76,24 +76,24 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked who they are."""
+        """Whether every client may connect."""
         return self._authenticate is None
 
     def asks_later(self, request: web.Request) -> bool:
-        """Whether the token comes in the first frame."""
+        """Return True if the client sends its token in the first frame."""
         return not self.is_open and FIRST_FRAME in _offered(request)
 
     def check_origin(self, request: web.Request) -> None:
-        """Raises an HTTP error for web pages that may not connect."""
+        """Raise an HTTP error for web pages that may not connect."""
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self._origins:
             # Any web page could otherwise talk to a hub on this machine, as its user.
             raise web.HTTPForbidden(text=f"origin {origin[:200]!a} is not in allowed_origins\n")
         if self.is_open and not is_loopback(urlsplit(f"//{request.host}").hostname or ""):  # a rebound DNS name
-            raise web.HTTPForbidden(text="without an authenticator the hub answers to loopback names only\n")
+            raise web.HTTPForbidden(text="without an authenticator the hub accepts loopback host names only\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
-        """Who connects, by the handshake. Raises an HTTP error for those who may not."""
+        """Return who connects, by the handshake. Raise an HTTP error if the client may not connect."""
         if self.is_open:
             return None
         token = _token_offered(request)
@@ -101,15 +101,17 @@ class Gate:
             identity = await self._identify(request, token)
         except CallError as error:
             raise web.HTTPServiceUnavailable(
-                text=f"it cannot be decided now who connects: {error.code}\n"
+                text=f"the client cannot be authenticated now: {error.code}\n"
             ) from None
         if identity is None:
             self._refuse(request)
             raise web.HTTPUnauthorized(text="not authenticated\n", headers={"WWW-Authenticate": "Bearer"})
         return identity
 
-    async def admit_by_frame(self, request: web.Request, socket: web.WebSocketResponse) -> Identity | None:
-        """Who connects, by the first frame; ``None``: nobody, and the connection is over."""
+    async def admit_by_frame(
+        self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
+    ) -> Identity | None:
+        """Return who connects, by the first frame; ``None``: the connection was closed."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):
@@ -130,7 +132,7 @@ class Gate:
         return None
 
     async def _identify(self, request: web.Request, token: str | None) -> Identity | None:
-        """The identity; ``token``, if given, counts as the one of the header."""
+        """Return the identity; ``token``, if given, replaces the one in the header."""
         authenticate = self._authenticate
         assert authenticate is not None
         if getattr(authenticate, "_is_authenticator", False):
@@ -158,7 +160,7 @@ def _offered(request: web.Request) -> list[str]:
 
 
 def _token_offered(request: web.Request) -> str | None:
-    """The token among the subprotocols."""
+    """Return the token among the subprotocols."""
     for name in _offered(request):
         if name.startswith(TOKEN_PREFIX) and len(name) <= 2 * _LONGEST_TOKEN:
             text = name.removeprefix(TOKEN_PREFIX)
@@ -170,7 +172,7 @@ def _token_offered(request: web.Request) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name stands for this machine alone."""
+    """Return True if a host name means this machine only."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""``operad hub``: the hub as a server that one can run, from flags and the table ``[hub]``."""
+"""``operad hub``: run a hub from flags and the table ``[hub]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-# What a hub is made of is imported when one is run: the command line lists this command with every other.
+# The hub is imported when it is run, because the command line imports this module to list its commands.
 if TYPE_CHECKING:
     from operad_auth import JWTOptions
     from operad_websocket.config import HubConfig
@@ -18,26 +18,26 @@ CONFIG_FILE = "operad.toml"
 
 
 @click.command(name="hub")
-@click.option("--listen", metavar="HOST:PORT", help="Where spokes connect. Default: 127.0.0.1:8765.")
-@click.option("--tokens", type=click.Path(), help='A TOML or JSON file of bearer tokens: token = "id".')
-@click.option("--jwks", metavar="URL", help="The keys of JSON Web Tokens; with --issuer and --audience.")
-@click.option("--issuer", help="Who has to have issued them.")
-@click.option("--audience", help="Whom they have to be for.")
-@click.option("--cert", type=click.Path(), help="A certificate with its chain, PEM: serves wss://.")
-@click.option("--key", type=click.Path(), help="Its key, PEM.")
-@click.option("--origin", "origins", multiple=True, help="A web page's origin that may connect. May be repeated.")
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8765.")
+@click.option("--tokens", type=click.Path(), help='TOML or JSON file of bearer tokens: token = "id".')
+@click.option("--jwks", metavar="URL", help="Keys for JSON Web Tokens; requires --issuer and --audience.")
+@click.option("--issuer", help="Required issuer (`iss`).")
+@click.option("--audience", help="Required audience (`aud`).")
+@click.option("--cert", type=click.Path(), help="Certificate with its chain, PEM: serve wss://.")
+@click.option("--key", type=click.Path(), help="Key of the certificate, PEM.")
+@click.option("--origin", "origins", multiple=True, help="Origin of web pages that may connect. May be repeated.")
 @click.option(
     "--drain",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="For what is under way in the end. Default: 10.",
+    help="Time to let running calls finish on shutdown. Default: 10.",
 )
 @click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
     envvar="OPERAD_CONFIG",
-    help="A configuration with a table [hub]. Default: the operad.toml of this folder, if it has one.",
+    help="Configuration with a table [hub]. Default: operad.toml in this folder, if it exists.",
 )
 @click.option("--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks.")
 def hub(
@@ -54,8 +54,8 @@ def hub(
 ) -> int:
     """Run a WebSocket hub.
 
-    It routes calls between the processes that connect to it, until Ctrl-C; what is under way then is finished, and
-    a second Ctrl-C ends it at once. Without tokens it listens on this machine only.
+    It routes calls between the processes that connect to it, until Ctrl-C. Running calls may finish then; a second
+    Ctrl-C ends it at once. Without tokens it listens on this machine only.
     """
     import attrs
 
@@ -73,7 +73,7 @@ def hub(
 
 
 def _absolute(path: str | None) -> str | None:
-    """A path of the command line, which starts from where the command was given."""
+    """Return an absolute path: paths on the command line start from the current folder."""
     return None if path is None else str(Path(path).absolute())
 
 
@@ -81,14 +81,16 @@ def _jwt(jwks: str | None, issuer: str | None, audience: str | None) -> JWTOptio
     if jwks is None and issuer is None and audience is None:
         return None
     if issuer is None or audience is None:
-        raise click.UsageError("--jwks needs --issuer and --audience: a token for anybody else would count, too")
+        raise click.UsageError(
+            "--jwks requires --issuer and --audience; without them, tokens for other services would be valid"
+        )
     from operad_auth import JWTOptions
 
     return JWTOptions(issuer=issuer, audience=audience, jwks=jwks)
 
 
 def _table(config: Path | None) -> tuple[HubConfig, Path]:
-    """The table ``[hub]``, and where its relative paths start from."""
+    """Return the table ``[hub]`` and the folder that its relative paths start from."""
     from operad.config import load_configuration
     from operad_websocket.config import HubConfig
 
@@ -112,19 +114,19 @@ async def _run(config: HubConfig, base_dir: Path) -> int:
         try:
             await offered.start()
         except OSError as error:
-            # asyncio's own text repeats the address, in each version of Python another way
+            # asyncio's own text repeats the address, differently in each version of Python
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise ConfigError(
-                f"the hub cannot listen on {config.listen}: {reason}; name another address: --listen HOST:PORT"
+                f"the hub cannot listen on {config.listen}: {reason}; choose another one with --listen HOST:PORT"
             ) from None
         try:
-            click.echo(f"hub on {offered.url}; Ctrl-C ends it", err=True)
+            click.echo(f"hub on {offered.url}; press Ctrl-C to stop", err=True)
             tell_manager("READY=1")
             await stopped.wait()
             tell_manager("STOPPING=1")
             click.echo("draining", err=True)
             if not await offered.drain(config.drain):
-                click.echo(f"{offered.pending} calls were not finished in {config.drain:g} s", err=True)
+                click.echo(f"{offered.pending} calls did not finish in {config.drain:g} s", err=True)
         finally:
             await offered.close()
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from aiohttp import (
@@ -32,7 +32,7 @@ _DIGITS = 15
 class Connected:
     """A connection to a hub."""
 
-    socket: ClientWebSocketResponse
+    socket: ClientWebSocketResponse[Literal[False]]
     wire: Wire
     max_payload: int
     """The largest event that it carries, in bytes."""
@@ -91,6 +91,7 @@ class Connecting:
                     max_msg_size=config.max_payload + HEADROOM,
                     ssl=config.ssl_context() or True,
                     compress=0,
+                    decode_text=False,
                 )
         except WSServerHandshakeError as error:
             raise TransportError(f"{shown(url)} refuses the connection: {_refusal(error)}") from None

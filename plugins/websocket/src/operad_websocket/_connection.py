@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from struct import Struct
+from typing import Literal
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -71,7 +72,7 @@ class Connection:
         self,
         switch: Switch,
         transport: asyncio.Transport,
-        socket: web.WebSocketResponse,
+        socket: web.WebSocketResponse[Literal[False]],
         identity: Identity | None,
         *,
         address: str,
@@ -121,7 +122,7 @@ class Connection:
             )
             self.abort()
 
-    def _take(self, data: bytes | str) -> None:
+    def _take(self, data: bytes) -> None:
         switch, peer = self._switch, self.peer
         self._wire.unfinished = 0
         if self._counted:

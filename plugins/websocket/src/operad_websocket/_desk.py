@@ -1,4 +1,4 @@
-"""The hub's desk: frames that are for the hub itself, and what it has to object to others."""
+"""Frames for the hub itself, and its objections to other frames."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REGISTER, REGISTERED, UNREGISTER = "link.register", protocol.REGISTERED, "link.u
 TOPICS, ERROR = "link.topics", "link.error"
 
 _REASONS = 1_000
-"""How many refused addresses one answer names, with the reason of each."""
+"""The number of refused addresses in one response, each with the reason."""
 
 
 class Desk:
-    """Answers peers for the hub.
+    """Responds to peers for the hub.
 
     Args:
-        addresses: who serves what.
+        addresses: the table of addresses.
         limits: what a peer may have at once.
     """
 
@@ -37,19 +37,19 @@ class Desk:
         self.routers = {REGISTER: self._on_register, UNREGISTER: self._on_unregister, TOPICS: self._on_topics}
 
     def deliver(self, peer: Peer, data: bytes) -> None:
-        """Give a peer the JSON of an event; one that is too large for it is left out."""
+        """Send the JSON of an event to a peer; drop one that is too large."""
         try:
             peer.deliver(data)
         except PayloadTooLargeError as error:
-            self.reports.warn(peer.account, f"{peer.name} did not get a frame: {error}")
+            self.reports.warn(peer.account, f"{peer.name} did not receive a frame: {error}")
 
     def object_to(self, peer: Peer, code: str, message: str, frame_id: Any = "") -> None:
-        """Refuse a frame that is of no request, and tell who sent it."""
+        """Refuse a frame that belongs to no request, and tell its sender."""
         self.refuse(peer, message)
         self.deliver(peer, write(ERROR, {"code": str(code), "message": message}, frame_id))
 
     def refuse(self, peer: Peer, what: str) -> None:
-        """Count something that a peer sent and that is of no use, and log it."""
+        """Count and log something unusable that a peer sent."""
         self.reports.refuse(peer.account, f"refused from {peer.name}: {what}")
 
     # --- addresses -------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Desk:
             self.deliver(peer, write(REGISTERED, {"topics": [], "refused": []}, frame.id))
 
     def _on_topics(self, peer: Peer, frame: Frame) -> None:
-        """Which of some addresses an instance has registered: listings are believed of those alone."""
+        """Report which of some addresses an instance has registered. Listings are believed for those only."""
         topics, instance = self._topics_of(peer, frame), value(frame.payload, "instance")
         if topics is None or not isinstance(instance, str):
             return
@@ -85,7 +85,7 @@ class Desk:
         self.deliver(peer, write(TOPICS, answer, frame.id))
 
     def _topics_of(self, peer: Peer, frame: Frame) -> list[str] | None:
-        """The addresses that a frame names, or ``None``: it was refused."""
+        """Return the addresses in a frame, or None if it was refused."""
         topics = value(frame.payload, "topics")
         if not isinstance(topics, list):
             self.object_to(peer, ErrorCode.VALIDATION_ERROR, f"{frame.type}: topics: expected a list", frame.id)

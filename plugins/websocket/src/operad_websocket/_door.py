@@ -1,7 +1,7 @@
-"""The door of a hub: connections that are not a spoke's yet, so many of them, each for so long.
+"""The door of a hub: limits the number and the time of connections that are not a spoke's yet.
 
-A connection that sends nothing costs a descriptor, and needs no token. asyncio's own server takes as many as come,
-and when none is left writes a traceback for each attempt.
+A connection that sends nothing costs a descriptor and needs no token. asyncio's own server accepts all of them,
+and logs a traceback for each attempt when no descriptor is left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operad_websocket.config import Limits
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE = 0.2
-"""Seconds until the next attempt where the system has no descriptor left."""
+"""Seconds until the next attempt when the system has no descriptor left."""
 _BACKLOG = 512
 
 
@@ -37,22 +37,22 @@ class _Visitor:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was connected, and is no longer."""
+        """Whether it was connected and has ended."""
         connected = self.task is not None and self.task.done()
         return connected and getattr(self.protocol, "transport", None) is None
 
 
 class Door:
-    """Takes connections.
+    """Accepts connections.
 
-    Where there is no room, the one that has waited longest has to leave: a handshake takes milliseconds, so it is
-    not the one that is in the middle of it.
+    If there is no room, the one that has waited longest is closed. A handshake takes milliseconds, so this is not
+    one in the middle of its handshake.
 
     Args:
         make: makes the protocol of a connection.
         limits: how many may wait, and for how long.
         ssl: for TLS.
-        reports: what is refused.
+        reports: counts and logs refusals.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """How many connections are not a spoke's yet."""
+        """The number of connections that are not a spoke's yet."""
         self._forget_gone()
         return len(self._visitors)
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; answers the port. Raises `OSError`."""
+        """Listen; return the port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)
         try:
@@ -92,7 +92,7 @@ class Door:
         return int(self._listening[0].getsockname()[1])
 
     async def shut(self) -> None:
-        """Take nobody any more; idempotent."""
+        """Stop accepting; idempotent."""
         accepting, self._accepting = self._accepting, []
         for task in accepting:
             task.cancel()
@@ -103,13 +103,13 @@ class Door:
         self._listening.clear()
 
     async def close(self) -> None:
-        """Take nobody any more, and send away those who wait; idempotent."""
+        """Stop accepting, and close the waiting connections; idempotent."""
         await self.shut()
         for visitor in tuple(self._visitors):
             self._send_away(visitor)
 
     def let_in(self, protocol: asyncio.BaseProtocol) -> None:
-        """A connection is a spoke's now."""
+        """Stop limiting a connection: it is a spoke's now."""
         visitor = self._inside.get(protocol)
         if visitor is not None:
             self._forget(visitor)
@@ -122,12 +122,12 @@ class Door:
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     self._reports.warn(
-                        "door", f"no connection can be taken: {error.strerror}; see LimitNOFILE, ulimit -n"
+                        "door", f"no connection can be accepted: {error.strerror}; see LimitNOFILE, ulimit -n"
                     )
-                await asyncio.sleep(_PAUSE if error.errno in _EXHAUSTED else 0)  # or it has gone already
+                await asyncio.sleep(_PAUSE if error.errno in _EXHAUSTED else 0)  # or the client has left already
                 continue
             self._enter(connection, str(address[0]))
-            await asyncio.sleep(0)  # a flood of them does not keep the others waiting
+            await asyncio.sleep(0)  # so that a flood of them does not delay other work
 
     def _enter(self, connection: sockets.socket, address: str) -> None:
         loop, limits = asyncio.get_running_loop(), self._limits
@@ -135,7 +135,7 @@ class Door:
         if len(same) >= limits.handshakes_per_address or len(self._visitors) >= limits.handshakes:
             self._forget_gone()
         if len(same) >= limits.handshakes_per_address:
-            self._turn_out(next(iter(same)), f"more than {limits.handshakes_per_address} from there")
+            self._turn_out(next(iter(same)), f"more than {limits.handshakes_per_address} from this address")
         elif len(self._visitors) >= limits.handshakes:
             self._turn_out(next(iter(self._visitors)), f"more than {limits.handshakes} of them")
         visitor = _Visitor(connection, address)
@@ -164,7 +164,8 @@ class Door:
 
     def _turn_out(self, visitor: _Visitor, why: str) -> None:
         self._reports.refuse(
-            f"address {visitor.address}", f"a connection from {visitor.address} that is no spoke's yet: {why}"
+            f"address {visitor.address}",
+            f"a connection from {visitor.address} that did not authenticate yet: {why}",
         )
         self._send_away(visitor)
 
@@ -173,7 +174,9 @@ class Door:
             self._forget(visitor)
         elif visitor in self._visitors:
             seconds = self._limits.handshake
-            line = f"a connection from {visitor.address} was no spoke's after {seconds:g} s: disconnected"
+            line = (
+                f"a connection from {visitor.address} did not finish its handshake in {seconds:g} s: disconnected"
+            )
             self._reports.refuse(f"address {visitor.address}", line)
             self._send_away(visitor)
 
@@ -187,7 +190,7 @@ class Door:
             visitor.socket.close()
 
     def _forget_gone(self) -> None:
-        """Forget those who left, or were refused: their connections are closed."""
+        """Forget connections that have ended."""
         for visitor in [visitor for visitor in self._visitors if visitor.is_gone]:
             self._forget(visitor)
 

@@ -1,8 +1,7 @@
-"""Frames as a hub reads them: by name, without looking into what it only passes on.
+"""Frames as a hub reads them: by name, without decoding the values that it only passes on.
 
-A value that goes through stays text: it is checked for being JSON and valid Unicode, and copied. What it holds
-(whether a key is there twice, a number that no double holds) is for whoever reads it, so a large answer costs the
-hub little more than its bytes.
+Such a value stays text: the hub checks that it is JSON and valid Unicode, and copies it. The reader checks the
+rest (such as numbers that no double can hold), so a large response costs the hub little more than its bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from operad_calls.transport import ProtocolError
 Payload = dict[str, msgspec.Raw]
 
 NOBODY = msgspec.Raw(b"null")
-"""The ``to`` of a frame that has none, as most."""
+"""The ``to`` of a frame without one, like most."""
 
 
 class Frame(msgspec.Struct):
-    """An event whose values are text still; what is no part of an event is left out."""
+    """An event whose values are still text, without unknown fields."""
 
     type: str
     payload: Payload
@@ -33,28 +32,26 @@ class Frame(msgspec.Struct):
 _frame = msgspec.json.Decoder(Frame).decode
 _value = msgspec.json.Decoder().decode
 text_of = msgspec.json.Decoder(str).decode
-"""The text of a value; `msgspec.DecodeError`, a ``ValueError``, if it is no string."""
+"""The text of a value; `msgspec.DecodeError`, a ``ValueError``, if it is not a string."""
 integer_of = msgspec.json.Decoder(int).decode
-"""The integer of a value; `msgspec.DecodeError`, a ``ValueError``, if it is none."""
+"""The integer of a value; `msgspec.DecodeError`, a ``ValueError``, if it is not an integer."""
 _encode = msgspec.json.Encoder().encode
 
 
-def read(data: bytes | str) -> Frame:
-    """The frame of a message. Raises `ProtocolError`."""
+def read(data: bytes) -> Frame:
+    """Return the frame in a message. Raises `ProtocolError`."""
     try:
-        if isinstance(data, str):
-            data = data.encode()
-        elif not data.isascii():
-            data.decode()  # a text frame with anything else would end the connection of who gets it
+        if not data.isascii():
+            data.decode()  # other bytes in a text frame would end the connection of its receiver
         return _frame(data)
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeError
-        raise ProtocolError(f"not JSON of the strict profile, or no event: {error}") from None
+        raise ProtocolError(f"not JSON of the strict profile, or not an event: {error}") from None
 
 
 def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """A value of a payload; ``None`` if it is not there, or is none that Python can hold."""
+    """Return a value of a payload, or None if it is missing or Python cannot hold it."""
     raw = payload.get(name)
     if raw is None:
         return None
@@ -65,7 +62,7 @@ def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 
 def string(raw: msgspec.Raw | None) -> str | None:
-    """The text of a value, if it is a string."""
+    """Return the text of a value, or None if it is not a string."""
     if raw is None or raw is NOBODY:
         return None
     try:
@@ -75,15 +72,15 @@ def string(raw: msgspec.Raw | None) -> str | None:
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """A value that this process made, as a payload holds it."""
+    """Return a value of this process as a payload holds it."""
     return msgspec.Raw(_encode(value))
 
 
 def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
-    """The JSON of an event; values are of this process, or those of a frame."""
+    """Return the JSON of an event; its values come from this process or a frame."""
     return _encode({"type": type_, "id": id_, "payload": payload})
 
 
 def write_event(event: Event) -> bytes:
-    """The JSON of an event that this process made of checked parts."""
+    """Return the JSON of an event that this process made."""
     return _encode(event)

@@ -1,4 +1,4 @@
-"""The hub's own process as a participant: calls and serves without a socket."""
+"""The hub's own process as a participant, without a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
-    """How an event arrived, from what the hub stamped on it."""
+    """Return how an event arrived, by what the hub has stamped on it."""
     payload = event["payload"]
     reply_to = payload.get("replyTo")
     if reply_to is None:
@@ -38,12 +38,12 @@ def delivery_of(event: Event) -> Delivery:
 
 _FROM_HUB = Delivery()
 _LONGEST = 64
-"""Characters of an address that a hub makes; one that a peer made up may be any value."""
+"""Characters of an address that a hub makes; a peer may send any value instead."""
 
 
 @lru_cache(maxsize=4_096)
 def _of_peer(inbox: str) -> Delivery:
-    """What a peer without an identity sent: one frozen object for each peer, not for each event."""
+    """Return the delivery of a peer without an identity: one object for all its events."""
     return Delivery(inbox)
 
 
@@ -55,19 +55,19 @@ class Registration:
         self._topic = topic
 
     async def unregister(self) -> None:
-        """Serve it no longer; idempotent."""
+        """Stop serving it; idempotent."""
         await self._link.unregister(self._topic)
 
 
 class HubTransport:
-    """Reaches a hub from its own process, whose word on the identity of a call the hub takes."""
+    """Reaches a hub from its own process. The hub believes the identities in its calls."""
 
     def __init__(self, switch: Switch, max_payload: int) -> None:
         self.capabilities = capabilities(max_payload)
         self._switch = switch
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> HubLink:
-        """A link to the hub; always succeeds."""
+        """Open a link to the hub; this always succeeds."""
         link = HubLink(self._switch, self.capabilities.max_payload or 0, on_event, on_link)
         on_link("up", 1)
         return link
@@ -83,7 +83,7 @@ class HubLink:
         self._on_link = on_link
         self._loop = asyncio.get_running_loop()
         self._answer: Event | None = None
-        """What the hub has just answered to a frame for itself."""
+        """The hub's response to the last frame for itself."""
         self._peer = Peer(self._deliver, trusted=True)
         self.inbox = self._peer.inbox
         switch.join(self._peer)
@@ -93,11 +93,11 @@ class HubLink:
         self._check_open()
         answer = self._ask(REGISTER, {"topics": [topic], "group": group})
         for item in answer.get("refused", ()):
-            raise TransportError(f"the hub refuses to have {topic} served here: {item['reason']}")
+            raise TransportError(f"the hub does not let this process serve {topic}: {item['reason']}")
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Serve an address no longer."""
+        """Stop serving an address."""
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
@@ -106,7 +106,7 @@ class HubLink:
         return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
 
     def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Give a frame to the hub itself, which answers at once."""
+        """Give a frame to the hub itself; return the payload of its response."""
         self._answer = None
         self._switch.route(self._peer, Frame(type_, {name: raw(value) for name, value in payload.items()}))
         return self._take_answer()
@@ -127,7 +127,7 @@ class HubLink:
         return to
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more; there is nothing to flush."""
+        """Stop serving; there is nothing to flush."""
         self._ask(UNREGISTER, {"topics": list(self._peer.topics)})
 
     async def close(self) -> None:
@@ -145,7 +145,7 @@ class HubLink:
         try:
             event = protocol.decode(data)
         except protocol.ProtocolError as error:
-            logger.warning("a peer of the hub sent what cannot be read: %s", error)
+            logger.warning("a peer of the hub sent an unreadable event: %s", error)
             if (found := unreadable(data, error)) is not None:
                 if found.is_request:
                     self._loop.call_soon(self._switch.route, self._peer, read(encode(found.event)))
@@ -155,6 +155,6 @@ class HubLink:
         if event["type"] in (REGISTERED, TOPICS, ERROR):
             self._answer = event
             return
-        # In a turn of its own: the switch is in the middle of something.
+        # In the next turn of the loop, because the switch is in the middle of something.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon(self._on_event, event, delivery_of(event))

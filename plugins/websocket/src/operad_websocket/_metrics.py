@@ -1,4 +1,4 @@
-"""What a hub tells of itself, in the OpenMetrics text format 1.0."""
+"""The metrics of a hub, in the OpenMetrics text format 1.0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def metrics_text(values: Iterable[tuple[str, str, str, float]]) -> str:
-    """The text of metrics: each its name, type (``gauge`` or ``counter``), help and value."""
+    """Return the text of metrics, each with name, type (``gauge`` or ``counter``), help and value."""
     lines = []
     for name, kind, text, value in values:
         sample = f"{name}_total" if kind == "counter" else name

@@ -1,4 +1,4 @@
-"""Who is connected to a hub, and what is under way between them."""
+"""The peers of a hub, and the requests between them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from operad import Identity
 from operad_websocket._frames import raw
 
 _REMEMBERED = 1_024
-"""How many ended requests of a peer are remembered at least, so that what was on its way is no alarm."""
+"""The number of ended requests that are remembered at least, so that late frames for them raise no alarm."""
 
 
 class Usage:
-    """What all connections of one account have together."""
+    """What all connections of an account use together."""
 
     __slots__ = ("calls", "links")
 
     def __init__(self) -> None:
         self.links = 0
-        """How many there are."""
+        """The number of connections."""
         self.calls = 0
-        """How many requests of theirs are under way."""
+        """The number of their requests in progress."""
 
 
 class Peer:
@@ -31,10 +31,10 @@ class Peer:
 
     Args:
         deliver: takes the JSON of an event, at once and without waiting; raises `PayloadTooLargeError`.
-        identity: whom the hub authenticated.
-        trusted: whether it is part of the hub's own process, which may name the identity of a call.
-        is_slow: whether much waits for it.
-        address: where it is, for counting those that nobody authenticated.
+        identity: who was authenticated; None: anonymous.
+        trusted: whether it is part of the hub's own process, which may set the identity of a call.
+        is_slow: return True if much is unwritten.
+        address: its network address, for counting anonymous connections.
     """
 
     __slots__ = (
@@ -73,54 +73,54 @@ class Peer:
         self.is_slow = is_slow
         self.address = address
         self.account = f"address {address}" if identity is None else f"identity {identity.id}"
-        """On whose account its connections and calls go: its identity's, or its address's if it has none."""
+        """Who is charged for its connections and calls: its identity, or its address if it has none."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
         self.usage = Usage()
-        """Of its account, while it is connected."""
+        """What its account uses, while it is connected."""
         self.debtor = self.inbox if identity is None else self.account
-        """Whose its requests are at one handler: without an identity each connection counts for itself."""
+        """Who is charged for its requests at a handler: without an identity, each connection by itself."""
         self.raw_inbox = raw(self.inbox)
         self.raw_identity: msgspec.Raw | None = None if identity is None else raw(identity.to_wire())
         self.calls: dict[str, Route] = {}
-        """Requests that it made, by the id that it chose."""
+        """Requests that it sent, by its own id."""
         self.serving: dict[str, Route] = {}
-        """Requests that it has, by the id under which it knows them."""
+        """Requests that it handles, by the id that it was sent."""
         self.owed: dict[str, int] = {}
-        """How many of those each debtor has made."""
+        """The number of those by debtor."""
         self.topics: dict[str, None] = {}
-        """What it serves, in the order of registration."""
+        """The addresses that it serves, in the order of registration."""
         self._ended: dict[str, bool] = {}
         self._ended_before: dict[str, bool] = {}
-        """Ids of requests that it made or had lately, in two heaps, for to forget the older one is quicker than to
-        look for the oldest request each time. True: it knows that they are over."""
+        """Ids of recent requests that it sent or handled. Two dictionaries, because dropping the older one is
+        quicker than finding the oldest request each time. True: it knows that the request has ended."""
         self.said_goodbye = False
         """Whether it ended its connection itself."""
 
     @property
     def owner(self) -> str | None:
-        """Whose it is: the id of its identity."""
+        """The id of its identity."""
         return None if self.identity is None else self.identity.id
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Its name for logs."""
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
-        """Remember a request that has ended; true: it knows that it is over."""
+        """Remember a request that has ended; ``over``: whether it knows that."""
         ended = self._ended
         ended[request_id] = over
         if len(ended) >= _REMEMBERED:
             self._ended, self._ended_before = {}, ended
 
     def recall(self, request_id: str) -> bool | None:
-        """What was remembered of a request; ``None``: nothing."""
+        """Return what was remembered of a request, or None."""
         over = self._ended.get(request_id)
         return self._ended_before.get(request_id) if over is None else over
 
 
 class Route:
-    """A request under way."""
+    """A request in progress."""
 
     __slots__ = ("caller", "caller_id", "expires", "handlers", "has_credit", "is_open", "operation_id")
 
@@ -133,12 +133,12 @@ class Route:
         self.has_credit = has_credit
         self.expires = expires
         self.is_open = is_open
-        """Whether it was put to everybody; then each handler answers once."""
+        """Whether it was sent to all handlers; then each of them responds once."""
         self.handlers: dict[Peer, str] = {}
-        """Who has it, and under which id."""
+        """Its handlers, with the id that each of them was sent."""
 
     def forget(self, handler: Peer, over: bool) -> None:
-        """A handler has it no longer."""
+        """Remove a handler."""
         handler_id = self.handlers.pop(handler)
         if handler.serving.pop(handler_id, None) is not None:
             owed, debtor = handler.owed, self.caller.debtor

@@ -1,4 +1,4 @@
-"""What a spoke serves: registered in batches, again after each break, and again when it was refused."""
+"""Registers what a spoke serves: in batches, again after each reconnect, and again after a refusal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from operad_websocket._desk import REGISTER, REGISTERED, UNREGISTER
 logger = logging.getLogger("operad.websocket")
 
 RETRY = 3.0
-"""Seconds, half of it more or less, between attempts to register what was refused after a break."""
+"""Seconds, plus or minus half, between attempts to register what was refused after a reconnect."""
 _AT_ONCE = 5_000
 """Addresses in one frame."""
 _NAMED = 5
-"""How many refused addresses a log line names."""
+"""The number of refused addresses that a log line names."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -29,8 +29,8 @@ class Registering:
     """The addresses of one spoke.
 
     Args:
-        ask: sends a frame to the hub itself, and awaits the payload of its answer; raises `TransportError`.
-        tell: gives an event to whoever opened the link.
+        ask: send a frame to the hub itself and return the payload of its response; raises `TransportError`.
+        tell: give an event to the owner of the link.
     """
 
     def __init__(self, ask: Ask, tell: Callable[[Event], None]) -> None:
@@ -38,12 +38,12 @@ class Registering:
         self._tell = tell
         self._wanted: dict[str, str | None] = {}
         self._refused: dict[str, str] = {}
-        """Of those, the ones that the hub refused after a break, with the reason."""
+        """Those that the hub refused after a reconnect, with the reason."""
         self._batch: _Batch | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def register(self, topic: str, group: str | None) -> None:
-        """Serve an address; the hub has confirmed it when it returns. Raises `TransportError`."""
+        """Serve an address; return when the hub has confirmed it. Raises `TransportError`."""
         batch = self._batch
         if batch is None or batch.group != group or len(batch.topics) >= _AT_ONCE:
             batch = self._batch = _Batch(group)
@@ -52,25 +52,25 @@ class Registering:
         assert batch.sending is not None
         refused = await asyncio.shield(batch.sending)
         if topic in refused:
-            raise TransportError(f"the hub refuses to have {topic} served here: {refused[topic]}")
+            raise TransportError(f"the hub does not let this process serve {topic}: {refused[topic]}")
         self._wanted[topic] = group
 
     async def _send(self, batch: _Batch) -> dict[str, str]:
-        """Register all addresses that were asked for in one turn of the loop with one frame."""
+        """Register all addresses of one turn of the event loop with one frame."""
         await asyncio.sleep(0)
         if self._batch is batch:
             self._batch = None
         return await self._register(batch.topics, batch.group)
 
     async def _register(self, topics: list[str], group: str | None) -> dict[str, str]:
-        """Answers what was refused, and why."""
+        """Register addresses; return the refused ones with the reason."""
         answer = await self._ask(REGISTER, {"topics": topics, "group": group})
         accepted = set(answer.get("topics") or ())
         reasons = {item["topic"]: item["reason"] for item in answer.get("refused") or ()}
-        return {topic: reasons.get(topic, "the hub does not say why") for topic in topics if topic not in accepted}
+        return {topic: reasons.get(topic, "the hub states no reason") for topic in topics if topic not in accepted}
 
     async def unregister(self, topic: str) -> None:
-        """Serve an address no longer."""
+        """Stop serving an address."""
         if topic in self._wanted:
             del self._wanted[topic]
             self._refused.pop(topic, None)
@@ -78,7 +78,7 @@ class Registering:
                 await self._ask(UNREGISTER, {"topics": [topic]})
 
     async def drain(self) -> None:
-        """Serve no address any more; the hub has had all that was sent before. Raises `TransportError`."""
+        """Stop serving; return when the hub has received all that was sent. Raises `TransportError`."""
         topics = list(self._wanted)
         self._wanted.clear()
         self._refused.clear()
@@ -88,13 +88,13 @@ class Registering:
     # --- after a break ---------------------------------------------------------------------------
 
     def again(self) -> None:
-        """The connection is back, to a hub that knows nothing: register everything, until it is served."""
+        """Register everything with a hub that knows nothing, and repeat what it refuses."""
         self._refused.clear()
         if self._wanted:
             self._task = asyncio.create_task(self._until_served())
 
     async def stop(self) -> None:
-        """The connection is lost, or nothing is to be served any more."""
+        """Stop registering: the connection is lost, or the link drains."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -106,7 +106,7 @@ class Registering:
             while self._refused:
                 await asyncio.sleep(RETRY * random.uniform(0.5, 1.5))  # noqa: S311  # no secret depends on it
                 await self._register_again({topic: self._wanted[topic] for topic in self._refused})
-        except TransportError as error:  # lost again: it starts anew with the next connection
+        except TransportError as error:  # lost again: the next connection starts over
             logger.debug("registering again: %s", error)
 
     async def _register_again(self, topics: dict[str, str | None]) -> None:
@@ -124,12 +124,12 @@ class Registering:
         self._report(before)
 
     def _report(self, before: dict[str, str]) -> None:
-        """Tell what is served again and what is not, if that has changed."""
+        """Report what is served again and what is not, if that has changed."""
         fresh = {topic: why for topic, why in self._refused.items() if topic not in before}
         back = [topic for topic in before if topic not in self._refused and topic in self._wanted]
         if fresh:
             logger.warning(
-                "the hub refuses what was served here before; it is tried again until it is served: %s",
+                "the hub refuses what this process served before; trying again until it is accepted: %s",
                 _listed(f"{topic} ({why})" for topic, why in fresh.items()),
             )
         if back:
@@ -141,7 +141,7 @@ class Registering:
 
 
 class _Batch:
-    """Addresses that are registered together."""
+    """Addresses that are registered with one frame."""
 
     __slots__ = ("group", "sending", "topics")
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of the frames that are between a spoke and its hub alone."""
+"""JSON Schemas of the frames between a spoke and its hub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _frame(
             "type": "object",
             "properties": {
                 "type": {"const": type_},
-                "id": {"description": "comes back in the answer"},
+                "id": {"description": "returned in the response"},
                 "payload": payload,
             },
             "required": ["type", "payload"],
@@ -44,7 +44,7 @@ _REFUSED = {
         "properties": {"topic": _TEXT, "reason": _TEXT},
         "required": ["topic", "reason"],
     },
-    "description": "at most 1,000 of them; what is in neither list is refused, too",
+    "description": "at most 1,000; an address in neither list is refused too",
 }
 
 LINK_FRAMES: Mapping[str, Mapping[str, Any]] = MappingProxyType(

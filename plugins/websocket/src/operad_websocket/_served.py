@@ -1,4 +1,4 @@
-"""A hub made of the table ``[hub]``."""
+"""A hub made from the table ``[hub]``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from operad_websocket.hub import Hub
 
 
 class ServedHub(Hub):
-    """A hub of a configuration.
+    """A hub made from a configuration.
 
     Args:
         config: the table.
-        base_dir: where its relative paths start from.
+        base_dir: the folder that relative paths start from.
 
     Raises:
-        ConfigError: a file cannot be used, or it would be open to others although nobody is asked who they are.
+        ConfigError: a file cannot be used, or the hub would be open to other machines without authentication.
     """
 
     def __init__(self, config: HubConfig, base_dir: Path) -> None:
@@ -38,8 +38,8 @@ class ServedHub(Hub):
         )
         if authenticate is None and not is_loopback(host):
             raise ConfigError(
-                f"a hub without an authenticator listens on loopback only, not on {host}: everybody who can reach "
-                "it could call and serve. Name who may: --tokens FILE, --jwks URL, or [[hub.tokens]]."
+                f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
+                "reach it could call and serve. Pass --tokens FILE or --jwks URL, or write [[hub.tokens]]."
             )
         super().__init__(
             authenticate,
@@ -65,7 +65,7 @@ def _address(text: str) -> tuple[str, int]:
 def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
     if config.cert is None:
         if config.key is not None or config.client_ca is not None:
-            raise ConfigError("key and client_ca are of no use without cert, the certificate of the hub")
+            raise ConfigError("key and client_ca need cert, the certificate of the hub")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     name, path = "cert", from_folder(base_dir, config.cert)
@@ -84,17 +84,17 @@ def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Instead of a question on the terminal."""
-    raise ValueError("the key needs a password, which cannot be given; decrypt it")
+    """Raise an error instead of asking on the terminal."""
+    raise ValueError("the key has a password, which is not supported; decrypt the key")
 
 
 def _rule(names: Mapping[str, Sequence[str]]) -> Callable[[Identity | None, str], bool]:
-    """Who may serve what: patterns of operation ids by identity, ``"*"`` standing for everybody."""
+    """Return ``authorize`` for patterns of operation ids by identity; ``"*"`` means every identity."""
 
     def authorize(identity: Identity | None, address: str) -> bool:
         operation_id = address.partition(":")[2]
         if address.startswith("all:") or operation_id.startswith("operad."):
-            return True  # of discovery, which lists what is served and nothing else
+            return True  # for discovery, which only lists what is served
         owner = "*" if identity is None else identity.id
         patterns = [*names.get(owner, ()), *names.get("*", ())]
         return any(fnmatchcase(operation_id, pattern) for pattern in patterns)

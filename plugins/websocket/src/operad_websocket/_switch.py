@@ -1,4 +1,4 @@
-"""The hub's switch: which request belongs to whom, and where each frame goes. No sockets in here."""
+"""The hub's switch: it knows the peers of each request and routes each frame. It uses no sockets."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from operad_websocket.config import Limits
 _LATE = 2_000
 """Milliseconds after its deadline at which the hub itself ends a request."""
 _DEFAULT = 30_000
-"""Milliseconds that a single call without a timeout of its own may take."""
+"""Milliseconds that a single call without its own timeout may take."""
 _LONGEST = 1e10
-"""Milliseconds: a longer timeout means no timeout to any clock."""
+"""Milliseconds: a longer timeout counts as none."""
 _DISCOVER = "operad.discover"
-"""The one operation that a request to everybody may run."""
+"""The only operation that a request to all handlers may run."""
 
 
 class Switch:
     """Routes events between peers.
 
-    Requests go to a member of those who serve the operation; everything else goes where the switch's own table
-    says, never where the event says: what does not belong to the sender is refused and logged.
+    A request goes to one of the peers that serve its operation. Everything else goes where the switch's own table
+    says, never where the event says. A frame for a request of another peer is refused and logged.
 
     Args:
         limits: what a peer may have at once.
@@ -54,15 +54,15 @@ class Switch:
         self.limits = limits or Limits()
         self.peers: set[Peer] = set()
         self.draining = False
-        """Whether no request is taken any more."""
+        """Whether new requests are refused."""
         self.routed = 0
-        """How many requests were handed over."""
+        """The number of requests handed to a handler."""
         self._addresses = Addresses(self.limits, authorize)
         self._desk = Desk(self._addresses, self.limits)
         self.reports = self._desk.reports
         self._deliver, self._refuse = self._desk.deliver, self._desk.refuse
         self._usage: dict[str, Usage] = {}
-        """Of each account that has a connection."""
+        """By account, while it has a connection."""
         self._routers: dict[str, Callable[[Peer, Frame], None]] = {
             protocol.REQUESTED: self._on_request,
             protocol.RESPONDED: self._on_response,
@@ -75,34 +75,34 @@ class Switch:
 
     @property
     def pending(self) -> int:
-        """How many requests are under way."""
+        """The number of requests in progress."""
         return sum(usage.calls for usage in self._usage.values())
 
     @property
     def addresses(self) -> int:
-        """How many addresses somebody serves."""
+        """The number of addresses that are served."""
         return len(self._addresses)
 
     @property
     def refused(self) -> int:
-        """How many frames were refused."""
+        """The number of refused frames."""
         return self.reports.count
 
     # --- connections -----------------------------------------------------------------------------
 
     def join(self, peer: Peer) -> None:
-        """Connect a peer."""
+        """Add a peer."""
         self.peers.add(peer)
         peer.usage = self._usage.setdefault(peer.account, peer.usage)
         peer.usage.links += 1
 
     def has_room(self, peer: Peer) -> bool:
-        """Whether a peer that has not joined yet may."""
+        """Return True if the account of a new peer may have another connection."""
         usage = self._usage.get(peer.account)
         return usage is None or usage.links < self.limits.links
 
     def leave(self, peer: Peer) -> None:
-        """Disconnect a peer: its requests are aborted, those it had fail with ``UNAVAILABLE``."""
+        """Remove a peer: abort its requests, and fail those it was handling with ``UNAVAILABLE``."""
         if peer not in self.peers:
             return
         self.peers.discard(peer)
@@ -117,7 +117,7 @@ class Switch:
             del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Pass on a frame that a peer sent. Never raises."""
+        """Route a frame that a peer sent. Never raises."""
         router = self._routers.get(frame.type)
         if router is not None:
             router(peer, frame)
@@ -129,13 +129,13 @@ class Switch:
                     self._deliver(member, event)
 
     def expire(self) -> None:
-        """End what is long over its deadline: its caller or handler has forgotten it."""
+        """End requests that are long over their deadline: caller or handler has forgotten them."""
         self._addresses.expire()
         now = time.time() * 1000
         for peer in tuple(self.peers):
             for route in [route for route in peer.calls.values() if route.expires < now]:
                 self._abort_handlers(route)
-                self._fail(route, CallError(ErrorCode.TIMEOUT, f'"{route.operation_id}" did not answer in time'))
+                self._fail(route, CallError(ErrorCode.TIMEOUT, f'"{route.operation_id}" did not respond in time'))
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Switch:
             topic = to
         route = Route(peer, request_id, operation_id, has_credit, _expiry(payload, has_credit), topic is not None)
         if topic is not None and (operation_id != _DISCOVER or topic != f"all:{_DISCOVER}"):
-            message = f'a request to everybody runs "{_DISCOVER}" alone, at all:{_DISCOVER}'
+            message = f'a request to all handlers runs "{_DISCOVER}" alone, at all:{_DISCOVER}'
             self._refuse(peer, f"a request for {operation_id!r} to {topic!r}")
             self._deliver(peer, _error(request_id, CallError(ErrorCode.ACCESS_DENIED, message)))
             return
@@ -166,7 +166,7 @@ class Switch:
             )
             return
         if peer.usage.calls >= self.limits.calls:
-            self._deliver(peer, _error(request_id, _too_many(self.limits.calls, "calls", "under way")))
+            self._deliver(peer, _error(request_id, _too_many(self.limits.calls, "calls", "in progress")))
             return
         peer.usage.calls += 1
         peer.calls[request_id] = route
@@ -177,7 +177,7 @@ class Switch:
             self._put_to_one(route, payload)
 
     def _stamp(self, peer: Peer, payload: Payload) -> None:
-        """Say who asks. Nobody but the hub does."""
+        """Set the caller's address and identity. Only the hub may do so."""
         payload["replyTo"] = peer.raw_inbox
         if not peer.trusted:
             if peer.raw_identity is not None:
@@ -195,7 +195,7 @@ class Switch:
         if operation_id is None:
             why = "operationId: expected a string"
         else:
-            why = f"a second request with the id {printable(request_id)!r} of one that is under way"
+            why = f"the id {printable(request_id)!r} of a request in progress was used again"
         message = f"a request that cannot be routed: {why}"
         if operation_id is None:
             self._refuse(peer, message)
@@ -224,9 +224,11 @@ class Switch:
     def _nobody(self, operation_id: str, kept: float) -> CallError:
         details = {"operationId": operation_id}
         if kept:
-            message = f'"{operation_id}": the connection of who serves it broke; its name is kept for {kept:.0f} s'
+            message = (
+                f'"{operation_id}": the connection of its handler broke; the name is reserved for {kept:.0f} s'
+            )
             return CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
-        message = f'operation "{operation_id}" not found: nobody on this hub serves it'
+        message = f'operation "{operation_id}" not found: no peer of this hub serves it'
         return CallError(ErrorCode.OPERATION_NOT_FOUND, message, details)
 
     def _put_to_all(self, route: Route, payload: Payload, members: Iterable[Peer]) -> None:
@@ -242,7 +244,7 @@ class Switch:
             self._end(route)
 
     def _hand_over(self, route: Route, payload: Payload, handler: Peer) -> None:
-        """Give a request to a handler, under the caller's id if the handler knows no other one by it."""
+        """Send a request to a handler, under the caller's id unless the handler uses that id already."""
         handler_id = route.caller_id
         while handler_id in handler.serving or handler_id in handler.calls:
             handler_id = secrets.token_hex(12)
@@ -270,7 +272,7 @@ class Switch:
         _readdress(route, peer, payload)
         self._deliver(route.caller, write(type_, payload))
         if type_ == protocol.COMPLETED and not route.has_credit:
-            # A peer that knows only the original events takes an abort for the end.
+            # A peer that knows only the original events expects an abort at the end.
             self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
         self._answered(route, peer, over=True)
 
@@ -280,7 +282,7 @@ class Switch:
             route.expires = math.inf  # a stream, which has no default deadline
             if caller.is_slow():
                 self._abort_handlers(route)
-                message = "the items of the stream were not taken in time"
+                message = "the caller did not read the items of the stream in time"
                 self._fail(route, CallError(ErrorCode.SLOW_CONSUMER, message))
                 return
         _readdress(route, handler, payload)
@@ -310,7 +312,7 @@ class Switch:
             self._refuse(peer, "an abort of a request that is not its own")
 
     def _on_credit(self, peer: Peer, frame: Frame) -> None:
-        """What a caller grants goes to its handlers, what a handler asks for to its caller."""
+        """Pass on a caller's grant to its handlers, or a handler's demand to its caller."""
         payload = frame.payload
         request_id = string(payload.get("requestId"))
         if request_id is None:
@@ -323,17 +325,17 @@ class Switch:
             self._deliver(route.caller, write(protocol.CREDIT, {**payload, "requestId": route.caller_id}))
 
     def _on_stray(self, peer: Peer, handler_id: str | None, type_: str) -> None:
-        """A response to nothing that this peer has."""
+        """Handle a response to a request that this peer is not handling."""
         over = None if handler_id is None else peer.recall(handler_id)
         if handler_id is None or over is None:
             self._refuse(peer, f"a {type_} for a request that it does not have")
         elif not over and type_ == protocol.RESPONDED:
-            # It goes on with a stream of which one item was wanted, and cannot know it.
+            # It continues a stream although the caller wanted one item, and cannot know it.
             peer.remember(handler_id, True)
             self._deliver(peer, write(protocol.ABORTED, {"requestId": handler_id}))
 
     def _answered(self, route: Route, handler: Peer, *, over: bool) -> None:
-        """A handler has answered; the request ends when all have."""
+        """Note that a handler has finished; the request ends when all have."""
         route.forget(handler, over)
         if not route.handlers:
             self._end(route)
@@ -372,22 +374,24 @@ class Switch:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def on_unreadable(self, peer: Peer, data: bytes | str, error: Exception) -> None:
-        """A message that is no frame; where the id of its request can be read, who waits for that one is told."""
+    def on_unreadable(self, peer: Peer, data: bytes, error: Exception) -> None:
+        """Refuse a message that is not a frame, and tell the waiting peer if the request id can be read."""
         found = unreadable(data, error)
         request_id = "" if found is None else found.event["payload"]["requestId"]
         if found is not None and found.is_request and request_id not in peer.calls:
-            self._refuse(peer, f"{len(data)} bytes that are no frame: {error}")
+            self._refuse(peer, f"{len(data)} bytes that are not a frame: {error}")
             self._deliver(peer, write_event(found.event))
             return
         if found is not None and not found.is_request and request_id in peer.serving:
-            self._refuse(peer, f"{len(data)} bytes that are no frame: {error}")
+            self._refuse(peer, f"{len(data)} bytes that are not a frame: {error}")
             self._on_response(peer, read(write_event(found.event)))
             return
-        self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are no frame: {error}")
+        self._desk.object_to(
+            peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are not a frame: {error}"
+        )
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
-        """A request that leaves no room for what the hub adds to it."""
+        """Refuse a request that leaves no room for what the hub adds to it."""
         message = f"the event has {size} bytes, the hub carries {limit}"
         self._refuse(peer, message)
         request_id = string(frame.payload.get("requestId"))
@@ -396,7 +400,7 @@ class Switch:
 
 
 def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
-    """An answer, as its caller knows the request."""
+    """Set the request id that the caller uses."""
     if route.handlers[handler] != route.caller_id:
         payload["requestId"] = raw(route.caller_id)
     if "replyTo" in payload:
@@ -404,10 +408,10 @@ def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
 
 
 def _expiry(payload: Payload, has_credit: bool) -> float:
-    """When the hub ends a request that nobody else ended, in epoch ms."""
+    """Return when the hub ends a request by itself, in epoch ms."""
     if has_credit:
         return math.inf
-    try:  # as operad itself says it
+    try:  # as operad itself sends it
         if 0 <= (milliseconds := integer_of(payload["timeoutMs"])) < _LONGEST:
             return time.time() * 1000 + milliseconds + _LATE
     except (KeyError, ValueError):

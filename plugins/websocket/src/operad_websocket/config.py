@@ -1,4 +1,4 @@
-"""What a spoke and a hub can be told."""
+"""The options of spokes and hubs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_PAYLOAD = 4 * 2**20
 
 SUBPROTOCOL = "operad.v1"
 MAX_PAYLOAD_HEADER = "Operad-Max-Payload"
-"""In the hub's answer to the handshake: the largest event that it takes, in bytes."""
+"""The header of the hub's handshake response with the largest event that it carries, in bytes."""
 HEADROOM = 64 * 2**10
-"""What a hub may add to an event, in bytes: the identity that it stamps, and an address."""
+"""Bytes that a hub may add to an event: the caller's identity and address."""
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -29,30 +29,30 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What a peer of a hub may have at once.
+    """Limits for the peers of a hub.
 
-    Calls and connections are counted by identity; where nobody is authenticated, by address.
+    Calls and connections are counted by identity, or by address without authentication.
     """
 
     calls: int = attrs.field(default=20_000, validator=_positive)
-    """Requests under way, over all its connections."""
+    """Requests in progress, over all connections of a peer."""
     calls_per_handler: int = attrs.field(default=5_000, validator=_positive)
-    """Those of them that one connection serves: who comes after them waits for no more. Where nobody is
-    authenticated, each connection has so many of its own."""
+    """Of those, the requests that one connection handles, so that other callers need not wait for more. Without
+    authentication, each connection of a caller is counted by itself."""
     links: int = attrs.field(default=1_000, validator=_positive)
-    """Connections."""
+    """Connections of a peer."""
     topics: int = attrs.field(default=100_000, validator=_positive)
     """Addresses that one connection serves."""
     unfinished: int = attrs.field(default=256 * 2**20, validator=_positive)
-    """Bytes of messages whose end has not come, over all its connections."""
+    """Bytes of unfinished messages, over all connections of a peer."""
     handshake: float = attrs.field(default=5.0, validator=_positive)
-    """Seconds that a connection may take until it is a spoke's."""
+    """Seconds until a new connection must have finished its handshake and authentication."""
     handshakes: int = attrs.field(default=256, validator=_positive)
-    """Connections that are not a spoke's yet, of everybody together."""
+    """Connections that have not finished it yet, in all."""
     handshakes_per_address: int = attrs.field(default=64, validator=_positive)
-    """The same, of one address."""
+    """The same, for one address."""
     grace: float = 30.0
-    """Seconds that a name is kept for an authenticated identity whose connection broke; 0: not at all."""
+    """Seconds that a name stays reserved for an authenticated identity whose connection broke; 0: not at all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,19 +62,19 @@ class HubConfig:
     Args:
         listen: ``HOST:PORT`` where spokes connect.
         cert, key: a certificate with its chain, and its key, PEM: serves ``wss://``.
-        client_ca: certificates, PEM, of which a spoke has to show one's.
+        client_ca: certificates, PEM: a spoke must show a certificate issued by one of them.
         tokens: bearer tokens, each with ``token, id, scopes, resources``: ``[[hub.tokens]]``.
         tokens_file: a TOML or JSON file with more of them.
-        jwt: JSON Web Tokens that count: ``[hub.jwt]``.
+        jwt: which JSON Web Tokens are valid: ``[hub.jwt]``.
         authenticate: ``module:name`` or ``file.py:name`` of an authenticator.
         allowed_origins: web pages that may connect.
         names: patterns of the operation ids that an identity may serve, such as ``worker = ["shop.*"]``; ``"*"``
-            stands for everybody. Who is not named serves nothing. Without the table all may serve.
-        limits: what a peer may have at once: ``[hub.limits]``.
+            means every identity. Other identities serve nothing. Without the table all may serve.
+        limits: limits for each peer: ``[hub.limits]``.
         max_payload: the largest event, in bytes.
-        max_buffer: bytes that may wait for one connection.
+        max_buffer: unwritten bytes that one connection may have.
         ping: seconds within which a silent connection is pinged.
-        drain: seconds that what is under way gets when the hub ends.
+        drain: seconds that running calls may take to finish on shutdown.
     """
 
     listen: str = "127.0.0.1:8765"
@@ -99,15 +99,15 @@ class WebSocketConfig:
     """A hub, as a spoke reaches it.
 
     Args:
-        url: ``ws://host:port`` or ``wss://host:port``; several, with commas between them, are hubs of which the
-            first that answers is taken, at each connection anew.
+        url: ``ws://host:port`` or ``wss://host:port``; several hubs, separated by commas: each time
+            it connects, the spoke takes the first one that responds.
         token: sent as ``Authorization: Bearer <token>``.
         headers: sent with the connection request.
         ssl: for ``wss``, instead of the system's trust.
         tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: certificates to trust, and
             this spoke's own certificate and key, for hubs that verify clients.
         max_payload: the largest event, in bytes; not more than the hub's.
-        ping: seconds within which a silent hub is pinged; one that stays silent soon counts as lost.
+        ping: seconds within which a silent hub is pinged; one that stays silent is lost soon after.
         connect_timeout: seconds that one attempt to connect may take.
     """
 
@@ -138,7 +138,7 @@ class WebSocketConfig:
         return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
 
     def ssl_context(self) -> ssl_module.SSLContext | None:
-        """What the spoke trusts and shows; ``None``: the system's trust. Raises `ConfigError`."""
+        """Return the TLS context, or None for the system's trust. Raises `ConfigError`."""
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:
@@ -146,13 +146,13 @@ class WebSocketConfig:
 
 
 def shown(url: str) -> str:
-    """A URL as it may be shown: no user, password, query or fragment, where secrets stand."""
+    """Return a URL without user, password, query and fragment, which may hold secrets."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def capabilities(max_payload: int) -> Capabilities:
-    """What a hub can do."""
+    """Return the capabilities of a hub."""
     return Capabilities(
         max_payload=max_payload,
         balances=True,

@@ -6,7 +6,7 @@ import asyncio
 import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from aiohttp import web
 
@@ -26,28 +26,28 @@ __all__ = ["Authenticator", "Hub", "bearer_tokens"]
 
 _SWEEP = 5.0
 _FINISHED = 0.05
-"""Seconds between two looks at whether a drain is over."""
+"""Seconds between two checks whether a drain has finished."""
 
 
 class Hub:
     """Routes calls between spokes: each of them may call and serve.
 
-    Use it as an async context manager, or `start` and `close` it.
+    Use it as an async context manager, or call `start` and `close`.
 
     Args:
-        authenticate: who a connection is; ``None`` from it refuses the connection. A function of the request, or
-            an authenticator of `operad.auth`, which also serves browsers (a token among the subprotocols or in the
-            first frame). Without one everybody is anonymous, and the hub listens on loopback addresses only.
+        authenticate: returns who connects; ``None`` refuses the connection. A function of the request, or an
+            authenticator of `operad.auth`. Browsers send their token among the subprotocols or in the first frame.
+            Without an authenticator every client is anonymous, and the hub listens on loopback addresses only.
         host: the address to listen on.
         port: the port; 0 takes a free one (see `url`).
         ssl: serves ``wss://`` with this context.
-        limits: what a peer may have at once.
-        authorize: ``authorize(identity, address)``: whether it may serve an address ``op:…``. By default anyone
-            may, but not what another identity serves.
+        limits: limits for each peer.
+        authorize: ``authorize(identity, address)``: return True if it may serve an address ``op:…``. By default
+            every identity may serve what no other identity serves.
         max_payload: the largest event, in bytes.
-        max_buffer: bytes that may wait for one connection; above it, the connection is closed.
+        max_buffer: unwritten bytes that one connection may have; above it, the connection is closed.
         ping: seconds within which a silent connection is pinged; one that stays silent is closed soon after.
-        allowed_origins: web pages that may connect; browsers tell where a page comes from. None by default.
+        allowed_origins: origins of web pages that may connect. None by default.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Hub:
     ) -> None:
         if authenticate is None and not is_loopback(host):
             raise ConfigError(
-                f"a hub without an authenticator listens on loopback only, not on {host}: everybody who can reach "
-                "it could call and serve. Pass authenticate=, such as bearer_tokens({token: identity})."
+                f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
+                "reach it could call and serve. Pass authenticate=, such as bearer_tokens({token: identity})."
             )
         self._host = host
         self._port = port
@@ -86,22 +86,22 @@ class Hub:
         self._gate = Gate(authenticate, allowed_origins, self.switch.reports, limits.handshake)
         self._unfinished = Unfinished(limits.unfinished)
         self.transport = HubTransport(self.switch, max_payload)
-        """For parts of the hub's own process, which call and serve without a socket."""
+        """For callers and handlers in the hub's own process, without a socket."""
 
     @property
     def url(self) -> str:
-        """Where spokes connect, with the port in use."""
+        """The URL for spokes, with the port in use."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'ws' if self._ssl is None else 'wss'}://{host}:{self._port}"
 
     @property
     def connections(self) -> int:
-        """How many spokes are connected."""
+        """The number of connected spokes."""
         return len(self._connections)
 
     @property
     def pending(self) -> int:
-        """How many requests are under way."""
+        """The number of requests in progress."""
         return self.switch.pending
 
     async def __aenter__(self) -> Self:
@@ -136,12 +136,13 @@ class Hub:
         self._on_check()
 
     async def drain(self, timeout: float) -> bool:
-        """Take no spoke and no request any more, and let those under way finish; ``/health`` says 503.
+        """Refuse new spokes and requests, and let running requests finish; ``/health`` returns 503.
 
         Args:
             timeout: seconds that they may take.
 
-        Answers whether all have finished. `close` ends the rest.
+        Returns:
+            Whether all have finished. `close` ends the rest.
         """
         self._draining = self.switch.draining = True
         limit = asyncio.get_running_loop().time() + timeout
@@ -150,7 +151,7 @@ class Hub:
         return not self.switch.pending
 
     async def close(self) -> None:
-        """Disconnect everybody and stop listening; idempotent."""
+        """Disconnect all clients and stop listening; idempotent."""
         runner, self._runner = self._runner, None
         if runner is None or self._door is None:
             return
@@ -160,7 +161,7 @@ class Hub:
         try:
             await self._door.close()
             await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
-        finally:  # whatever became of them, cancelled or not
+        finally:  # also if it was cancelled
             await runner.cleanup()
             self.switch.draining = False
 
@@ -179,11 +180,12 @@ class Hub:
         self._gate.check_origin(request)
         later = self._gate.asks_later(request)
         identity = None if later else await self._gate.admit(request)
-        socket = web.WebSocketResponse(
+        socket: web.WebSocketResponse[Literal[False]] = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,),
             autoping=False,  # see `Connection.check`
             max_msg_size=self._max_payload + HEADROOM,
             compress=False,
+            decode_text=False,
         )
         socket.headers[MAX_PAYLOAD_HEADER] = str(self._max_payload)
         if not socket.can_prepare(request):
@@ -212,8 +214,10 @@ class Hub:
     def _has_room(self, request: web.Request, identity: Identity | None) -> bool:
         return self.switch.has_room(Peer(lambda data: None, identity, address=request.remote or ""))
 
-    async def _run(self, request: web.Request, socket: web.WebSocketResponse, identity: Identity | None) -> None:
-        """Hold a connection until it ends."""
+    async def _run(
+        self, request: web.Request, socket: web.WebSocketResponse[Literal[False]], identity: Identity | None
+    ) -> None:
+        """Hold the connection of a spoke until it ends."""
         if request.transport is None:
             return
         connection = Connection(
@@ -237,7 +241,7 @@ class Hub:
             self.switch.leave(connection.peer)
 
     async def _on_health(self, request: web.Request) -> web.StreamResponse:
-        """Whether the hub takes calls; asked without a token, and tells nothing else."""
+        """Report whether the hub takes calls, and nothing else. No token is needed."""
         if _is_upgrade(request):
             return await self._on_request(request)
         self._gate.check_origin(request)
@@ -252,16 +256,16 @@ class Hub:
         return web.Response(text=self.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     def metrics(self) -> str:
-        """What ``/metrics`` answers: counts in the OpenMetrics text format."""
+        """Return the text of ``/metrics``, in the OpenMetrics format."""
         switch, waiting = self.switch, 0 if self._door is None else self._door.waiting
         return metrics_text(
             [
-                ("operad_hub_connections", "gauge", "Spokes that are connected.", self.connections),
+                ("operad_hub_connections", "gauge", "Connected spokes.", self.connections),
                 ("operad_hub_handshakes", "gauge", "Connections that are not a spoke's yet.", waiting),
-                ("operad_hub_pending", "gauge", "Requests under way.", switch.pending),
-                ("operad_hub_addresses", "gauge", "Addresses that somebody serves.", switch.addresses),
-                ("operad_hub_requests", "counter", "Requests that were handed over.", switch.routed),
-                ("operad_hub_refused", "counter", "Frames and connections that were refused.", switch.refused),
+                ("operad_hub_pending", "gauge", "Requests in progress.", switch.pending),
+                ("operad_hub_addresses", "gauge", "Addresses that are served.", switch.addresses),
+                ("operad_hub_requests", "counter", "Requests handed to a handler.", switch.routed),
+                ("operad_hub_refused", "counter", "Refused frames and connections.", switch.refused),
             ]
         )
 
@@ -270,7 +274,7 @@ class Hub:
 async def _end_after_answer(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Close the connection of who is refused, and of who only asked for a page: it is no spoke's."""
+    """Close a connection after any response but a WebSocket's."""
     try:
         answer = await handler(request)
     except web.HTTPException as refusal:

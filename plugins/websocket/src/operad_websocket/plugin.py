@@ -1,4 +1,4 @@
-"""What this distribution contributes: transports for ``ws`` and ``wss``; ``operad hub``, its table."""
+"""The plugin: transports for ``ws`` and ``wss``, the command ``operad hub`` and its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operad.plugin import Table, Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """A `WebSocketTransport`; aiohttp is imported when a link is opened."""
+    """Return a `WebSocketTransport`; aiohttp is imported when a link is opened."""
     from operad_websocket.transport import create
 
     return create(url, **options)
@@ -17,7 +17,7 @@ def create(url: str, **options: Any) -> Transport:
 
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
-    """The schemes ``ws`` and ``wss``."""
+    """Return the transports for ``ws`` and ``wss``."""
     return [TransportFactory(("ws", "wss"), create, _options)]
 
 
@@ -29,7 +29,7 @@ def _options() -> type[Any]:
 
 @hookimpl
 def operad_tables() -> list[Table]:
-    """``[hub]``."""
+    """Return the table ``[hub]``."""
     return [Table("hub", _hub_config, "A hub as `operad hub` runs it.", _check_hub)]
 
 
@@ -47,7 +47,7 @@ def _hub_config() -> type[Any]:
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """``operad hub``."""
+    """Add ``operad hub``."""
     from operad_websocket._command import hub
 
     cli.add_command(hub)

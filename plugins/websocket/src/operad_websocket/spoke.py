@@ -1,4 +1,4 @@
-"""The spoke: a connection to a hub that comes back by itself."""
+"""The spoke: a connection to a hub that reconnects by itself."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ logger = logging.getLogger("operad.websocket")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _DELIVERY = Delivery()
 _LOST = (ClientError, ConnectionError, RuntimeError)
-"""What aiohttp raises where a connection that is lost is written to."""
+"""What aiohttp raises when a lost connection is written to."""
 _ACKNOWLEDGED = 10.0
-"""Seconds within which a hub answers a frame that is for itself."""
+"""Seconds within which a hub must respond to a frame for itself."""
 _SILENT = 3
 """Half pings: a hub that is silent for longer is lost."""
 _MAX_ANSWERING = 100
-"""Answers to what cannot be read that wait for the socket; more are left out."""
+"""Replies to unreadable events that may wait for the socket; more are dropped."""
 _AT_ONCE = 5_000
 """Addresses in one frame."""
 
@@ -77,7 +77,7 @@ class SpokeLink:
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Serve an address no longer."""
+        """Stop serving an address."""
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
@@ -89,7 +89,7 @@ class SpokeLink:
         return frozenset(served)
 
     async def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Send a frame to the hub itself and wait for its answer. Raises `TransportError`."""
+        """Send a frame to the hub itself and return the payload of its response. Raises `TransportError`."""
         frame_id = f"f{next(self._counter)}"
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[frame_id] = answer
@@ -105,7 +105,7 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`; the hub's own table knows where the event goes, and its answer."""
+        """See `operad.transports.Link.send`; the hub's own table decides where the event goes."""
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
@@ -132,7 +132,7 @@ class SpokeLink:
                 raise LinkDownError(f"the connection to {self._where} is lost")
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more, and know that the hub has had all that was sent."""
+        """Stop serving; return when the hub has received all that was sent."""
         try:
             async with asyncio.timeout(timeout):
                 await self._registering.drain()
@@ -155,7 +155,7 @@ class SpokeLink:
     # --- receiving -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Receive; connect again whenever the connection is lost."""
+        """Receive; reconnect whenever the connection is lost."""
         while True:
             for step in (self._receive, self._disconnect, self._reconnect):
                 try:
@@ -164,7 +164,7 @@ class SpokeLink:
                     task = asyncio.current_task()
                     if task is None or task.cancelling():  # by `close`
                         raise
-                except Exception:  # whatever it is, it must not be the end of the link
+                except Exception:  # no error may end the link
                     logger.exception("the connection to %s", self._where)
 
     async def _receive(self) -> None:
@@ -189,7 +189,7 @@ class SpokeLink:
             beating.cancel()
             await asyncio.wait({beating})
 
-    def _take(self, data: bytes | str) -> None:
+    def _take(self, data: bytes) -> None:
         connected = self._connected
         if connected is not None:
             connected.wire.unfinished = 0
@@ -206,12 +206,12 @@ class SpokeLink:
             logger.exception("a message could not be handled")
 
     def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
-        """Give an event to whoever opened the link."""
+        """Give an event to the owner of the link."""
         self._on_event(event, delivery)
 
-    def _on_unreadable(self, data: bytes | str, error: Exception) -> None:
-        """Say so to whoever waits for it: the hub passes on what it has not looked into."""
-        logger.warning("%s sent what cannot be read: %s", self._where, error)
+    def _on_unreadable(self, data: bytes, error: Exception) -> None:
+        """Report an unreadable event to its sender and receiver; the hub passes on values without reading them."""
+        logger.warning("%s sent an unreadable event: %s", self._where, error)
         found = unreadable(data, error)
         if found is None:
             return
@@ -242,7 +242,7 @@ class SpokeLink:
         wire.transport.abort()
 
     def _on_answer(self, event: Event) -> None:
-        """The hub's answer to a frame for itself, or what it has to object."""
+        """Handle the hub's response to a frame for itself, or its objection to another frame."""
         frame_id, payload = event.get("id"), event["payload"]
         asked = self._asked.get(frame_id) if isinstance(frame_id, str) else None
         is_error = event["type"] == ERROR
@@ -274,7 +274,7 @@ class SpokeLink:
         assert self._connecting is not None
         pause = _FIRST_PAUSE
         while True:
-            # Spread out: all spokes of a hub that restarts come back at the same time.
+            # At random, because all spokes of a restarted hub reconnect at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret depends on it
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:

@@ -1,4 +1,4 @@
-"""`WebSocketTransport`: how to reach a hub."""
+"""`WebSocketTransport`: reaches a hub."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from operad_websocket.config import WebSocketConfig, capabilities
 
 @record
 class WebSocketTransport(WebSocketConfig):
-    """A hub, or one of several, as `WebSocketConfig` says; its arguments are the same."""
+    """Reaches a hub, or one of several. The arguments are those of `WebSocketConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do: it knows who is there, and who is who."""
+        """The capabilities: a hub knows which peers are connected, and who they are."""
         return capabilities(self.max_payload)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
         """Connect.
 
         Raises:
-            LinkDownError: no hub answers.
+            LinkDownError: no hub responds.
             TransportError: the hub refuses the connection.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
@@ -33,5 +33,5 @@ class WebSocketTransport(WebSocketConfig):
 
 
 def create(url: str, **options: Any) -> WebSocketTransport:
-    """The transport of a URL; ``options`` are the arguments of `WebSocketTransport`. Raises `ConfigError`."""
+    """Return the transport for a URL; ``options`` are those of `WebSocketTransport`. Raises `ConfigError`."""
     return check_options(options, WebSocketTransport, where="ws transport", given={"url": url})
