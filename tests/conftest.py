@@ -71,7 +71,9 @@ class Environment:
         ours = ("--find-links", str(self.wheels))
         self.uv("pip", "install", "--quiet", "--python", self.python, *ours, *map(str, requirements))
 
-    def run(self, *arguments: str, cwd: Path | None = None, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, cwd: Path | None = None, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         """Run its Python."""
         hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}

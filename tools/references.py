@@ -484,6 +484,8 @@ def files() -> dict[str, str]:
         "core/src/operad/auth.pyi": stub("operad.auth"),
         "core/src/operad/config/__init__.pyi": stub("operad.config"),
         "core/src/operad/testing.pyi": stub("operad.testing"),
+        "plugins/auth/src/operad_auth/__init__.pyi": stub("operad_auth"),
+        "plugins/auth/src/operad_auth/http/__init__.pyi": stub("operad_auth.http"),
         "plugins/calls/src/operad_calls/__init__.pyi": stub("operad_calls"),
         "plugins/testing/src/operad_testing/__init__.pyi": stub("operad_testing"),
         "core/src/operad/plugin.pyi": stub("operad.plugin"),

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ["schema", "core", *sorted(f"plugins/{path.parent.name}" for path in ROOT.glob("plugins/*/pyproject.toml"))]
+FOLDERS = [
+    "schema",
+    "core",
+    *sorted(f"plugins/{path.parent.name}" for path in ROOT.glob("plugins/*/pyproject.toml")),
+]
 RUNNER = ("pytest", "pytest-asyncio", "pytest-xdist", "hypothesis")
 
 

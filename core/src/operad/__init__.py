@@ -7,8 +7,6 @@ called the same way, answering the same envelope, guarded by the same access con
 from logging import NullHandler as _NullHandler
 from logging import getLogger as _getLogger
 
-# What finding plugins needs comes with operad, so that `load_plugins` pays for the plugins alone.
-import operad.plugins.manager  # noqa: F401  # for what it brings along, not for its name
 from operad.lazy import lazily
 
 # The one table of public names, by module. Each is imported when it is first used: what finds plugins needs no

@@ -79,8 +79,8 @@ def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_p
     names = imported_after_list("call", "shop.price", "book=x")
     assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
     assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
-        "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_scanner", "operad_schema",
-        "operad_search",
+        "operad_auth", "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_scanner",
+        "operad_schema", "operad_search",
     }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: P
     }  # fmt: skip
 
 
-def test_the_completion_of_an_id_imports_nothing_of_operad_but_the_command_line(shop: Path) -> None:
+def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(shop: Path) -> None:
     assert operad("list").returncode == 0
     command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
     environment = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call sh", "COMP_CWORD": "2"}
@@ -110,7 +110,7 @@ def test_the_completion_of_an_id_imports_nothing_of_operad_but_the_command_line(
     assert done.stdout == "plain,shop.price\n"
     names = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert names & {"asyncio", "attrs", "pluggy", "rich"} == set()
-    assert {name for name in names if name.startswith("operad")} == {"operad_cli"}
+    assert {name for name in names if name.startswith("operad")} == {"operad", "operad_auth", "operad_cli"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from operad.lazy import lazily
 _HOMES = {
     "operad.config.file": "Configuration PluginOptions RegistryOptions",
     "operad.config.options": "check_options client_tls with_paths",
-    "operad.config.private_files": "recall remember write_private",
     "operad.config.reading": "load_configuration",
     "operad.config.structuring": "structure",
 }

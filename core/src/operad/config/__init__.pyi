@@ -6,9 +6,6 @@ from operad.config.file import RegistryOptions as RegistryOptions
 from operad.config.options import check_options as check_options
 from operad.config.options import client_tls as client_tls
 from operad.config.options import with_paths as with_paths
-from operad.config.private_files import recall as recall
-from operad.config.private_files import remember as remember
-from operad.config.private_files import write_private as write_private
 from operad.config.reading import load_configuration as load_configuration
 from operad.config.structuring import structure as structure
 
@@ -19,9 +16,6 @@ __all__ = [
     "check_options",
     "client_tls",
     "load_configuration",
-    "recall",
-    "remember",
     "structure",
     "with_paths",
-    "write_private",
 ]

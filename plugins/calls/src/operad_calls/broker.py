@@ -152,7 +152,7 @@ class BrokerLink(ABC):
         Args:
             data: the message.
             delivery: passed on with the event; done at once if the event is not a request.
-            is_address: returns True if a request came to its operation's address: permissions are given by address.
+            is_address: return True if a request came to the address of its operation; permissions are by address.
             where: the address that the message came to, for the log.
         """
         try:

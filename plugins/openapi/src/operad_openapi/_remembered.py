@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad.config import recall, remember
+from operad_auth.http.cache_files import recall, remember
 from operad_openapi.config import HTTPServiceConfig
 
 if TYPE_CHECKING:

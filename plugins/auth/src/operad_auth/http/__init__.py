@@ -1,15 +1,12 @@
-"""What HTTP clients and servers of several distributions share: hosts, retries, and running as a service."""
+"""What the HTTP sides of several distributions share: allowed hosts, retries, files of the user's cache."""
 
-from operad_auth.http.hosts import HostRules, is_loopback
-from operad_auth.http.retries import RateLimits, RetryPolicy, retry_after
-from operad_auth.http.service import tell_manager, until_stopped
+from operad.lazy import lazily
 
-__all__ = [
-    "HostRules",
-    "RateLimits",
-    "RetryPolicy",
-    "is_loopback",
-    "retry_after",
-    "tell_manager",
-    "until_stopped",
-]
+_HOMES = {
+    "operad_auth.http.cache_files": "cache_files",
+    "operad_auth.http.hosts": "HostRules is_loopback",
+    "operad_auth.http.retries": "RateLimits RetryPolicy retry_after",
+    "operad_auth.http.service": "tell_manager until_stopped",
+}
+
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from operad_cli import private_files
+from operad_auth.http import cache_files
 
 _KIND = "completion"
 _MANY = 300
@@ -30,12 +30,12 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
     if operation_id is not None:
         known = {**old, **known}
     if known != old:
-        private_files.remember(_KIND, os.path.realpath(config), None, known)
+        cache_files.remember(_KIND, os.path.realpath(config), None, known)
 
 
 def recall(config: str) -> dict[str, list[str]]:
     """Return the fields of each operation by its id."""
-    found = private_files.recall(_KIND, os.path.realpath(config), None)
+    found = cache_files.recall(_KIND, os.path.realpath(config), None)
     try:
         return {str(name): [str(field) for field in fields] for name, fields in found.items()}
     except (AttributeError, TypeError):  # nothing, or another program's content

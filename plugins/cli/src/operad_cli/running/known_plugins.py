@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from operad import OperationRegistry, PluginError, PluginRecord, load_plugins
-from operad_cli import private_files
+from operad_auth.http import cache_files
 
 _KIND = "plugins"
 _VERSION = 3
@@ -64,7 +64,7 @@ class KnownPlugins:
         """Return the remembered plugins; None if there are none, or what is installed may have changed."""
         if _chosen_by_environment():
             return None
-        found = private_files.recall(_KIND, _slot(), _key())
+        found = cache_files.recall(_KIND, _slot(), _key())
         try:
             if not all(_stamp(each["file"]) == each["stamp"] for each in found):
                 return None
@@ -123,7 +123,7 @@ def remember(registry: OperationRegistry) -> None:
         return
     if any(record.status == "conflict" for record in records) or KnownPlugins.recall() is not None:
         return
-    private_files.remember(_KIND, _slot(), _key(), list(_entries(records)))
+    cache_files.remember(_KIND, _slot(), _key(), list(_entries(records)))
 
 
 def _entries(records: Collection[PluginRecord]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from operad import CallError, ErrorCode, OperationContext
-from operad_mcp.client.memories import cache_folder, replace_file
+from operad_auth.http.cache_files import cache_folder, read_private, write_private
 from operad_mcp.config import MCPClientConfig
 
 Json = dict[str, Any]
@@ -53,9 +53,9 @@ class Handles:
         if not self.remembers(context):
             return None
         try:
-            found = msgspec.json.decode(self._path(context, name).read_bytes())
+            found = msgspec.json.decode(read_private(str(self._path(context, name))) or b"null")
             task, digest, until = found["task"], found["input"], float(found["until"])
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
         if not isinstance(task, str) or until < time.time():
             return None
@@ -74,7 +74,7 @@ class Handles:
         _sweep(path.parent)
         until = time.time() + (_KEPT if lifetime is None else lifetime)
         record = {"task": handle.task_id, "input": _digest(params["arguments"]), "until": until}
-        replace_file(path, msgspec.json.encode(record))
+        write_private(str(path), msgspec.json.encode(record))
 
     def _path(self, context: OperationContext, name: str) -> Path:
         config, auth = self._config, self._config.auth
@@ -82,7 +82,7 @@ class Handles:
         account = None if auth is None else [auth.type, auth.client_id, auth.account]
         caller = None if context.identity is None else context.identity.id
         key = [place, account, caller, name, context.idempotency_key]
-        return cache_folder() / "mcp" / "tasks" / f"{_digest(key)}.json"
+        return Path(cache_folder()) / "mcp" / "tasks" / f"{_digest(key)}.json"
 
 
 def _digest(value: Any) -> str:

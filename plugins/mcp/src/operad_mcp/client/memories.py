@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from operad_auth.http.cache_files import cache_folder, read_private, write_private
 from operad_mcp.config import MCPClientConfig
 
 Json = dict[str, Any]
@@ -27,15 +25,15 @@ class Memory:
 
     def __init__(self, config: MCPClientConfig) -> None:
         digest = hashlib.sha256(msgspec.json.encode(_identity(config))).hexdigest()[:32]
-        self.path = cache_folder() / "mcp" / f"{digest}.json"
+        self.path = os.path.join(cache_folder(), "mcp", f"{digest}.json")
 
     def read(self) -> tuple[Json, Json] | None:
         """The capabilities and the listings, or ``None``."""
         try:
-            found = msgspec.json.decode(self.path.read_bytes())
+            found = msgspec.json.decode(read_private(self.path) or b"null")
             if isinstance(found["capabilities"], dict) and isinstance(found["listed"], dict):
                 return found["capabilities"], found["listed"]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             pass  # never seen, or not as we wrote it: then the server is asked
         return None
 
@@ -46,7 +44,7 @@ class Memory:
         except (ValueError, OverflowError, RecursionError) as error:
             logger.debug("what a server offers is not remembered: %s", error)
         else:
-            replace_file(self.path, content)
+            write_private(self.path, content)
 
 
 def _identity(config: MCPClientConfig) -> list[Any]:
@@ -57,28 +55,3 @@ def _identity(config: MCPClientConfig) -> list[Any]:
         sorted(config.headers.items()),
         None if auth is None else [auth.type, auth.token, auth.client_id, auth.account],
     ]  # fmt: skip
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that only this user can read, whole or not at all. That it cannot be is not worth an error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        number, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(number, "wb") as file:
-                file.write(content)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        logger.warning("%s cannot be written: %s", path, error)
-
-
-def cache_folder() -> Path:
-    """The folder of this user's caches."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "operad" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "operad"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "operad"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from operad_cli.private_files import cache_folder, read_private, recall, remember, write_private
+from operad_auth.http.cache_files import cache_folder, read_private, recall, remember, write_private
 
 
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
 
 def test_many_who_write_one_file_at_once_leave_one_whole_and_nothing_beside_it(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
-    code = "import sys; from operad_cli.private_files import write_private as w; [w(sys.argv[1], sys.argv[2].encode() * 9999) for _ in range(200)]"
+    code = "import sys; from operad_auth.http.cache_files import write_private as w; [w(sys.argv[1], sys.argv[2].encode() * 9999) for _ in range(200)]"
     writers = [subprocess.Popen([sys.executable, "-c", code, path, letter]) for letter in "ab"]
     seen = set()
     while any(writer.poll() is None for writer in writers):

@@ -1,13 +1,11 @@
-"""Files of the user's cache: only the user can read them, and they are ignored if others can write them.
-
-Nothing of operad is imported, because a completion must respond before the next key.
-"""
+"""Files of the user's cache: only the user can read them, and they are ignored if others can write them."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+import sys
 import zlib
 from contextlib import suppress
 from typing import Any
@@ -18,7 +16,12 @@ _LARGEST = 64 * 2**20
 
 
 def cache_folder() -> str:
-    """Return ``$XDG_CACHE_HOME/operad``, else ``~/.cache/operad``. It is relative for a user without a home."""
+    """Return the folder of operad in the user's cache folder. It is relative for a user without a home."""
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
+        return os.path.join(local, "operad", "cache")
+    if sys.platform == "darwin":
+        return os.path.expanduser("~/Library/Caches/operad")
     base = os.environ.get("XDG_CACHE_HOME", "")
     # A relative path is ignored, as in the XDG Base Directory Specification.
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "operad")

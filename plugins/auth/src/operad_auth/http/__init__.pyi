@@ -1,0 +1,21 @@
+# Written by tools/references.py from the table in __init__.py.
+
+from operad_auth.http import cache_files as cache_files
+from operad_auth.http.hosts import HostRules as HostRules
+from operad_auth.http.hosts import is_loopback as is_loopback
+from operad_auth.http.retries import RateLimits as RateLimits
+from operad_auth.http.retries import RetryPolicy as RetryPolicy
+from operad_auth.http.retries import retry_after as retry_after
+from operad_auth.http.service import tell_manager as tell_manager
+from operad_auth.http.service import until_stopped as until_stopped
+
+__all__ = [
+    "HostRules",
+    "RateLimits",
+    "RetryPolicy",
+    "cache_files",
+    "is_loopback",
+    "retry_after",
+    "tell_manager",
+    "until_stopped",
+]
