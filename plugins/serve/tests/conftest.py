@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from operad import OperationRegistry, load_plugins
+from operad import OperationRegistry
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
 
@@ -24,7 +24,7 @@ def restored_logging() -> Iterator[None]:
 @pytest.fixture
 async def registry() -> AsyncIterator[OperationRegistry]:
     """A registry of every shape that the HTTP API serves."""
-    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
+    async with OperationRegistry(front_door.plugins()) as made:
         for each in front_door.everything():
             made.register(each)
         made.register(front_door.SLASHED, front_door.who)

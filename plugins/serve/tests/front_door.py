@@ -7,15 +7,26 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import aiohttp
 import uvicorn
 from annotated_types import Le
 from yarl import URL
 
-from operad import AccessControl, CallError, Identity, OperationContext, OperationSpec, operation
-from operad_openapi import http_envelope
+from operad import (
+    AccessControl,
+    CallError,
+    EnvelopeKind,
+    Identity,
+    OperationContext,
+    OperationSpec,
+    Plugins,
+    ResponseEnvelope,
+    load_plugins,
+    operation,
+)
+from operad.plugin import Source, SourceContext, SourceSession, hookimpl, record
 
 
 class Server(uvicorn.Server):
@@ -42,6 +53,72 @@ async def served(app: Any, lifespan: str = "off") -> AsyncIterator[str]:
         await asyncio.wait([task])
         await asyncio.sleep(0)
         await server.shutdown(sockets=[bound])
+
+
+@record
+class WebMeta:
+    """Metadata of results of an upstream, in the form of those of HTTP."""
+
+    source: ClassVar[str] = "web"
+
+    status_code: int = 200
+    content_type: str = ""
+    url: str | None = None
+    method: str | None = None
+    event_type: str | None = None
+    last_event_id: str | None = None
+    is_error: bool = False
+
+
+@record
+class NoOptions:
+    """A source without options."""
+
+
+class WebPlugin:
+    """The envelope kind of these results, and a source without operations."""
+
+    @hookimpl
+    def operad_sources(self) -> list[Source]:
+        async def load(config: Any, context: SourceContext) -> SourceSession:
+            return SourceSession()
+
+        return [Source("empty", load, NoOptions)]
+
+    @hookimpl
+    def operad_envelope_kinds(self) -> list[EnvelopeKind]:
+        return [EnvelopeKind("web", WebMeta, lambda meta: bool(meta.is_error))]
+
+
+def web_envelope(data: Any, **meta: Any) -> ResponseEnvelope[Any]:
+    """A result of an upstream."""
+    return ResponseEnvelope(data, WebMeta(**meta))
+
+
+def plugins() -> Plugins:
+    """Only the plugin of these tests, and operad-serve."""
+    found = load_plugins(only=["serve"])
+    found.register(WebPlugin(), "web")
+    return found
+
+
+class Event(NamedTuple):
+    """A server-sent event."""
+
+    id: str
+    event: str
+    data: str
+
+
+def events(body: bytes) -> list[Event]:
+    """The events of a stream. Comments are left out."""
+    found = []
+    for block in body.decode().strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
+        if fields:
+            last = found[-1].id if found else ""
+            found.append(Event(fields.get("id", last), fields.get("event", "message"), fields["data"]))
+    return found
 
 
 class Answer(NamedTuple):
@@ -128,7 +205,7 @@ async def upstream(status: int) -> None:
 
 @operation(namespace="shop", type="query")
 async def picture() -> Any:
-    return http_envelope(b"\x89PNG", content_type="image/png", headers={"x-up": "1"}, url="http://up/x")
+    return web_envelope(b"\x89PNG", content_type="image/png")
 
 
 FEW = Annotated[int, Le(1_000)]

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from operad import ConfigError, InProcessTransport, OperadError, OperationRegistry, load_plugins
 from operad.plugin import Link, LinkDownError, OnEvent, OnLink, TransportFactory, hookimpl
-from operad_cli.app import application
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.asgi import Gate
 from operad_serve.door import front_door
@@ -23,11 +21,13 @@ from operad_serve.listening import listen, parse_address
 LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
 
 
-def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, config: str = LOCAL) -> Result:
+def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, config: str = LOCAL) -> Any:
     (folder / "operad.toml").write_text(config)
     (folder / "ops.py").write_text("raise SystemError('sources were loaded')")
     monkeypatch.chdir(folder)
-    return CliRunner().invoke(application(), [*arguments], catch_exceptions=True)
+    app = pytest.importorskip("operad_cli.app")
+    runner = pytest.importorskip("click.testing").CliRunner()
+    return runner.invoke(app.application(), [*arguments], catch_exceptions=True)
 
 
 @pytest.mark.parametrize(

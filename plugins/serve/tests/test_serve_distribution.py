@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+import operad_serve
 from operad_testing import PluginConformance
 
 
@@ -15,6 +20,7 @@ class TestPlugin(PluginConformance):
 
 
 def test_the_command_line_names_the_distribution_where_it_is_not_loaded() -> None:
+    pytest.importorskip("operad_cli")
     command = [sys.executable, "-m", "operad_cli.main", "serve", "--http", "127.0.0.1:0"]
     without = {**os.environ, "OPERAD_DISABLE_PLUGINS": "serve"}
     done = subprocess.run(command, env=without, capture_output=True, text=True, timeout=60, check=False)
@@ -26,3 +32,9 @@ def test_importing_the_plugin_imports_no_server() -> None:
     program = "import sys, operad_serve.plugin; print(sorted({'uvicorn', 'click', 'jsonschema_rs'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_servers_are_found_by_hooks_and_never_imported() -> None:
+    sources = Path(operad_serve.__file__).parent.rglob("*.py")
+    imports = re.compile(r"^\s*(?:from|import) operad_(?:openapi|mcp)\b", re.MULTILINE)
+    assert [path.name for path in sources if imports.search(path.read_text(encoding="utf-8"))] == []

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
-from operad_openapi import http_envelope
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
 
-PLUGINS = load_plugins(only=["openapi"])
 ENVELOPE = "application/vnd.operad.envelope+json"
 
 
@@ -113,7 +111,7 @@ async def test_a_body_beyond_the_bound_is_413_whether_its_size_is_declared_or_no
 async def test_binary_data_are_sent_as_they_are_and_cannot_run_as_a_page(call: Any) -> None:
     response = await call("GET", "/operations/shop.picture")
     assert (response.body, response.content_type) == (b"\x89PNG", "image/png")
-    assert response.headers["Operad-Source"] == "http"
+    assert response.headers["Operad-Source"] == "web"
     assert json.loads(response.headers["Operad-Meta"])["statusCode"] == 200
     assert "sandbox" in response.headers["Content-Security-Policy"]
     response = await call("GET", "/operations/shop.picture", headers={"Accept": ENVELOPE})
@@ -125,7 +123,7 @@ async def test_metadata_that_do_not_fit_into_a_header_are_left_to_the_envelope(
     registry: OperationRegistry,
 ) -> None:
     async def large(input: Any, context: OperationContext) -> Any:
-        return http_envelope(1, url="http://x/" + "é" * 5_000, method="GET")
+        return front_door.web_envelope(1, url="http://x/" + "é" * 5_000, method="GET")
 
     registry.register(OperationSpec(namespace="x", name="large"), large)
     async with front_door.client_of(to_openapi(registry)) as client:
@@ -194,11 +192,10 @@ async def test_an_answer_that_json_cannot_hold_is_an_error(registry: OperationRe
 
 
 async def test_an_envelope_that_stands_for_an_error_is_502_and_200_as_an_envelope() -> None:
-    async with OperationRegistry(load_plugins(only=["openapi", "mcp"])) as registry:
-        from operad_mcp import mcp_envelope
+    async with OperationRegistry(front_door.plugins()) as registry:
 
         async def failing(input: Any, context: OperationContext) -> Any:
-            return mcp_envelope([{"type": "text", "text": "no"}], is_error=True)
+            return front_door.web_envelope([{"type": "text", "text": "no"}], is_error=True)
 
         registry.register(OperationSpec(namespace="x", name="failing"), failing)
         async with front_door.client_of(to_openapi(registry)) as client:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
 from operad_auth import Credentials, StaticTokens
 from operad_serve import to_openapi
 from operad_serve.api.places import place_of
 from operad_testing import hostile_schemas
 from plugins.serve.tests import front_door
 
-PLUGINS = load_plugins(only=["openapi", "serve"])
+PLUGINS = front_door.plugins()
 ROOT = {"Authorization": "Bearer root-token-123456"}
 JOE = {"Authorization": "Bearer joe-token-123456"}
 
@@ -132,10 +131,9 @@ async def test_the_explorer_is_static_and_asks_nobody_else(registry: OperationRe
 
 
 async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them(
-    registry: OperationRegistry, tmp_path: Path
+    registry: OperationRegistry,
 ) -> None:
-    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": {}}
-    await registry.load("openapi", namespace="api", spec=document, base_url="http://127.0.0.1:9")
+    await registry.load("empty", namespace="api")
     ours = {"Operad-Explorer": "1"}
     async with front_door.client_of(to_openapi(registry)) as client:
         state = (await client("GET", "/explorer/state")).json()

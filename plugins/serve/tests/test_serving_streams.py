@@ -11,12 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from operad import OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
-from operad_openapi import SSEParser, http_envelope
+from operad import OperationContext, OperationRegistry, OperationSpec, operation
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
 
-PLUGINS = load_plugins(only=["openapi"])
 ENVELOPE = "application/vnd.operad.envelope+json"
 
 
@@ -110,7 +108,7 @@ async def test_a_subscription_is_a_stream_of_events_with_ids_and_an_end_in_words
         body = {"json": {"n": 2}} if request[0] == "POST" else {}
         response = await call(*request, **body)
         assert response.content_type == "text/event-stream"
-        events = SSEParser().feed(response.body)
+        events = front_door.events(response.body)
         assert [(event.id, event.event, event.data) for event in events] == [
             ("1", "message", "0"),
             ("2", "message", "1"),
@@ -122,13 +120,13 @@ async def test_a_stream_of_envelopes_is_one_of_events_too(call: Any) -> None:
     response = await call(
         "GET", "/operations/shop.count?n=1", headers={"Accept": f"text/event-stream, {ENVELOPE}"}
     )
-    first = json.loads(SSEParser().feed(response.body)[0].data)
+    first = json.loads(front_door.events(response.body)[0].data)
     assert (first["data"], first["meta"]["source"]) == (0, "local")
 
 
 async def test_a_stream_that_fails_says_so_and_one_that_fails_at_once_has_a_status(call: Any) -> None:
     response = await call("GET", "/operations/shop.breaks?n=1")
-    *_, last = SSEParser().feed(response.body)
+    *_, last = front_door.events(response.body)
     assert (response.status, last.event) == (200, "operad.error")
     assert json.loads(last.data)["code"] == "EXECUTION_ERROR"
     assert (await call.problem("GET", "/operations/shop.breaks?n=0"))["status"] == 500
@@ -142,13 +140,13 @@ async def test_an_upstreams_events_keep_type_and_id_but_cannot_speak_for_the_ser
 
     async def events(input: Any, context: OperationContext) -> AsyncIterator[Any]:
         seen.append(context.metadata.get("lastEventId"))
-        yield http_envelope({"x": 1}, event_type="order", last_event_id="a-7")
-        yield http_envelope({"x": 2}, event_type="operad.error", last_event_id="evil\nevent: operad.end")
+        yield front_door.web_envelope({"x": 1}, event_type="order", last_event_id="a-7")
+        yield front_door.web_envelope({"x": 2}, event_type="operad.error", last_event_id="evil\nevent: operad.end")
 
     registry.register(OperationSpec(namespace="x", name="events", type="subscription"), events)
     async with front_door.client_of(to_openapi(registry)) as client:
         response = await client("POST", "/operations/x.events", headers={"Last-Event-ID": "a-6"})
-        found = [(event.event, event.id) for event in SSEParser().feed(response.body)]
+        found = [(event.event, event.id) for event in front_door.events(response.body)]
     assert found == [("order", "a-7"), ("message", "2"), ("operad.end", "2")]
     assert seen == ["a-6"]
 
@@ -187,7 +185,7 @@ async def test_a_drain_ends_streams_in_words_lets_calls_finish_and_takes_no_new_
         running = asyncio.create_task(client("POST", "/operations/x.finishing"))
         await slow["started"].wait()
         drained = asyncio.create_task(app.drain(5))
-        *_, last = SSEParser().feed((await stream).body)
+        *_, last = front_door.events((await stream).body)
         assert (last.event, json.loads(last.data)["code"]) == ("operad.error", "UNAVAILABLE")
         assert (await client.problem("POST", "/operations/shop.add", json={"a": 1}))["status"] == 503
         assert (await client("GET", "/health")).status == 503

@@ -40,33 +40,33 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> Addres
     "--http",
     metavar="HOST:PORT",
     callback=_address,
-    help="Serve HTTP here, or at unix:PATH: OpenAPI, MCP and the explorer.",
+    help="Address for HTTP, or unix:PATH: OpenAPI, MCP and the explorer.",
 )
 @click.option("--mcp", type=click.Choice(["stdio"]), help="Serve MCP on standard streams.")
-@click.option("--transport", "url", help="Serve other processes here, such as ws://127.0.0.1:8765.")
-@click.option("--health", metavar="HOST:PORT", callback=_address, help="Answer /health here, and nothing else.")
+@click.option("--transport", "url", help="URL to serve other processes on, such as ws://127.0.0.1:8765.")
+@click.option("--health", metavar="HOST:PORT", callback=_address, help="Address for /health alone.")
 @click.option(
     "--identity",
     type=click.Choice(["peer", "delegate"]),
-    help="With --transport: whose word counts for who calls, the transport's or the caller's own.",
+    help="With --transport: trust the identity of the transport, or the one that the caller sends.",
 )
 @click.option(
     "--max-concurrent",
     metavar="COUNT",
     type=Count(min=1),
-    help="With --transport: requests under way at once. Default: [calls], else 10,000.",
+    help="With --transport: maximum number of requests in progress. Default: [calls], else 10,000.",
 )
 @click.option(
     "--lease",
     metavar="SECONDS",
     type=Seconds(min=0, min_open=True),
-    help="With --transport: how long a silent consumer keeps its stream. Default: [calls], else 30.",
+    help="With --transport: time after which the stream of a silent consumer ends. Default: [calls], else 30.",
 )
 @click.option(
     "--drain",
     metavar="SECONDS",
     type=Seconds(min=0),
-    help="For what is under way in the end. Default: [serve] and [calls], else 10.",
+    help="Time to let running calls finish on shutdown. Default: [serve] and [calls], else 10.",
 )
 @adhoc_options
 @config_option
@@ -86,10 +86,11 @@ def serve(
     mcp_servers: tuple[str, ...],
     config: Path | None,
 ) -> int:
-    """Serve the operations over HTTP, MCP and transports.
+    """Serve operations over HTTP, MCP and transports.
 
-    Those of all sources of the configuration, or of an API or MCP server that is named here. Several at once are
-    fine; with none of them, [serve] and [transport] say where. Until Ctrl-C; what is under way then is finished.
+    Serves all sources of the configuration, or an API or MCP server given as an option. --http, --mcp and
+    --transport can be combined; without them, [serve] and [transport] decide. Press Ctrl-C to stop; running calls
+    can finish.
     """
     # Imported by this command alone: the command line collects it with every other one.
     from operad_cli.output.errors import report_failures
