@@ -42,10 +42,10 @@ KERNEL = ("ground", "registry", "plugins")
 """The rooms that somebody who wants to understand operad reads first."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 4200,
-    "operad/registry": 3100,
-    "operad/plugins": 1000,
-    "operad/functions": 1900,
+    "operad/ground": 3600,
+    "operad/registry": 2850,
+    "operad/plugins": 820,
+    "operad/functions": 1800,
     "operad/config": 1250,
     "operad/sync": 760,
     "operad_auth": 2900,
@@ -57,10 +57,10 @@ BUDGETS: dict[str, int] = {
     "operad_openapi": 8700,
     "operad_opentelemetry": 300,
     "operad_redis": 1450,
-    "operad_rules": 300,
+    "operad_rules": 280,
     "operad_scanner": 400,
     "operad_schema": 5800,
-    "operad_search": 400,
+    "operad_search": 360,
     "operad_serve": 4000,
     "operad_testing": 3700,
     "operad_websocket": 3300,

@@ -1,4 +1,4 @@
-"""The context of a call: who calls, until when, and the way to call further operations."""
+"""The context of a call: the caller, the deadline, and calls to other operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Callables(Protocol):
-    """What nested calls need of a registry."""
+    """The part of a registry that nested calls use."""
 
     async def execute(
         self,
@@ -46,13 +46,13 @@ class Callables(Protocol):
         """Subscribe to an operation."""
 
     def specs(self) -> Sequence[OperationSpec]:
-        """What can be called."""
+        """Return the specs of all operations."""
 
 
 logger = logging.getLogger("operad")
 
 LONGEST_KEY = 255
-"""Characters of an idempotency key."""
+"""Maximum length of an idempotency key."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING,
@@ -104,14 +104,14 @@ class OperationContext:
     def env_as_caller(self) -> OperationEnv:
         """As `env`, but every call is checked against the caller's identity.
 
-        Take this wherever the caller chose the operation (a gateway, a generic ``call`` tool): with `env`
-        the handler would lend its own authority to whoever asks (the confused deputy).
+        Use it if the caller chose the operation (a gateway, a generic ``call`` tool). With `env` the handler would
+        lend its own authority to the caller (the confused deputy).
         """
         return build_env(self._bound(), self, trusted=False)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call is over although this handler still runs in its worker thread."""
+        """Whether the call has ended although this handler still runs in its worker thread."""
         return self.worker is not None and self.worker.cancelled
 
     def remaining(self) -> float | None:
@@ -121,15 +121,15 @@ class OperationContext:
     def call_sync(
         self, operation_id: str, input: Any = None, *, timeout: float | None = None
     ) -> ResponseEnvelope[Any]:
-        """Call an operation from a plain ``def`` handler in its worker thread; as `env`.
+        """Call an operation from a plain ``def`` handler in its worker thread; as with `env`.
 
         Args:
             operation_id: ``namespace.name``.
             input: the input.
-            timeout: seconds; the call in which this one is nested may end it sooner.
+            timeout: seconds; the deadline of the handler's own call may end it sooner.
 
         Raises:
-            CallError: as the call does; ``ABORTED`` if the handler's own call is over.
+            CallError: the call failed; ``ABORTED`` if the handler's own call has ended.
             RuntimeError: when called in the event loop, which it would block.
         """
         if self.worker is None:
@@ -187,7 +187,7 @@ class OperationContext:
         unit: str | None = None,
         **attributes: str | float | bool,
     ) -> None:
-        """Tell observers what happens while the call runs; nothing where there are none, or after its end.
+        """Report to observers what happens while the call runs. After its end nothing is reported.
 
         From any thread that runs a handler. For the arguments see `CallReport`; ``attributes`` are its own.
         """
@@ -202,7 +202,7 @@ class OperationContext:
 
     @property
     def is_observed(self) -> bool:
-        """Whether anybody would see a report."""
+        """Whether an observer receives reports of the call."""
         return self.watch is not None
 
     def _bound(self) -> Callables:
@@ -212,7 +212,7 @@ class OperationContext:
 
 
 def in_text(data: Any) -> str:
-    """What was logged, as text."""
+    """Return log data as text."""
     import json
 
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=repr)
@@ -297,7 +297,7 @@ class BoundOperation:
 
         Args:
             input: the input.
-            timeout: seconds; the call in which this one is nested may end it sooner.
+            timeout: seconds; the deadline of the handler's own call may end it sooner.
             fields: the fields of the input, instead of ``input``; what is no keyword in Python as `keyword_names`
                 has it: ``from_`` for ``from``.
         """

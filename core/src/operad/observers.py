@@ -108,13 +108,13 @@ class CallReport:
 
 @attrs.define(eq=False, on_setattr=attrs.setters.frozen)
 class CallOutcome:
-    """How a call ended."""
+    """The end of a call."""
 
     duration_ms: float
     error: CallError | None = None
     """``None`` for success; ``ABORTED`` for a cancelled call."""
     items: int = 1
-    """How many envelopes it answered."""
+    """The number of its envelopes."""
 
 
 Observer = Callable[..., None]
@@ -150,8 +150,8 @@ class Observers:
         return any(self._each)
 
     @property
-    def looks(self) -> bool:
-        """Whether somebody looks at calls: there is an observer, and not all have an ``is_idle`` that is true."""
+    def any_active(self) -> bool:
+        """Whether an observer is active: there is one, and not all have an ``is_idle`` that returns True."""
         idle = self._idle
         if idle is None:
             return True
@@ -162,15 +162,15 @@ class Observers:
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:
-        """One observer each, of starts, ends and reports; or none."""
+        """Return observers of starts, ends and reports; each may be missing."""
         return cls(*(() if one is None else (one,) for one in each))
 
     def with_others(self, others: Observers) -> Observers:
-        """These and the others."""
+        """Return these observers and the others."""
         return Observers(*(mine + theirs for mine, theirs in zip(self._each, others._each, strict=True)))
 
     def without(self, others: Observers) -> Observers:
-        """These but the others; what is not here is not missed."""
+        """Return these observers without the others."""
         pairs = zip(self._each, others._each, strict=True)
         return Observers(*(tuple(one for one in mine if one not in theirs) for mine, theirs in pairs))
 
@@ -179,16 +179,16 @@ class Observers:
         return self.started, self.finished, self.reported
 
     def watch(self, call: CallRecord, carrier: Carrier) -> Watch:
-        """A context manager around the call: tells of its start, of what it reports, and of its end.
+        """Return a context manager around the call that reports its start and end to the observers.
 
         Args:
-            call: the call. That of a stream has context variables of its own, see `Watch.inside`.
-            carrier: its context, which gets what observers pass on.
+            call: the call. A stream has its own context variables, see `Watch.inside`.
+            carrier: its context, which gets the metadata that observers pass on.
         """
         return Watch(self, call, carrier)
 
     def call_started(self, call: CallRecord) -> None:
-        """Tell that a call begins."""
+        """Report the start of a call."""
         for observer in self.started:
             try:
                 observer(call=call)
@@ -196,7 +196,7 @@ class Observers:
                 logger.exception("observer %r failed at the start of %s", observer, call.operation_id)
 
     def call_reported(self, call: CallRecord, report: CallReport) -> None:
-        """Tell what a call reports."""
+        """Pass on a report of a call."""
         for observer in self.reported:
             try:
                 observer(call=call, report=report)
@@ -204,7 +204,7 @@ class Observers:
                 logger.exception("observer %r failed at a report of %s", observer, call.operation_id)
 
     def call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Tell that a call is over."""
+        """Report the end of a call."""
         for observer in self.finished:
             try:
                 observer(call=call, outcome=outcome)
@@ -213,7 +213,7 @@ class Observers:
 
 
 class Watch:
-    """Around one call; ``items`` is how many envelopes it answered so far."""
+    """The observation of one call; ``items`` is the number of its envelopes so far."""
 
     __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
 
@@ -255,13 +255,13 @@ class Watch:
             self._apart.run(self._observers.call_finished, self._call, outcome)
 
     def report(self, report: CallReport) -> None:
-        """Tell the observers, unless the call is over: a thread may run on."""
+        """Pass a report on, unless the call has ended: its thread may still run."""
         if not self._is_over:
             self._observers.call_reported(self._call, report)
 
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:
-        """Makes a step of a stream's handler run with the context variables that observers set at its start."""
+        """Run a step of a stream's handler with the context variables that observers set at its start."""
         apart = self._apart
         if apart is None or apart == copy_context():
             return lambda step: step

@@ -406,7 +406,7 @@ def test_all_unknown_keys_of_a_table_are_named(tmp_path: Path) -> None:
 def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path: Path) -> None:
     path = files_in(tmp_path, operad='[calls]\npath = "x"\nother = 1\n')
     registry = OperationRegistry.from_config(path, plugins=plugins_of())
-    assert registry.configured("calls", Options, but=["other"]) == Options(path="x")
+    assert registry.configured("calls", Options, exclude=["other"]) == Options(path="x")
     assert registry.configured("serve", Options) == Options()
     assert OperationRegistry().configured("calls", Options) == Options()
     with pytest.raises(ConfigError, match='unknown key "other".* @ operad.toml:3: calls'):

@@ -138,17 +138,17 @@ class Configuration:
             raise ConfigError(f"expected str, got {type(url).__name__} @ {self.where('transport', 'url')}")
         return with_paths(options, self.base_dir)
 
-    def table(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
+    def table(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
         """A table as an instance of the attrs class ``config_type``; of its defaults, if there is no such table.
 
         Args:
             table: its name, such as ``"hub"``.
             config_type: what its keys are checked against.
-            but: keys that belong to others, such as the tables of servers in ``[serve]``.
+            exclude: keys to ignore, such as the tables of servers in ``[serve]``.
 
         Raises:
             ConfigError: an unknown key (the message names the nearest known one), a missing one, a value of
                 another type, or a variable that is not set.
         """
-        values = {key: value for key, value in self.values(table).items() if key not in but}
+        values = {key: value for key, value in self.values(table).items() if key not in exclude}
         return structure(config_type, values, self.where(table))

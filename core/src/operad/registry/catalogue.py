@@ -1,4 +1,4 @@
-"""The operations of a registry by id: adding, replacing, removing, finding."""
+"""The catalogue: the operations of a registry by id; adding, replacing, removing, finding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Catalogue:
     def __init__(self, added: Observers = (), removed: Observers = (), make_index: MakeIndex = WordIndex) -> None:
         self.entries: dict[str, Entry] = {}
         self.handlers: dict[str, tuple[Handler, bool | None]] = {}
-        """Handlers registered apart, whose spec is not here yet."""
+        """Handlers that were registered before their spec."""
         self._added = added
         self._removed = removed
         self._watchers: list[Callable[[str], object]] = []
@@ -44,7 +44,7 @@ class Catalogue:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
-        """Add an operation; one without a handler takes the handler that waits for it.
+        """Add an operation. If it has no handler, it gets the one that was registered before.
 
         Raises:
             RegistrationError: the id, or its handler, is taken and ``replace`` is false.
@@ -74,7 +74,7 @@ class Catalogue:
             raise _second_handler(operation_id, described(waiting[0]), entry.label)
 
     def add_spec(self, entry: Entry, *, replace: bool = False) -> None:
-        """Add a spec without its handler; with ``replace``, the operation keeps the handler that it has."""
+        """Add a spec without a handler; with ``replace``, the operation keeps its handler."""
         old = self.entries.get(entry.spec.id)
         if replace and old is not None:
             entry.handler, entry.blocking = old.handler, old.blocking
@@ -83,7 +83,7 @@ class Catalogue:
     def add_handler(
         self, operation_id: str, handler: Handler, blocking: bool | None, *, replace: bool = False
     ) -> None:
-        """Add a handler without its spec. Raises `RegistrationError` if there is one and ``replace`` is false."""
+        """Add a handler without a spec. Raises `RegistrationError` if there is one, unless ``replace`` is true."""
         old = self.entries.get(operation_id)
         taken = self.handlers.get(operation_id, (None,))[0] if old is None else old.handler
         if taken is not None and not replace:
@@ -96,7 +96,7 @@ class Catalogue:
             self._tell(operation_id)
 
     def remove(self, operation_id: str) -> None:
-        """Remove an operation. Raises `RegistrationError` if there is none of that id."""
+        """Remove an operation. Raises `RegistrationError` if there is none with this id."""
         entry = self.entries.pop(operation_id, None)
         if entry is None:
             raise RegistrationError(f'there is no operation "{operation_id}" to remove')
@@ -137,19 +137,19 @@ class Catalogue:
     # --- finding ---------------------------------------------------------------------------------
 
     def handler(self, operation_id: str) -> Handler | None:
-        """The handler of an id, with or without its spec."""
+        """Return the handler of an id, with or without a spec."""
         entry = self.entries.get(operation_id)
         return self.handlers.get(operation_id, (None,))[0] if entry is None else entry.handler
 
     def specs(self) -> tuple[OperationSpec, ...]:
-        """All specs, sorted by id."""
+        """Return all specs, sorted by id."""
         if self._sorted is None:
             entries = self.entries
             self._sorted = tuple(entries[operation_id].spec for operation_id in sorted(entries))
         return self._sorted
 
     def search(self, query: str, limit: int) -> list[OperationSpec]:
-        """The operations that fit ``query`` best, best first."""
+        """Return the operations that fit ``query`` best, best first."""
         entries = self.entries
         found = self._current_index().search(query, limit) if limit > 0 else ()
         return [entries[operation_id].spec for operation_id in found if operation_id in entries]
@@ -178,7 +178,7 @@ def _second_handler(operation_id: str, first: str, second: str) -> RegistrationE
 
 
 def _same(old: OperationSpec | None, new: OperationSpec | None) -> bool:
-    """Whether a source that listed its operations again says the same of one."""
+    """Return True if a source that listed its operations again lists this one unchanged."""
     return old is new or (old is not None and new is not None and old.to_wire() == new.to_wire())
 
 

@@ -1,4 +1,4 @@
-"""What a registry holds of one operation, made ready to run at its first call."""
+"""Entries: one operation of a registry, prepared for running at its first call."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """A spec, its handler, and who brought them; the fields below the line are made by `prepare`.
+    """A spec, its handler and their owner. `prepare` sets the fields below the line.
 
     Args:
-        spec: what the operation is.
-        handler: what does it; ``None`` until somebody registers one.
+        spec: the operation.
+        handler: its function; ``None`` until one is registered.
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
         owner: the source that brought it; ``None`` for the application and its plugins.
-        pipeline: what becomes of its results.
-        operation: what the handler came with, if it came as an operation.
+        pipeline: makes envelopes of its results.
+        operation: the operation that brought the handler, if there was one.
     """
 
     __slots__ = (
@@ -76,23 +76,23 @@ class Entry:
         self.guarded: bool
         self.is_open: bool
         self.scopes: tuple[str, ...] | None
-        """The scopes that are all that is required; ``None`` where there is more."""
+        """The required scopes, if nothing else is required; else ``None``."""
         self.streams: bool
         self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None
         self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None
 
     @property
     def label(self) -> str:
-        """Who brought the operation, for messages."""
+        """The owner of the operation, for messages."""
         return self.owner or described(self.handler)
 
     @property
     def pages(self) -> Pages | None:
-        """How to go on in a listing, if its source knows."""
+        """How to get the next page of a listing, if its source knows."""
         return None if self.operation is None else self.operation.pages
 
     def prepare(self, handler: Handler, workers: Workers) -> None:
-        """Compile the schemas and choose how the handler runs: what a first call costs."""
+        """Compile the schemas and choose how the handler runs."""
         spec, operation = self.spec, self.operation
         self.adapt = None if operation is None else operation.adapt
         self.chunks = None if operation is None else operation.chunks
@@ -107,7 +107,7 @@ class Entry:
         streams = self._is_streaming(handler)
         self.streams = self.stream is not None or streams
         self.call_chain = self.stream_chain = None
-        self.invoke = self._invoker(handler, streams, workers)  # last: it is the mark of a prepared entry
+        self.invoke = self._invoker(handler, streams, workers)  # last: it marks a prepared entry
 
     def admit(self, input: Any, call: OperationContext) -> None:
         """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
@@ -119,7 +119,7 @@ class Entry:
             raise _invalid_input(self.spec, input)
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
-        """The items of a streaming handler, whatever kind of function it is."""
+        """Return the items of a streaming handler of any kind."""
         handler = self.stream or self.handler
         assert handler is not None
         if is_kind(handler, inspect.isasyncgenfunction):
@@ -137,7 +137,7 @@ class Entry:
     def _invoker(
         self, handler: Handler, streams: bool, workers: Workers
     ) -> Callable[[Any, OperationContext], Awaitable[Any]]:
-        """What makes an awaitable result of an input and a context."""
+        """Return the function that runs the handler: input and context to an awaitable result."""
         if streams:
 
             async def first(input: Any, call: OperationContext) -> Any:
@@ -170,7 +170,7 @@ class Entry:
     async def _adapted(
         self, handler: Handler, input: Any, call: OperationContext, workers: Workers
     ) -> AsyncGenerator[Any, None]:
-        """The items of a plain generator, or of what a handler returns."""
+        """Yield the items of a plain generator or of a returned iterator."""
         threaded = self.blocking is not False and not is_kind(handler, inspect.iscoroutinefunction)
         result = await workers.run(call, handler, input, call) if threaded else handler(input, call)
         if inspect.isawaitable(result):
@@ -198,7 +198,7 @@ async def _in_loop(generator: Any) -> AsyncGenerator[Any, None]:
 
 
 def described(handler: Handler | None) -> str:
-    """The application, with the function that it registered where there is one."""
+    """Return the application as the owner of a handler, with the function's name if it has one."""
     name = getattr(handler, "__qualname__", None)
     return f"the application ({getattr(handler, '__module__', '?')}.{name})" if name else "the application"
 
@@ -214,7 +214,7 @@ def _invalid_input(spec: OperationSpec, input: Any) -> CallError:
 
 
 def unbound(operation: Operation[..., Any]) -> str:
-    """What to do instead of registering a method of no instance."""
+    """Return how to register a method that has no instance."""
     assert operation.method is not None
     name = operation.function.__name__ if operation.function is not None else operation.spec.name
     whose = operation.method.owner if operation.method.of_class else f"{operation.method.owner}(…)"
@@ -222,6 +222,6 @@ def unbound(operation: Operation[..., Any]) -> str:
 
 
 def no_operation(value: Any) -> str:
-    """What to do instead of registering what is none."""
+    """Return how to register a value that is not an operation."""
     wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"
     return f"register takes an operation, or a spec and a handler, got {type(value).__name__}; {wrap}"

@@ -328,7 +328,7 @@ class Execution:
         self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False
     ) -> Watch | None:
         """Return the observers' watch of a call; ``None`` if none is active. ``called_as`` is the id in a view."""
-        if not (self.observed and self.observers.looks):
+        if not (self.observed and self.observers.any_active):
             return None
         entry = self._entries.get(operation_id)
         assert call.request_id is not None

@@ -1,4 +1,4 @@
-"""Operations as objects, for notebooks and prompts: they complete, explain and call themselves."""
+"""Operations as objects, for notebooks and prompts: completion, help and calls."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from operad.operations import OperationSpec
 from operad.words import did_you_mean, html_table
 
 _LISTED = 100
-"""Operations that the page of a registry shows."""
+"""How many operations a registry shows in a notebook."""
 _OWN = frozenset({"context", "timeout", "idempotency_key"})
 
 
 class Browsable:
-    """What a registry offers people who look around in it: ``registry["id"]``, completion, rich pages."""
+    """Interactive use of a registry: ``registry["id"]``, completion, tables in notebooks."""
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation, or ``None``."""
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError
 
     def specs(self) -> Sequence[OperationSpec]:
-        """All specs, sorted by id."""
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError
 
     def __getitem__(self, operation_id: str) -> OperationHandle:
         spec = self.get_spec(operation_id)
@@ -36,7 +34,7 @@ class Browsable:
         return OperationHandle(self, spec)
 
     def __iter__(self) -> Iterator[str]:
-        """The ids, sorted."""
+        """Iterate over the ids, sorted."""
         return iter([spec.id for spec in self.specs()])
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -60,16 +58,16 @@ class Browsable:
 
 
 class OperationHandle:
-    """An operation of a registry, ready to be called; made by ``registry["namespace.name"]``.
+    """A callable operation of a registry, made by ``registry["namespace.name"]``.
 
     ``handle({"a": 1})`` or ``handle(a=1)`` is ``registry.execute``, ``handle.subscribe(…)`` is
-    ``registry.subscribe``: what has to be awaited there has to be awaited here.
+    ``registry.subscribe``; await them in the same way.
     """
 
     def __init__(self, registry: Any, spec: OperationSpec) -> None:
         self._registry = registry
         self.spec = spec
-        """What it is."""
+        """Its spec."""
         self.__name__ = spec.id
         self.__doc__ = _explained(spec)
         self.__signature__ = _signature(spec)
@@ -89,7 +87,7 @@ class OperationHandle:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Any:
-        """Call it with an input object, or with the object's fields as keywords; as the registry's ``execute``."""
+        """Call it with an input object or with its fields as keywords; as the registry's ``execute``."""
         return self._registry.execute(
             self.id, self._input(input, fields), context, timeout=timeout, idempotency_key=idempotency_key
         )
@@ -119,7 +117,7 @@ def _first_line(text: str) -> str:
 
 
 def _explained(spec: OperationSpec) -> str:
-    """The documentation, as ``help`` and ``?`` show it."""
+    """Return the documentation for ``help`` and ``?``."""
     lines = [spec.title or spec.id, "", spec.description.strip(), ""]
     fields = spec.fields()
     if fields:
@@ -131,7 +129,7 @@ def _explained(spec: OperationSpec) -> str:
 
 
 def _signature(spec: OperationSpec) -> inspect.Signature:
-    """The fields of the input as keywords; what is no name in Python goes into the input object."""
+    """Return the fields of the input as keywords; other fields are passed in the input object."""
     kind = inspect.Parameter.KEYWORD_ONLY
     fields = [
         inspect.Parameter(name, kind, default=inspect.Parameter.empty if needed else None, annotation=what)

@@ -30,7 +30,7 @@ logger = logging.getLogger("operad")
 
 
 def chosen_plugins(configuration: Configuration) -> Plugins:
-    """The installed plugins, as ``[plugins]`` chooses them. Raises as `load_plugins`, with the table's place."""
+    """Load the plugins that ``[plugins]`` names. Raises as `load_plugins`, with the place of the table."""
     from operad.config.file import PluginOptions
     from operad.plugins.discovery import load_plugins
 
@@ -63,21 +63,21 @@ class SourceFailure:
     name: str
     error: OperadError
     type: str = ""
-    """The source plugin's contribution that was asked for."""
+    """The name of the source plugin's contribution, such as ``openapi``."""
     _again: Any = attrs.field(default=None, repr=False, eq=False)
 
 
 @record(kw_only=True)
 class SourceState:
-    """A source of a registry, as it is now."""
+    """The current state of a source of a registry."""
 
     name: str
-    """Of its table, or its namespace."""
+    """The name of its table, or its namespace."""
     type: str
     """The name of the source plugin's contribution, such as ``openapi``."""
     status: Literal["loaded", "failed"]
     operations: int = 0
-    """How many it offers."""
+    """How many operations it offers."""
     error: str | None = None
     """Why it is not loaded."""
 
@@ -89,32 +89,32 @@ def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
 
 @record(kw_only=True)
 class SourceOptions:
-    """What every source's table may say besides the source's own options."""
+    """The keys of every source's table, besides the source's own options."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
     """The namespace of the operations' ids; default: the table's name."""
     access: Any = None
-    """What the operations require: fields of an `AccessControl`, or these by patterns of ids."""
+    """The access requirements: fields of an `AccessControl`, or these by patterns of ids."""
     normalize: NormalizeRule | None = None
-    """Instead of that of ``[registry]``."""
+    """Overrides the value in ``[registry]``."""
     on_mismatch: OnMismatch | None = None
-    """Instead of that of ``[registry]``."""
+    """Overrides the value in ``[registry]``."""
     trusted: bool = False
     """Whether documents may read other files and addresses."""
 
 
 @attrs.define(eq=False, repr=False)
 class LoadedSources:
-    """What a registry has loaded."""
+    """The sources that a registry has loaded."""
 
     plugins: Plugins
     catalogue: Catalogue
     pipeline: ResultPipeline
-    """The registry's; a source may have other switches."""
+    """The registry's; a source may have other options."""
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
     _closings: int = attrs.field(default=0, init=False)
-    """How often they were closed: what was being opened meanwhile is closed, too."""
+    """How often they were closed. A source that was being opened meanwhile is closed, too."""
 
     async def load_one(self, name: str, config: Mapping[str, Any], **options: Any) -> list[OperationSpec]:
         """Load a source from Python; ``options`` are the fields of `SourceOptions`."""
@@ -133,7 +133,7 @@ class LoadedSources:
     ) -> list[OperationSpec]:
         """Load one source: all of its operations, or none. See `OperationRegistry.load`.
 
-        ``again`` is what loads it once more, if that is more than calling this; ``operation`` the one that alone
+        ``again`` loads it once more, if that is more than calling this. ``operation`` is the only operation that
         will be called.
         """
         from operad.config.access_rules import AccessRules
@@ -187,7 +187,7 @@ class LoadedSources:
         )
 
     async def login(self, configuration: Configuration, name: str, account: str | None) -> Login:
-        """How to log in at what a configured source talks to. See `OperationRegistry.source_login`."""
+        """Return how to log in to the API of a configured source. See `OperationRegistry.source_login`."""
         from operad.config.structuring import structure
         from operad.config.variables import Variables
         from operad.words import did_you_mean
@@ -211,7 +211,7 @@ class LoadedSources:
     async def load_all(
         self, configuration: Configuration, names: Iterable[str], *, strict: bool, operation: str | None = None
     ) -> None:
-        """Load sources of a configuration, all at once.
+        """Load sources of a configuration concurrently.
 
         Raises:
             ExceptionGroup: with ``strict``, of the errors of those that could not be loaded.
@@ -241,7 +241,7 @@ class LoadedSources:
                 logger.warning("source %s is not loaded: %s", name, error)
 
     def states(self) -> list[SourceState]:
-        """The sources by name, those that are not loaded included."""
+        """Return the states of all sources by name, including those that failed."""
         states = [
             SourceState(name=each.name, type=each.type, status="loaded", operations=each.count)
             for each in self._loaded
@@ -253,7 +253,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     async def reload(self, name: str) -> None:
-        """Load a source once more; what it offered until now goes first. See `OperationRegistry.reload`."""
+        """Load a source again, after removing its operations."""
         from operad.words import did_you_mean
 
         for loaded in self._loaded:
@@ -287,14 +287,14 @@ class LoadedSources:
                 await loaded.aclose()
             except Exception:
                 logger.exception("closing %s failed", loaded.owner)
-            except BaseException as error:  # noqa: BLE001  # raised below, when the others are closed, too
+            except BaseException as error:  # noqa: BLE001  # raised below, after the other sources are closed
                 cancelled = error
         if cancelled is not None:
             raise cancelled
 
 
 class _Table(NamedTuple):
-    """One ``[sources.NAME]``, its variables filled in."""
+    """One table ``[sources.NAME]`` with its variables filled in."""
 
     source: str
     options: SourceOptions
@@ -303,7 +303,7 @@ class _Table(NamedTuple):
 
 
 def _check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for keys that neither the source nor every source has."""
+    """Raise `ConfigError` for unknown keys."""
     own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
     if table.keys() <= own:
         return
@@ -335,7 +335,7 @@ def _read(configuration: Configuration, name: str, variables: Variables) -> _Tab
 
 
 def _owner(name: str, namespace: str | None, called: str | None, where: str) -> str:
-    """What a source is called in messages: its table, where it has one."""
+    """Return the name of a source for messages: its table, if it has one."""
     return f'source "{namespace or name}" ({name})' if called is None else f"source {where} ({name})"
 
 
@@ -350,12 +350,12 @@ class _LoadedSource:
     rules: AccessRules
     name: str = ""
     type: str = ""
-    again: Callable[[], Awaitable[object]] = attrs.field(default=None, repr=False)  # a recipe may hold secrets
+    again: Callable[[], Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
     _ids: set[str] = attrs.field(factory=set, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
     def start(self) -> list[OperationSpec]:
-        """Add the operations, all or none, and follow the session from now on."""
+        """Add the operations, all or none, and follow the session's changes."""
         entries = [self._entry(operation) for operation in self.session.operations]
         seen: set[str] = set()
         for entry in entries:
@@ -369,7 +369,7 @@ class _LoadedSource:
         return [entry.spec for entry in entries]
 
     def follow(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Make the catalogue hold what the session offers now; what cannot be used is logged and left out."""
+        """Update the catalogue to the session's operations; an unusable one is logged and left out."""
         if self._closed:
             return
         fresh: dict[str, Entry] = {}
@@ -389,11 +389,11 @@ class _LoadedSource:
 
     @property
     def count(self) -> int:
-        """How many operations it offers."""
+        """The number of its operations."""
         return len(self._ids)
 
     def offers(self, operation_id: str) -> bool:
-        """Whether the operation of that id is this source's."""
+        """Return True if the operation belongs to this source."""
         return operation_id in self._ids
 
     async def aclose(self) -> None:

@@ -1,9 +1,9 @@
-"""The result pipeline: what a handler returned becomes the envelope that the caller gets. The only place.
+"""The result pipeline makes the caller's envelope of a handler's result; nothing else does.
 
 1. detect: an envelope passes; 2. wrap: anything else becomes a ``local`` envelope; 3. normalise: the data are
 cast to the output schema; 4. validate: what still does not match is logged (or raised, or ignored). Steps 3
-and 4 are skipped for an unknown schema, for an envelope that stands for a failed call, and for one whose kind
-nobody here declares.
+and 4 are skipped for an unknown schema, for an envelope of a failed call, and for an envelope of an unknown
+kind.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from operad_schema import Limits, SchemaError
 logger = logging.getLogger("operad")
 
 Normalize = Literal["cast", "keep", "off"]
-"""Whether data are cast to the output schema; ``keep`` converts and fills in declared defaults, but drops nothing
-and invents nothing."""
+"""Whether data are cast to the output schema; ``keep`` converts values and fills in declared defaults only."""
 NormalizeRule = Normalize | Mapping[str, Normalize]
-"""One word for all operations, or words by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
+"""One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
 OnMismatch = Literal["warn", "raise", "ignore"]
 """What happens when data do not match the output schema."""
 
 
 def _rule(value: NormalizeRule) -> NormalizeRule:
-    """A rule that may be used; raises `ValueError` for an unknown word."""
+    """Return the rule; raise `ValueError` for an unknown value."""
     for word in [value] if isinstance(value, str) else value.values():
         if word not in get_args(Normalize):
             raise ValueError(f"'normalize' must be in ('cast', 'keep', 'off') (got {word!r})")
@@ -41,7 +40,7 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
 
 @attrs.frozen(eq=False, repr=False)
 class ResultPipeline:
-    """The four steps, with the switches of a registry or of one source."""
+    """The four steps, with the options of a registry or of one source."""
 
     kinds: EnvelopeKinds
     normalize: NormalizeRule = attrs.field(default="cast", converter=_rule)
@@ -49,10 +48,10 @@ class ResultPipeline:
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
     limits: Limits | None = None
-    """The bounds of schemas; ``None``: those that each came with."""
+    """The limits of schemas; ``None``: the limits of each schema."""
 
     def within(self, spec: OperationSpec) -> OperationSpec:
-        """The spec, its schemas bounded by `limits`."""
+        """Return the spec with its schemas limited by `limits`."""
         if self.limits is None:
             return spec
         return attrs.evolve(
@@ -62,18 +61,18 @@ class ResultPipeline:
         )
 
     def normalize_of(self, operation_id: str) -> Normalize:
-        """How the data of an operation are normalised: the longest pattern that fits its id decides."""
+        """Return how the data of an operation are normalised; the longest pattern that matches its id decides."""
         if isinstance(self.normalize, str):
             return self.normalize
         fitting = [pattern for pattern in self.normalize if fnmatch.fnmatchcase(operation_id, pattern)]
         return self.normalize[max(fitting, key=len)] if fitting else "cast"
 
     def apply(self, result: Any, spec: OperationSpec) -> ResponseEnvelope[Any]:
-        """The envelope of one result; see `finisher`."""
+        """Return the envelope of one result; see `finisher`."""
         return self.finisher(spec)(result)
 
     def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
-        """The four steps for one operation: result -> envelope.
+        """Return the four steps for one operation: result to envelope.
 
         With ``on_mismatch="raise"`` the function raises `CallError` ``EXECUTION_ERROR`` for data that do not
         match.
@@ -97,7 +96,7 @@ class ResultPipeline:
         return finish
 
     def _normalizer(self, spec: OperationSpec) -> Callable[[Any], Any] | None:
-        """Steps 3 and 4 for data; ``None`` where there is nothing to do."""
+        """Return steps 3 and 4 for data; ``None`` if there is nothing to do."""
         schema, word = spec.output_schema, self.normalize_of(spec.id)
         if schema.is_unknown or (word == "off" and self.on_mismatch == "ignore"):
             return None
@@ -140,7 +139,7 @@ class ResultPipeline:
 
 
 def _tell(spec: OperationSpec, before: Any, after: Any, untold: set[str], seen: Mapping[str, bool]) -> None:
-    """Log the first thing that was dropped of an operation's results, and the first that was invented."""
+    """Log the first value that the cast dropped from an operation's results, and the first that it filled in."""
     for action in [one for one, happened in seen.items() if happened and one in untold]:
         paths = [change.path for change in spec.output_schema.changes(before, after) if change.action == action]
         if paths:

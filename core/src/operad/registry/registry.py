@@ -1,7 +1,7 @@
-"""The registry: operations by id, and the one path on which they are called.
+"""The registry: operations by id, and the one path of every call.
 
-Each call goes the same way: look up spec and handler, check access, validate the input, run the handler under
-the deadline, run the result pipeline, answer an envelope; or raise a `CallError`, and nothing else.
+A call looks up spec and handler, checks access, validates the input, runs the handler under the deadline and
+returns an envelope from the result pipeline; or it raises a `CallError` and no other exception.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ T = TypeVar("T")
 
 
 class OperationRegistry(RegistryBase):
-    """Operations of all kinds under one roof.
+    """Operations of all kinds.
 
-    An async context manager: leaving it closes what its sources opened. It belongs to one event loop, and asks for
-    what plugins contribute once, when it is made.
+    An async context manager: leaving it closes what its sources opened. It belongs to one event loop. Plugins
+    contribute to it once, when it is made.
 
     Args:
-        plugins: what `load_plugins` found; without it the registry knows local operations only.
-        normalize: ``"cast"`` makes results fit the output schema where that loses nothing; ``"keep"`` drops and
-            invents nothing; ``"off"`` does not. Or these by patterns of ids; the longest that fits decides.
-        on_mismatch: for a result off its output schema: ``"warn"`` logs it, ``"raise"`` makes the call fail with
-            ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
+        plugins: the result of `load_plugins`; without it the registry has local operations only.
+        normalize: ``"cast"`` makes results fit the output schema if that loses nothing; ``"keep"`` neither drops
+            nor invents values; ``"off"`` changes nothing. Or these by patterns of ids; the longest match wins.
+        on_mismatch: for a result that does not match its output schema: ``"warn"`` logs it, ``"raise"`` makes the
+            call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
-        limits: the bounds of all schemas; default: those that each came with.
+        limits: the limits of all schemas; default: the limits of each schema.
         configuration: the configuration file that `from_config` read.
     """
 
@@ -89,7 +89,7 @@ class OperationRegistry(RegistryBase):
         profile: str | None = None,
         sources: Collection[str] | None = None,
     ) -> Self:
-        """The registry that a configuration file describes; entering it loads the sources, all at once.
+        """Return the registry that a configuration file describes; entering it loads the sources concurrently.
 
         A source that cannot be loaded is logged and kept in `failures`; the others load. Raises `ConfigError`.
 
@@ -135,14 +135,14 @@ class OperationRegistry(RegistryBase):
 
     @property
     def configuration(self) -> Configuration | None:
-        """What the configuration file says; ``None`` without one."""
+        """The configuration file; ``None`` without one."""
         return self._configuration
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what the sources opened, the last one first; idempotent. Local operations stay callable."""
+        """Close what the sources opened, in reverse order. Idempotent. Local operations stay callable."""
         try:
             if self._sources is not None:
                 await self._sources.aclose()
@@ -151,20 +151,22 @@ class OperationRegistry(RegistryBase):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """What ``[transport]`` says: ``url``, and options for `Plugins.transport`. Raises `ConfigError`."""
+        """The table ``[transport]``: ``url`` and options for `Plugins.transport`. Raises `ConfigError`."""
         return {} if self._configuration is None else self._configuration.transport_options()
 
-    def configured(self, table: str, config_type: type[T], but: Collection[str] = ()) -> T:
-        """A table of the configuration, such as ``"calls"``, as an instance of the attrs class ``config_type``.
-        Without that table it has its defaults. ``but`` names keys that belong to others. Raises `ConfigError`."""
+    def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
+        """Return a table of the configuration, such as ``"calls"``, as an instance of ``config_type``.
+
+        Without the table it has its defaults. ``exclude`` names keys to ignore. Raises `ConfigError`.
+        """
         from operad.config.file import Configuration
 
-        return (self._configuration or Configuration(Path())).table(table, config_type, but)
+        return (self._configuration or Configuration(Path())).table(table, config_type, exclude)
 
     @property
     def sources(self) -> LoadedSources:
         """The sources: their ``states()``, and ``await reload(name)``."""
-        if self._sources is None:  # of functions alone there are none
+        if self._sources is None:  # a registry of functions has none
             from operad.registry.loading import LoadedSources
 
             self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline)
@@ -173,8 +175,10 @@ class OperationRegistry(RegistryBase):
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Let functions see each call as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported`` do,
-        until what this returns is called. While nobody does, calls cost nothing more."""
+        """Call functions for each call, as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported``.
+
+        The returned function ends that. Calls without observers cost nothing more.
+        """
         return self._execution.observe(Observers.of(started, finished, reported))
 
     @property
@@ -216,7 +220,7 @@ class OperationRegistry(RegistryBase):
         self._catalogue.add(entry, replace=replace)
 
     def register_spec(self, spec: OperationSpec, *, replace: bool = False) -> None:
-        """Add a spec; its handler may have come already, or come later.
+        """Add a spec; its handler may be registered before or later.
 
         Raises:
             RegistrationError: the id is taken and ``replace`` is false. Replacing keeps the handler.
@@ -226,7 +230,7 @@ class OperationRegistry(RegistryBase):
     def register_handler(
         self, operation_id: str, handler: Handler, *, blocking: bool | None = None, replace: bool = False
     ) -> None:
-        """Add the handler of an operation; its spec may have come already, or come later.
+        """Add the handler of an operation; its spec may be registered before or later.
 
         Raises:
             RegistrationError: the operation has a handler and ``replace`` is false.
@@ -234,11 +238,11 @@ class OperationRegistry(RegistryBase):
         self._catalogue.add_handler(operation_id, handler, blocking, replace=replace)
 
     def unregister(self, operation_id: str) -> None:
-        """Remove an operation. Raises `RegistrationError` if there is none of that id."""
+        """Remove an operation. Raises `RegistrationError` if there is none with this id."""
         self._catalogue.remove(operation_id)
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """As `get_spec`, complete: a source may leave schemas out until an operation is used (``remote`` does)."""
+        """As `get_spec`, but complete: a source may omit schemas until an operation is used (``remote`` does)."""
         if self._sources is not None:
             await self._sources.describe(operation_id)
         return self.get_spec(operation_id)
@@ -253,22 +257,22 @@ class OperationRegistry(RegistryBase):
         subscribe: StreamInterceptor | None = None,
         order: int = 0,
     ) -> Callable[[], None]:
-        """Put an interceptor around the calls of some operations, nested ones included.
+        """Add an interceptor around the calls of some operations, including nested calls.
 
-        It stands inside observers, access check and input validation, around handler and pipeline.
+        It runs after the access check and input validation, around handler and pipeline.
 
         Args:
             interceptor: ``async def tap(call, proceed): return await proceed(call)``; see `InterceptedCall`.
             match: shell patterns of ids.
             subscribe: the same for subscriptions, an asynchronous generator over ``proceed(call)``; without it
-                they pass by.
-            order: the lower, the further outside; among equals plugins before the application, then as they came.
+                subscriptions are not intercepted.
+            order: a lower one is further outside; equals are ordered as they were added, plugins first.
 
         Returns:
-            What removes it; idempotent. Calls that have begun keep it.
+            A function that removes it; idempotent. Calls in progress keep it.
 
         Raises:
-            TypeError: one is no coroutine function, or no asynchronous generator.
+            TypeError: one is not a coroutine function, or not an asynchronous generator.
         """
         return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order))
 
@@ -281,25 +285,25 @@ class OperationRegistry(RegistryBase):
         rename: Rename | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
     ) -> OperationRegistry:
-        """A part of this registry, under other names, with more required: for a server, a model, a test.
+        """Return a part of this registry under other names, with more requirements: for a server, a model, a test.
 
-        It is read-only and follows this registry; what would take another one's name is left out, with a warning.
-        Handlers see the ids of this registry, and calls nested in them go there; observers see both ids.
+        It is read-only and follows this registry. An operation that would take another one's id is left out, with
+        a warning. Handlers see the ids of this registry, and their nested calls go there; observers see both ids.
 
         Args:
             include: shell patterns of the ids to show.
             exclude: shell patterns of the ids not to show.
             prefix: a namespace to put before each id: with ``"x"`` ``m.add`` is ``x.m.add``.
             rename: ``{"old.id": "new.id"}``, or a function; before the prefix.
-            access: what is required besides what the operations require; as in `load`.
+            access: requirements in addition to those of the operations; as in `load`.
 
-        Raises `RegistrationError` where two would have one id, `ConfigError` for ``access`` that cannot be used.
+        Raises `RegistrationError` if two would have one id, `ConfigError` if ``access`` cannot be used.
         """
         from operad.registry.views import RegistryView, selection_of
 
         selection = selection_of(include=include, exclude=exclude, prefix=prefix, rename=rename, access=access)
         view: Any = RegistryView(self, self._catalogue, self._execution, selection)
-        return view  # type: ignore[no-any-return]  # in all but registering: that raises
+        return view  # type: ignore[no-any-return]  # a registry in all but registering, which raises
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -314,13 +318,13 @@ class OperationRegistry(RegistryBase):
         trusted: bool = False,
         **config: Any,
     ) -> list[OperationSpec]:
-        """Load the operations of a source (``"openapi"``, say); all of them, or none.
+        """Load the operations of a source, such as ``"openapi"``: all of them or none.
 
         Args:
             source: the source's name.
             namespace: the namespace of the operations' ids.
-            access: what the operations require, instead of what the source says: an `AccessControl` or its fields
-                for all, or ``{"pattern": {...fields}}``: the first shell pattern that fits the name or id counts.
+            access: the requirements, instead of the source's own: an `AccessControl` or its fields for all, or
+                ``{"pattern": {...fields}}``: the first shell pattern that matches the name or id is used.
             normalize, on_mismatch: instead of the registry's.
             trusted: whether the source's documents are trusted.
             config: the options of the source.
@@ -337,8 +341,10 @@ class OperationRegistry(RegistryBase):
         )  # fmt: skip
 
     async def source_login(self, name: str, account: str | None = None) -> Login:
-        """How to log in at what the table ``[sources.name]`` talks to, with one of several accounts.
-        Raises `ConfigError`: there is no configuration or no such source, or it needs no login."""
+        """Return how to log in to the API of ``[sources.name]``, with one of several accounts.
+
+        Raises `ConfigError` without a configuration, for an unknown source, or if it needs no login.
+        """
         if self._configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
         return await self.sources.login(self._configuration, name, account)

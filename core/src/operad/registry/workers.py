@@ -1,7 +1,7 @@
-"""Worker threads, where plain ``def`` handlers run, and the calls that such a handler makes from its thread.
+"""Worker threads, in which plain ``def`` handlers run, and the calls that a handler makes from its thread.
 
-A thread cannot be stopped: when a call ends early its function runs on. It can look at ``context.cancelled``;
-what it calls through ``context.call_sync`` is cancelled, and refused from then on.
+A thread cannot be stopped: if a call ends early, its function runs on. The function can check
+``context.cancelled``. Its calls through ``context.call_sync`` are cancelled, and later ones are rejected.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class WorkerCall:
         self._nested: set[Future[Any]] = set()
         self.cancelled = False
         self.context = contextvars.copy_context()
-        """One for the whole call, so that a generator finds its context variables again."""
+        """One for the whole call, so that a generator keeps its context variables."""
 
     def cancel(self) -> None:
-        """End what the handler called; the handler itself can only look."""
+        """Cancel the calls of the handler. The handler itself can only check `cancelled`."""
         with self._lock:
             self.cancelled = True
             nested = tuple(self._nested)
@@ -48,7 +48,7 @@ class WorkerCall:
             future.cancel()
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop and wait for it, in the worker thread.
+        """Run a coroutine in the event loop; wait for it in the worker thread.
 
         Raises:
             CallError: ``ABORTED`` if the call of this handler is over.
@@ -71,7 +71,7 @@ class WorkerCall:
                 self._nested.discard(future)
 
     def soon(self, callback: Callable[[T], None], argument: T) -> None:
-        """Call a function in the event loop, unless that is over; from any thread."""
+        """Call a function in the event loop, unless that is closed; from any thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, argument)
 
@@ -90,7 +90,7 @@ def _over() -> CallError:
 
 
 class Workers:
-    """A bounded pool of threads, made when first used.
+    """A bounded pool of threads, made at the first use.
 
     Args:
         size: how many functions run at once.
@@ -105,7 +105,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, call: OperationContext, function: Callable[..., Any], *args: Any) -> Any:
-        """What the function returns, in a thread; a cancellation ends the wait, not the thread."""
+        """Run a function in a thread and return its result. A cancellation ends the wait, not the thread."""
         pool = self._pool
         if pool is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -124,16 +124,16 @@ class Workers:
     async def items(
         self, call: OperationContext, generator: GeneratorType[Any, Any, Any]
     ) -> AsyncGenerator[Any, None]:
-        """The items of a generator whose steps run in threads."""
+        """Yield the items of a generator whose steps run in threads."""
         try:
             while (item := await self.run(call, _step, call, generator)) is not _END:
                 yield item
         finally:
-            if not generator.gi_running:  # else the thread that is in it closes it when its step ends
+            if not generator.gi_running:  # else the thread that runs it closes it after its step
                 await self.run(call, _close, generator)
 
     def close(self) -> None:
-        """Let the threads end; those that still run are not waited for."""
+        """Let the threads end, without waiting for those that still run."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -142,7 +142,7 @@ class Workers:
 def _body(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         return function(*args)
-    except StopIteration as error:  # a future cannot carry it: whoever waits would wait for ever
+    except StopIteration as error:  # a future cannot carry it: the caller would wait forever
         raise RuntimeError("the handler raised StopIteration") from error
 
 

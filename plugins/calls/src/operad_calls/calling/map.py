@@ -219,7 +219,7 @@ class PendingRequestMap:
             said.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
         if retry and retry not in MODES:
             raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
-        if self._observers.looks:
+        if self._observers.any_active:
             request_id = self._requests.new_id()
             return watched_call(self._observers, said, request_id, lambda: self._calling(said, retry))
         if not retry and self._sign is None:
@@ -264,7 +264,7 @@ class PendingRequestMap:
             said.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
             said.limit = checked_number(deadline, "deadline", "epoch ms")
-        if self._observers.looks:
+        if self._observers.any_active:
             request_id = self._requests.new_id()
             start = partial(self._streams.items, said, self._signing(said))
             return Subscription(watched_stream(self._observers, said, request_id, start))

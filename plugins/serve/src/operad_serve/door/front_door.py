@@ -82,7 +82,7 @@ def plan_of(
     tables = server_tables(registry)
     for name in tables:
         offered_server(registry, name)  # raises an error that names the distribution to install
-    options = registry.configured("serve", ServeOptions, but=tables.keys())
+    options = registry.configured("serve", ServeOptions, exclude=tables.keys())
     if drain is not None:
         options = attrs.evolve(options, drain_timeout=drain)
     calls = registry.configured("calls", CallSettings)

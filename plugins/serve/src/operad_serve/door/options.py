@@ -126,7 +126,7 @@ def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
 def _check(registry: OperationRegistry, servers: Collection[str]) -> None:
     """Read ``[serve]`` as `operad serve` does. Raises `OperadError`."""
     folder = Path() if registry.configuration is None else registry.configuration.base_dir
-    options = registry.configured("serve", ServeOptions, but=servers)
+    options = registry.configured("serve", ServeOptions, exclude=servers)
     http = configured_address(registry, "http", options.http, folder)
     configured_address(registry, "health", options.health, folder)
     if configured_authenticator(registry, options, folder) is None and isinstance(http, tuple):
