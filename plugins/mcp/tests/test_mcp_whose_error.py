@@ -102,6 +102,7 @@ READABLE = {
     "a batch": '[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}]\n',
     "on several lines": '{\n "jsonrpc": "2.0",\n "id": ID,\n "result": {\n  "structuredContent": 3\n }\n}\n',
     "a float as id": '{"jsonrpc":"2.0","id":ID.0,"result":{"structuredContent":3}}\n',
+    "after a lone bracket, the result first": '[\n{"result":{"structuredContent":3},"jsonrpc":"2.0","id":ID}\n',
     "after a lone bracket": '{\n{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n',
 }  # fmt: skip
 

@@ -44,6 +44,8 @@ from operad_mcp.wire.protocol import (
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 Listener = Callable[[str, Json], None]
 _NEGOTIATION = ("initialize", "server/discover")
+_MOST_ASKED = 4 * KEPT
+"""Requests of a server that are taken, also from one message with many; others get no answer."""
 _KNOWN = ("tools", "resources", "prompts", "logging", "completions", "experimental", "extensions", "tasks")
 
 
@@ -295,6 +297,8 @@ class Session:
                 pending.answer.set_result(message)
         elif isinstance(message, Notice):
             self._take_notice(message.method, message.params)
+        elif message.id in self._asked or len(self._asked) >= _MOST_ASKED:
+            self._logger.debug("a request %s of the server is left out", message.method)
         else:
             task = asyncio.get_running_loop().create_task(self._answer(message))
             self._asked[message.id] = task
@@ -357,6 +361,10 @@ class Session:
             await self.link.send(reply, {})
         except Fault as error:
             self._logger.debug("the answer to %s was not sent: %s", request.method, error)
+        except (TypeError, ValueError):
+            self._logger.exception("the answer of the callback for %s is not JSON", request.method)
+            failed = {"code": INTERNAL_ERROR, "message": "the client's callback failed"}
+            await self.link.send({"jsonrpc": "2.0", "id": request.id, "error": failed}, {})
 
     # --- the end ---------------------------------------------------------------------------------
 

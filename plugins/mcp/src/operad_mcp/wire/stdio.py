@@ -218,7 +218,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         """A message on several lines, which the protocol forbids, begins and ends with a lone bracket."""
         closing = {b"{": b"}", b"[": b"]"}
         ends = bool(self._pretty) and line.rstrip() == closing[self._pretty[0].strip()]
-        if self._pretty and not ends and text.startswith(b'{"jsonrpc"'):
+        if self._pretty and not ends and text.startswith(b"{") and parse(text):
             passed, self._pretty = self._pretty, []  # it was no message, and here is one
             self._pass_over(b"\n".join(passed))
             self._whole(line)
