@@ -118,7 +118,7 @@ def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Ru
     Path("operad.toml").write_text(text)
     code, out, err = run("doctor", "--timeout", "5", "--json")
     assert code == 1
-    errors = [check["says"] for check in json.loads(out) if check["status"] == "error"]
+    errors = [check["message"] for check in json.loads(out) if check["status"] == "error"]
     assert any(said in error for error in errors), errors
     assert "Traceback" not in out + err
     if "transport" not in what:
@@ -143,7 +143,7 @@ def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Ru
 def test_what_only_serving_reads_is_named_by_doctor_and_by_serve(run: Run, text: str, said: str) -> None:
     Path("operad.toml").write_text(f"{text}\n")
     code, out, _ = run("doctor", "--json")
-    errors = [check["says"] for check in json.loads(out) if check["status"] == "error"]
+    errors = [check["message"] for check in json.loads(out) if check["status"] == "error"]
     assert code == 1
     assert any(said in error for error in errors), errors
     code, _, err = run("serve", "--http", "127.0.0.1:0")
@@ -410,7 +410,7 @@ def told_by_doctor(run: Run, *arguments: str) -> str:
     assert code == 1
     assert "Traceback" not in out + err
     assert SECRET not in out + err
-    return "\n".join(check["says"] for check in json.loads(out) if check["status"] == "error")
+    return "\n".join(check["message"] for check in json.loads(out) if check["status"] == "error")
 
 
 def told_by(run: Run, *arguments: str) -> str:
@@ -506,7 +506,7 @@ def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.M
 def test_a_clock_that_is_years_behind_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.time, "time", lambda: 1_000_000_000.0)
     told = told_by_doctor(around)
-    assert "it says Sun Sep  9" in told or "it says Sat Sep  8" in told  # as the time zone has it
+    assert "the time is Sun Sep  9" in told or "the time is Sat Sep  8" in told  # as the time zone has it
 
 
 def test_a_transport_that_does_not_answer_is_named_with_its_place(around: Run) -> None:
@@ -523,14 +523,14 @@ def test_a_hub_table_without_its_plugin_is_told_with_what_to_install(
     monkeypatch.setenv("OPERAD_DISABLE_PLUGINS", "websocket")
     checks = {check["what"]: check for check in json.loads(around("doctor", "--json")[1])}
     assert checks["hub"]["status"] == "warning"
-    assert checks["hub"]["mend"] == "pip install operad-websocket"
+    assert checks["hub"]["fix"] == "pip install operad-websocket"
 
 
 def test_what_a_source_passes_over_is_shown_by_doctor_as_a_warning(around: Run) -> None:
     Path("ops/broken.py").write_text("def (")
     code, out, err = around("doctor", "--json")
-    says = {(check["status"], check["what"]): check["says"] for check in json.loads(out)}
+    says = {(check["status"], check["what"]): check["message"] for check in json.loads(out)}
     assert code == 0
-    assert says["ok", "source local"].startswith("it loads")
+    assert says["ok", "source local"].startswith("loaded")
     assert "broken.py: SyntaxError" in says["warning", "source local"]
     assert "broken.py" not in err

@@ -183,7 +183,7 @@ def test_an_unknown_id_names_the_sources_that_failed(run: Run) -> None:
     path = Path("operad.toml")
     path.write_text(path.read_text() + '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\n')
     _, _, err = run("call", "z.anything")
-    assert "these sources are not loaded, `operad list` says why: x, y" in err
+    assert "these sources are not loaded, see `operad list`: x, y" in err
 
 
 def test_the_plugins_that_the_configuration_disables_are_not_used(run: Run) -> None:
@@ -206,7 +206,7 @@ def test_no_configuration_is_an_error_that_says_what_to_do(run: Run) -> None:
     Path("operad.toml").unlink()
     code, _, err = run("list")
     assert code == 1
-    assert "there is no operad.toml" in err
+    assert "no operad.toml in this folder" in err
 
 
 def test_plugins_are_listed_with_what_they_contribute(run: Run) -> None:

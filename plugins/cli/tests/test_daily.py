@@ -56,7 +56,7 @@ def test_an_input_is_read_from_files(run: Run) -> None:
     )
     code, _, err = run("call", "text.head", "text@gone.txt")
     assert code == 2
-    assert "gone.txt cannot be read: No such file or directory" in err
+    assert "cannot read gone.txt: No such file or directory" in err
 
 
 @pytest.mark.parametrize("field", ["text", "=x", "@x"])
@@ -69,11 +69,11 @@ def test_an_argument_of_no_known_form_is_refused(run: Run, field: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("call", "text.head", "--input", "@note.txt"), 2, "--input - < FILE reads a file"),
+        (("call", "text.head", "--input", "@note.txt"), 2, "use --input - < FILE to read a file"),
         (("call", "text.head", "--timeout", "soon"), 2, "'soon' is not a valid number of seconds"),
         (("search", "a", "-n", "few"), 2, "'few' is not a valid whole number"),
         (("init", "ops/served.py/x"), 1, "error: ops/served.py/x: Not a directory"),
-        (("mcp-config", "--openapi", "gone.json"), 1, "there is no document gone.json"),
+        (("mcp-config", "--openapi", "gone.json"), 1, "file not found: gone.json"),
     ],
 )
 def test_a_mistake_is_told_in_words_for_people(run: Run, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -109,7 +109,7 @@ def test_standard_input_that_is_empty_is_told(run: Run, monkeypatch: pytest.Monk
 
 def test_a_variable_that_names_no_configuration_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPERAD_CONFIG", "gone.toml")
-    assert "no configuration at gone.toml, which OPERAD_CONFIG names" in run("list")[2]
+    assert "OPERAD_CONFIG is gone.toml, but there is no such file" in run("list")[2]
 
 
 def test_the_data_alone_can_be_shown_or_a_part_of_them(run: Run) -> None:
@@ -310,10 +310,10 @@ def test_a_list_names_what_it_waits_for_and_ctrl_c_leaves_that_out(run: Run) -> 
     with Path("operad.toml").open("a") as file:
         file.write(SLOW)
     with Terminal("list") as terminal:
-        terminal.read_until("waiting for dead … (Ctrl-C leaves it out)")
+        terminal.read_until("waiting for dead … (Ctrl-C to skip)")
         terminal.type("\x03")
         terminal.read_until("text.head")
-        terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
+        terminal.read_until("[sources.dead] is not loaded: skipped by Ctrl-C")
         assert terminal.ended() == 1
 
 
@@ -361,7 +361,7 @@ def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
         terminal.type("\x03")
         terminal.read_until("api.late")
         terminal.read_until("1 operation more, ")
-        terminal.read_until("[sources.dead] is not loaded: left out by Ctrl-C")
+        terminal.read_until("[sources.dead] is not loaded: skipped by Ctrl-C")
         assert terminal.ended() == 1
 
 
@@ -379,7 +379,8 @@ def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> N
         else:
             assert "text.head" in out
             assert (
-                f"[sources.dead] is not loaded: it still starts after {wait} s; --wait SECONDS waits longer" in err
+                f"[sources.dead] is not loaded: still starting after {wait} s; use --wait SECONDS to wait longer"
+                in err
             )
 
 
@@ -459,7 +460,7 @@ def test_init_writes_what_is_found_and_doctor_finds_it_well(run: Run) -> None:
 
 def test_doctor_without_a_configuration_says_how_to_get_one(run: Run) -> None:
     Path("operad.toml").unlink()
-    assert "operad init writes one" in run("doctor")[1]
+    assert "create one with operad init" in run("doctor")[1]
 
 
 def test_a_pipe_is_never_cut_or_wrapped(run: Run, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from operad_cli.commands.new_plugin import TEMPLATE, new_plugin, render_plugin
 
 @pytest.mark.parametrize("name", ["", "Pigeons", "pi geons", "../etc", "a--b", "-a", "a_b", "1st", "operad-"])
 def test_a_name_that_makes_no_package_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no name for a plugin"):
+    with pytest.raises(ConfigError, match="invalid plugin name"):
         render_plugin(name, tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
 def test_the_name_of_an_installed_plugin_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="operad-cli is installed here"):
+    with pytest.raises(ConfigError, match="operad-cli is already installed"):
         render_plugin("cli", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 

@@ -198,7 +198,7 @@ def test_what_is_not_up_to_date_is_told(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "says"),
-    [("ops", "holds something else"), ("shop-types", "no name for a package"), ("operad.toml", "no name for a")],
+    [("ops", "has other files"), ("shop-types", "invalid package name"), ("operad.toml", "invalid package name")],
 )
 def test_a_folder_that_is_no_package_of_ours_is_left_alone(run: Run, folder: str, says: str) -> None:
     code, _, err = run("stubs", folder)
@@ -212,7 +212,7 @@ def test_nothing_is_written_while_a_source_fails(run: Run) -> None:
         file.write('[sources.gone]\ntype = "scanner"\npath = "nowhere"\n')
     code, _, err = run("stubs", "shop_types")
     assert code == 1
-    assert "Nothing is written" in err
+    assert "Nothing was written" in err
     assert not Path("shop_types").exists()
 
 

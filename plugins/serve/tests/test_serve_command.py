@@ -142,8 +142,8 @@ def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
         (["--http", "127.0.0.1:99999"], "expected HOST:PORT"),
         (["--header", "secretvalue"], "expected NAME=VALUE"),
         (["--openapi", "http://x/", "--header", "X=${NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
-        (["--header", "X=1"], "--header goes with"),
-        (["--base-url", "http://x"], "--base-url goes with one --openapi"),
+        (["--header", "X=1"], "--header requires"),
+        (["--base-url", "http://x"], "--base-url requires exactly one --openapi"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(

@@ -1,4 +1,4 @@
-"""Sources that the command line names, for those who have no configuration."""
+"""Sources named on the command line, for use without a configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 
 @attrs.frozen
 class AdHocSources:
-    """What ``--openapi``, ``--mcp-server`` and their companions name."""
+    """The values of ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
 
     openapi: tuple[str, ...] = ()
     mcp_servers: tuple[str, ...] = ()
@@ -32,15 +32,15 @@ class AdHocSources:
         return bool(self.openapi or self.mcp_servers)
 
     def check(self) -> None:
-        """Raise `click.UsageError` for options that go with nothing."""
+        """Raise `click.UsageError` for an option that needs another one."""
         if self.base_url is not None and len(self.openapi) != 1:
-            raise click.UsageError("--base-url goes with one --openapi")
+            raise click.UsageError("--base-url requires exactly one --openapi")
         places = (*self.openapi, *self.mcp_servers, self.base_url or "")
         if self.headers and not any(_URL.match(place) for place in places):
-            raise click.UsageError("--header goes with an --openapi or --mcp-server that is a URL, or --base-url")
+            raise click.UsageError("--header requires an --openapi or --mcp-server that is a URL, or --base-url")
 
     async def load(self, registry: OperationRegistry) -> None:
-        """Load them all. Raises what loading raises."""
+        """Load the sources. Raise the error of the first that fails."""
         taken: set[str] = set()
         for spec in self.openapi:
             options: dict[str, Any] = {} if self.base_url is None else {"base_url": self.base_url}
@@ -56,17 +56,17 @@ class AdHocSources:
             await registry.load("mcp", namespace=_namespace(server, taken), **where)
 
     def arguments(self) -> list[str]:
-        """The options, for another process. Raises `ConfigError` for a file that is not there."""
+        """Return the options for another process. Raise `ConfigError` if a file is missing."""
         for spec in self.openapi:
             if not _URL.match(spec) and not Path(spec).expanduser().is_file():
-                raise ConfigError(f"there is no document {spec}; name a file, or a URL with https://")
+                raise ConfigError(f"file not found: {spec}; give a file, or a URL with https://")
         words = [word for spec in self.openapi for word in ("--openapi", _absolute(spec))]
         words += [word for server in self.mcp_servers for word in ("--mcp-server", server)]
         return words + ([] if self.base_url is None else ["--base-url", self.base_url])
 
 
 def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The callback of ``--header K=V``; ``${NAME}`` in a value is taken from the environment."""
+    """Parse ``--header NAME=VALUE``. ``${NAME}`` in a value is replaced from the environment."""
     pairs = []
     for value in values:
         name, separator, text = value.partition("=")
@@ -76,8 +76,12 @@ def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) ->
         try:
             pairs.append((name, Template(text).substitute(os.environ)))
         except (KeyError, ValueError) as error:
-            reason = f"the environment variable {error} is not set" if isinstance(error, KeyError) else "a lone $"
-            raise click.BadParameter(f"{name}: {reason}; $$ stands for $") from None
+            reason = (
+                f"environment variable {error} is required but not set"
+                if isinstance(error, KeyError)
+                else "a single $"
+            )
+            raise click.BadParameter(f"{name}: {reason}; write $$ for $") from None
     return tuple(pairs)
 
 
@@ -85,7 +89,7 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"--mcp-server: the command cannot be read: {error}") from None
+        raise ConfigError(f"--mcp-server: cannot parse the command: {error}") from None
     if not words:
         raise ConfigError("--mcp-server: expected a command or a URL, got nothing")
     return words
@@ -95,11 +99,11 @@ def _absolute(spec: str) -> str:
     return spec if _URL.match(spec) else str(Path(spec).expanduser().absolute())
 
 
-_DULL = {"openapi", "swagger", "index", "api", "spec", "schema", "mcp", "json", "yaml", "latest", ""}
+_GENERIC = {"openapi", "swagger", "index", "api", "spec", "schema", "mcp", "json", "yaml", "latest", ""}
 
 
 def _namespace(where: str, taken: set[str]) -> str:
-    """A namespace after what is named: the first telling word of the file, package or host."""
+    """Return a namespace: the first specific word of the file, package or host."""
     if _URL.match(where):
         parts = urlsplit(where)
         last = re.sub(r"\.\w+$", "", parts.path.rstrip("/").rpartition("/")[2])
@@ -111,7 +115,7 @@ def _namespace(where: str, taken: set[str]) -> str:
         words = [re.sub(r"\.\w+$", "", named[0].rstrip("/").rpartition("/")[2])]
     words = [re.sub(r"[^A-Za-z0-9_]+", "-", word).strip("-").lower() for word in words]
     words = [re.sub(r"^(mcp[-_])?(server[-_])?|([-_]mcp)?([-_]server)?$", "", word) for word in words]
-    name = base = next((word for word in words if word not in _DULL), "mcp" if " " in where else "api")
+    name = base = next((word for word in words if word not in _GENERIC), "mcp" if " " in where else "api")
     number = 2
     while name in taken:
         name, number = f"{base}{number}", number + 1
@@ -120,23 +124,32 @@ def _namespace(where: str, taken: set[str]) -> str:
 
 
 def adhoc_options(command: Any) -> Any:
-    """``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
+    """Add ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
     for option in reversed(
         (
             click.option(
-                "--openapi", multiple=True, metavar="URL|PATH", help="Serve the API of this OpenAPI document."
+                "--openapi",
+                multiple=True,
+                metavar="URL|PATH",
+                help="Serve the API of this OpenAPI document. May be repeated.",
             ),
-            click.option("--base-url", metavar="URL", help="Where that API is, if the document does not say."),
+            click.option(
+                "--base-url", metavar="URL", help="The URL of the API, if the document does not state it."
+            ),
             click.option(
                 "--header",
                 "headers",
                 multiple=True,
                 metavar="NAME=VALUE",
                 callback=header_pair,
-                help="Send this header to it; ${NAME} is taken from the environment.",
+                help="Send this header. ${NAME} is replaced from the environment.",
             ),
             click.option(
-                "--mcp-server", "mcp_servers", multiple=True, metavar="COMMAND|URL", help="Serve this MCP server."
+                "--mcp-server",
+                "mcp_servers",
+                multiple=True,
+                metavar="COMMAND|URL",
+                help="Serve this MCP server. May be repeated.",
             ),
         )
     ):

@@ -66,7 +66,7 @@ class CommandGroup(click.Group):
             if name in _ELSEWHERE:
                 distribution = _ELSEWHERE[name]
                 raise click.UsageError(
-                    f"the command {name} comes with {distribution}, which is not loaded here; install it: "
+                    f"the command {name} comes with {distribution}, which is not loaded; install it: "
                     f"pip install {distribution}, or see `operad plugins`",
                     ctx,
                 )
@@ -90,17 +90,19 @@ def application() -> CommandGroup:
 
     @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
     @click.version_option(package_name="operad", prog_name="operad")
-    @click.option("-c", "--config", type=click.Path(path_type=Path), help="The configuration, for every command.")
+    @click.option(
+        "-c", "--config", type=click.Path(path_type=Path), help="The configuration file, for every command."
+    )
     @profile_option
     def cli(config: Path | None) -> None:
-        """Operations of all kinds, called one way.
+        """Call operations of all kinds in one way.
 
-        Exit codes: 0 success, 1 an error (of a call, a source, a check), 2 wrong usage, 130 Ctrl-C.
+        Exit codes: 0 success, 1 error (of a call, a source or a check), 2 wrong usage, 130 Ctrl-C.
 
         \b
-        operad init                       write a configuration from what is here
-        operad list                       what can be called
-        operad call ID key=value          call it
+        operad init                       write a configuration for this folder
+        operad list                       show the operations
+        operad call ID key=value          call an operation
         operad serve --http 127.0.0.1:8000
         """
 

@@ -15,14 +15,14 @@ HOSTS: tuple[Host, ...] = ("claude", "vscode", "cursor")
 
 
 def stdio_entry(host: Host, name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """The configuration with which a host starts ``operad serve --mcp stdio`` itself.
+    """Return the configuration of a host that starts ``operad serve --mcp stdio`` itself.
 
     Args:
-        host: whose configuration it is.
-        name: what the host calls the server.
-        arguments: further arguments; paths in them have to be absolute, a host starts it anywhere.
+        host: the host.
+        name: the server's name in the host.
+        arguments: further arguments. Paths must be absolute, because a host starts the server in any folder.
     """
-    # Absolute: a host has another PATH, and this environment is the one that has the plugins.
+    # An absolute path: the host has another PATH, and only this environment has the plugins.
     beside = shutil.which("operad", path=str(Path(sys.executable).parent))
     command = [beside] if beside else [sys.executable, "-m", "operad_cli.main"]
     entry: dict[str, Any] = {"command": command[0], "args": [*command[1:], "serve", "--mcp", "stdio", *arguments]}
@@ -32,12 +32,12 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str]) -> dict[str, An
 
 
 def url_entry(host: Host, name: str, url: str) -> dict[str, Any]:
-    """The configuration with which a host connects to a server that runs already. Raises `ConfigError`."""
+    """Return the configuration of a host that connects to a running server. Raise `ConfigError` if not a URL."""
     if host == "vscode":
         return {"servers": {name: {"type": "http", "url": url}}}
     if host == "cursor":
         return {"mcpServers": {name: {"url": url}}}
-    # Claude Desktop starts processes only; this one is the usual bridge.
+    # Claude Desktop only starts processes. mcp-remote connects to a URL for it.
     if "://" not in url:
         raise ConfigError(f'expected a URL such as http://127.0.0.1:8000/mcp, got "{url}"')
     return {"mcpServers": {name: {"command": "npx", "args": ["-y", "mcp-remote", url]}}}

@@ -28,7 +28,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds; click would call one that is none "not a valid float range"."""
+    """A number of seconds. click would call its type "float range" in errors."""
 
     name = "number of seconds"
 
@@ -71,10 +71,10 @@ def require_configuration(config: Path | None) -> Path:
     path = find_configuration(config)
     if path is None:
         raise ConfigError(
-            "there is no operad.toml here or in a folder above; `operad init` writes one, --config PATH names one"
+            "no operad.toml in this folder or a parent folder; create one with `operad init` or use --config PATH"
         )
     if config is None and str(path) == os.environ.get("OPERAD_CONFIG") and not path.exists():
-        raise ConfigError(f"no configuration at {path}, which OPERAD_CONFIG names")
+        raise ConfigError(f"OPERAD_CONFIG is {path}, but there is no such file")
     return path
 
 
@@ -101,36 +101,36 @@ def load_plugins_quietly() -> Plugins:
 
 
 def debug_option(command: Command) -> Command:
-    """``--debug`` and ``--log-format``, which `operad_cli.main` reads before anything is imported."""
+    """Add ``--debug`` and ``--log-format``. `operad_cli.main` reads them before the command line is parsed."""
     command = click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
         expose_value=False,
-        help="Write logs as JSON lines, with the ids of their traces.",
+        help="Format of the logs; json includes trace ids.",
     )(command)
     return click.option(
-        "--debug", is_flag=True, expose_value=False, help="Show debug logs and tracebacks, and errors unmasked."
+        "--debug", is_flag=True, expose_value=False, help="Show debug logs, tracebacks and unmasked errors."
     )(command)
 
 
 def output_options(command: Command) -> Command:
-    """``--json`` and ``--debug``."""
+    """Add ``--json``, ``--debug`` and ``--log-format``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(debug_option(command))
 
 
 def wait_option(command: Command) -> Command:
-    """``--wait``, of what opens all sources."""
+    """Add ``--wait``, for commands that open all sources."""
     return click.option(
         "--wait",
         metavar="SECONDS",
         type=Seconds(min=0, min_open=True),
-        help="Leave out sources that take longer to start. Default: as long as each may.",
+        help="Skip sources that take longer to start. Default: wait for each until its own timeout.",
     )(command)
 
 
 def _config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
-    """The command's own ``--config``, else the one that stands before the command."""
+    """Return the command's own ``--config``, else the one before the command."""
     return value or context.find_root().params.get("config")
 
 
@@ -139,7 +139,7 @@ _PROFILE = "operad.profile"
 
 
 def chosen_profile() -> str | None:
-    """The profile that the command line names; ``None``: what ``OPERAD_PROFILE`` says counts."""
+    """Return the profile from the command line. None: ``OPERAD_PROFILE`` applies."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_PROFILE)
 
@@ -154,17 +154,17 @@ profile_option = click.option(
     metavar="NAME",
     expose_value=False,
     callback=_keep_profile,
-    help="The table [profiles.NAME] to lay over the configuration. Default: $OPERAD_PROFILE.",
+    help="Apply [profiles.NAME] on top of the configuration. Default: $OPERAD_PROFILE.",
 )
 
 
 def config_option(command: Command) -> Command:
-    """``--config`` and ``--profile``."""
+    """Add ``--config`` and ``--profile``."""
     return click.option(
         "-c",
         "--config",
         type=click.Path(path_type=Path),
         callback=_config,
-        help="The configuration: an operad.toml, or a pyproject.toml with [tool.operad]. "
-        "Default: $OPERAD_CONFIG, else the nearest one, from this folder upwards.",
+        help="The configuration file: an operad.toml, or a pyproject.toml with [tool.operad]. "
+        "Default: $OPERAD_CONFIG, else the nearest one in this folder or a parent.",
     )(profile_option(command))

@@ -11,30 +11,32 @@ from operad_cli.options import Command, Count, Seconds, chosen_profile, config_o
 
 
 def input_options(command: Command) -> Command:
-    """The operation's id and its input."""
+    """Add the arguments for the operation and its input."""
     command = click.option(
         "--timeout",
         metavar="SECONDS",
         type=Seconds(min=0, min_open=True),
-        help="How long to wait for the answer. Default: [calls] timeout.",
+        help="Maximum time to wait for the result. Default: [calls] timeout.",
     )(command)
     command = click.option(
         "-i",
         "--input",
         "text",
         metavar="JSON",
-        help="The input as JSON; - reads it from standard input. Short for this and --json: --json '{…}'.",
+        help="The input as JSON; - reads standard input. --json '{…}' is short for --json --input '{…}'.",
     )(command)
     command = click.argument("fields", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=complete_field)(command)
     return click.argument("operation_id", metavar="ID", shell_complete=complete_id)(command)
 
 
 def result_options(command: Command) -> Command:
-    """What of the result is shown."""
+    """Add the options that choose what is printed."""
     command = click.option(
-        "--select", metavar="JMESPATH", help="Show what this expression finds in the data, such as 'items[].name'."
+        "--select",
+        metavar="JMESPATH",
+        help="Print the part of the data that this expression selects, such as 'items[].name'.",
     )(command)
-    return click.option("--data", "bare", is_flag=True, help="Show the data alone; a text without quotes.")(
+    return click.option("--data", "bare", is_flag=True, help="Print only the data; a string without quotes.")(
         command
     )
 
@@ -42,7 +44,7 @@ def result_options(command: Command) -> Command:
 @click.command()
 @input_options
 @result_options
-@click.option("--explain", is_flag=True, help="Say what was changed in the answer to fit the output schema.")
+@click.option("--explain", is_flag=True, help="Show what was changed in the result to match the output schema.")
 @config_option
 @output_options
 def call(
@@ -58,8 +60,8 @@ def call(
 ) -> int:
     """Call an operation and print its envelope.
 
-    KEY=VALUE is converted as the input schema says, KEY:=JSON is taken as JSON, KEY@FILE is the content of a file
-    (KEY:=@FILE the JSON in it), --json '{…}' is the whole input. What is required and missing is asked for.
+    KEY=VALUE is converted to the type in the input schema, KEY:=JSON is JSON, KEY@FILE is the content of a file,
+    KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A terminal prompts for missing fields.
 
     \b
     operad call shop.getBook bookId=3
@@ -90,7 +92,7 @@ def call(
 @click.command()
 @input_options
 @result_options
-@click.option("-n", "--limit", metavar="COUNT", type=Count(min=1), help="Stop after so many envelopes.")
+@click.option("-n", "--limit", metavar="COUNT", type=Count(min=1), help="Stop after this many envelopes.")
 @config_option
 @output_options
 def subscribe(
@@ -104,9 +106,9 @@ def subscribe(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Subscribe to an operation and print each envelope as it comes.
+    """Subscribe to an operation and print each envelope.
 
-    Takes its input as `call` does; --timeout bounds the wait for each envelope; --json prints one a line.
+    The input is given as for `call`. --timeout limits the wait for each envelope. --json prints one line each.
 
     \b
     operad subscribe shop.orderEvents -n 10
@@ -145,10 +147,10 @@ def trace(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Call an operation and draw the calls that it made.
+    """Call an operation and show the tree of calls it made.
 
-    Each with its duration, what it told meanwhile, and how it ended. Takes its input as `call` does. The calls of
-    this process are seen: what a server or another process calls further is a matter of its own tracing.
+    Each call is shown with its duration, reports and outcome. The input is given as for `call`. Only calls of this
+    process are shown, not the calls that a server makes.
 
     \b
     operad trace shop.checkout cartId=7

@@ -8,12 +8,12 @@ from operad_cli.options import output_options, run
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the API up afterwards, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep the API running until Ctrl-C.")
 @output_options
 def demo(keep: bool, as_json: bool) -> int:
-    """Show what operad is for, in seconds.
+    """Show what operad does, in seconds.
 
-    An HTTP API, an MCP server and a folder of functions are called one way.
+    Calls an HTTP API, an MCP server and a folder of functions in the same way.
     """
     from operad_cli.demo.steps import run_demo
 

@@ -20,15 +20,15 @@ _INDENT = " " * 6
     type=Seconds(min=1),
     default=20.0,
     show_default=True,
-    help="For each source.",
+    help="Time limit for each source.",
 )
 @config_option
 @output_options
 def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
-    """Check what is installed and configured, and say what to do.
+    """Check the installation and the configuration.
 
-    Plugins, the tables of the configuration, every source (it is opened), the transport, the clock. Exit code 1 if
-    something is broken.
+    Checks plugins, the tables of the configuration, every source (each is opened), transport and clock, and shows
+    how to fix errors. Exit code 1 if there is an error.
 
     \b
     operad doctor
@@ -47,9 +47,9 @@ def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
     else:
         for check in found:
             mark, style = _MARKS[check.status]
-            text = paragraph(f"{mark} {printable(f'{check.what}  {check.says}')}", indent=_INDENT)
+            text = paragraph(f"{mark} {printable(f'{check.what}  {check.message}')}", indent=_INDENT)
             what = text[len(_INDENT) : len(_INDENT) + len(check.what)]
             print_text(f"{styled(mark, style)} {styled(what, 'bold')}{text[len(_INDENT) + len(what) :]}")
-            if check.mend:
-                print_text(styled(paragraph(_INDENT + printable(check.mend), indent=_INDENT), "dim"))
+            if check.fix:
+                print_text(styled(paragraph(_INDENT + printable(check.fix), indent=_INDENT), "dim"))
     return int(any(check.status == "error" for check in found))

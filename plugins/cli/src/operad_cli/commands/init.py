@@ -1,4 +1,4 @@
-"""``operad init``: a first configuration, from what a folder holds."""
+"""``operad init``: a first configuration, from the files of a folder."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import click
 from operad_cli.options import output_options
 
 _HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
-"""Where MCP hosts keep the servers of a project."""
+"""Files in which MCP hosts keep the servers of a project."""
 _DOCUMENTS = ("*openapi*.json", "*openapi*.y*ml", "*swagger*.json", "*swagger*.y*ml")
 _HEAD = 65_536
-"""Bytes of a file that are looked at for its kind."""
+"""Characters of a file that are searched for its kind."""
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--openapi", multiple=True, metavar="URL|FILE", help="An OpenAPI document; may be given again.")
-@click.option("--mcp", multiple=True, metavar="FILE", help="An mcp.json of an MCP host; may be given again.")
-@click.option("--force", is_flag=True, help="Overwrite an operad.toml that is there.")
+@click.option("--openapi", multiple=True, metavar="URL|FILE", help="An OpenAPI document. May be repeated.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="An mcp.json of an MCP host. May be repeated.")
+@click.option("--force", is_flag=True, help="Overwrite an existing operad.toml.")
 @output_options
 def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Write an operad.toml with comments.
 
-    It names what is in FOLDER (default: this one): OpenAPI documents, an mcp.json, a folder of functions.
+    Finds sources in FOLDER (default: the current folder): OpenAPI documents, an mcp.json, folders of functions.
 
     \b
     operad init
@@ -39,7 +39,7 @@ def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bo
 
     target = folder / "operad.toml"
     if target.exists() and not force:
-        raise ConfigError(f"{target} exists; --force overwrites it")
+        raise ConfigError(f"{target} exists; use --force to overwrite it")
     folder.mkdir(parents=True, exist_ok=True)
     sources = found_here(folder, openapi, mcp)
     target.write_text(configuration_text(sources), encoding="utf-8")
@@ -47,27 +47,27 @@ def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bo
         named = [{"name": source.name, "type": source.type, "what": source.what} for source in sources]
         print_json({"configuration": str(target), "sources": named})
         return 0
-    print_text(f"{target} is written. It names:")
+    print_text(f"Wrote {target} with these sources:")
     for source in sources:
         print_text(f"  {styled(source.name, 'bold')}  {source.type}, {source.what}")
     if not sources:
-        print_text("  nothing yet: no OpenAPI document, mcp.json or folder of functions was found here")
+        print_text("  none: no OpenAPI document, mcp.json or folder of functions found")
     print_text("Next: operad doctor, then operad list")
     return 0
 
 
 class Found(NamedTuple):
-    """Something that can be a source."""
+    """A file, folder or URL that can be a source."""
 
     name: str
-    """The name of its table."""
+    """The name of the table."""
     type: str
     what: str
-    """Where it is: a file, a folder, a URL."""
+    """The file, folder or URL."""
 
 
 def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list[Found]:
-    """What a folder holds, and what is named besides; each under a name of its own."""
+    """Return the sources in a folder and those given, each with its own name."""
     found: list[Found] = []
     for kind, what in _all(folder, openapi, mcp):
         name = base = _name(kind, what)
@@ -83,7 +83,7 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
 
     for document in openapi:
         if "://" not in document and not (folder / document).is_file():
-            raise ConfigError(f"there is no document {document}; name a file, or a URL with https://")
+            raise ConfigError(f"file not found: {document}; give a file, or a URL with https://")
         yield "openapi", document
     if not openapi:
         for path in sorted({path for pattern in _DOCUMENTS for path in folder.glob(pattern)}):
@@ -91,7 +91,7 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
                 yield "openapi", path.relative_to(folder).as_posix()
     for host in mcp or [host for host in _HOSTS if (folder / host).is_file()]:
         if not (folder / host).is_file():
-            raise ConfigError(f"there is no file {host}")
+            raise ConfigError(f"file not found: {host}")
         yield "mcp", host
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.name.startswith((".", "_")) and _has_operations(path):
@@ -111,8 +111,8 @@ def _name(kind: str, what: str) -> str:
 
 
 def configuration_text(sources: Sequence[Found]) -> str:
-    """An operad.toml with comments, of the sources and of what is often wanted next."""
-    parts = ["# What operad loads and serves. Every key: docs/configuration.md. `operad doctor` checks it.\n"]
+    """Return an operad.toml with the sources, and with examples in comments."""
+    parts = ["# What operad loads and serves. All keys: docs/configuration.md. Check it with `operad doctor`.\n"]
     parts += [f'[sources.{one.name}]\ntype = "{one.type}"\n{_KEYS[one.type](one)}' for one in sources]
     if not any(source.type == "openapi" for source in sources):
         parts.append(

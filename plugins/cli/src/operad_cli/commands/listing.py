@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 @config_option
 @output_options
 def plugins(config: Path | None, as_json: bool) -> int:
-    """List plugins, and what is wrong with them.
+    """List installed plugins and their errors.
 
-    All that are installed, and what each contributes; [plugins] of the configuration is heeded.
+    Shows what each plugin contributes. [plugins] of the configuration applies.
     """
     from operad import OperationRegistry
     from operad_cli.output.text import print_json, print_text
@@ -63,8 +63,8 @@ def plugins(config: Path | None, as_json: bool) -> int:
 def list_operations(pattern: str, wait: float | None, config: Path | None, as_json: bool) -> int:
     """List the operations of all sources.
 
-    With a PATTERN, such as "shop.*", those whose id fits it. Where sources take long to start, a terminal shows
-    what the others have, and theirs when they come.
+    PATTERN, such as "shop.*", selects ids. If some sources are slow to start, a terminal shows the operations of
+    the others first.
     """
     from operad_cli.output.errors import report_failures
     from operad_cli.running.opening import open_registry
@@ -100,15 +100,15 @@ def list_operations(pattern: str, wait: float | None, config: Path | None, as_js
     type=Count(min=1),
     default=10,
     show_default=True,
-    help="Show so many.",
+    help="Maximum number of results.",
 )
 @wait_option
 @config_option
 @output_options
 def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path | None, as_json: bool) -> int:
-    """Find operations by words.
+    """Search operations by words.
 
-    Those of their id, title, description and tags.
+    Searches ids, titles, descriptions and tags.
     """
     from operad_cli.output.errors import report_failures
     from operad_cli.running.opening import open_registry
@@ -119,7 +119,7 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
             total = _count(found[:limit])
             if len(found) > limit:
                 total += f" of {len(found)}; --limit shows more"
-            nothing = "Nothing fits; try fewer words." if len(registry) else _why_empty(registry, "*")
+            nothing = "No matches; try fewer words." if len(registry) else _why_empty(registry, "*")
             _print(found[:limit], total, as_json=as_json, nothing=nothing)
             return report_failures(registry)
 
@@ -131,7 +131,7 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
 @config_option
 @output_options
 def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
-    """Show what an operation is, takes and answers."""
+    """Show the description and schemas of an operation."""
 
     from operad_cli.output.results import print_spec
     from operad_cli.running.opening import not_found, open_registry
@@ -167,11 +167,11 @@ def _count(specs: Sequence[OperationSpec]) -> str:
 
 
 def _why_empty(registry: OperationRegistry, pattern: str) -> str:
-    """Why a list is empty, and what to do."""
+    """Return why a list is empty, and what to do."""
     if len(registry):
-        return f"No operation fits {pattern}; there are {len(registry)}."
+        return f"No operation matches {pattern}; there are {len(registry)} operations."
     if registry.failures:
         return "No operations: no source could be loaded."
     if registry.configuration is not None and registry.configuration.sources:
-        return "No operations: the sources have none. A scanned folder needs functions marked with @operation."
-    return "No operations: the configuration has no [sources]; `operad init` shows how they are written."
+        return "No operations: the sources are empty. A scanned folder needs functions with @operation."
+    return "No operations: the configuration has no [sources]; see `operad init`."

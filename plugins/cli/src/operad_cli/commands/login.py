@@ -1,4 +1,4 @@
-"""``operad login`` and ``operad logout``: the tokens of this user, for sources that want one."""
+"""``operad login`` and ``operad logout``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from operad_cli.options import (
 from operad_cli.output.text import print_json, print_text
 
 account_option = click.option(
-    "--account", metavar="NAME", help="Which of several accounts. Default: the source's."
+    "--account", metavar="NAME", help="The account, if there are several. Default: the account of the source."
 )
 
 
 def _registry(config: Path | None) -> OperationRegistry:
-    """The registry of the configuration, with no source loaded: some cannot be loaded before the login."""
+    """Return the registry without loading sources, because some cannot be loaded before the login."""
     path = find_configuration(config)
     if path is None:
-        raise ConfigError("there is no operad.toml here or in a folder above; name one: --config PATH")
+        raise ConfigError("no operad.toml in this folder or a parent folder; use --config PATH")
     with quiet_plugins():
         return OperationRegistry.from_config(path, profile=chosen_profile())
 
@@ -37,30 +37,32 @@ def _registry(config: Path | None) -> OperationRegistry:
 @click.command()
 @click.argument("source")
 @account_option
-@click.option("--no-browser", is_flag=True, help="Open no browser; show an address, or a code to enter elsewhere.")
+@click.option(
+    "--no-browser", is_flag=True, help="Do not open a browser. Print a URL, or a code to enter elsewhere."
+)
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=Seconds(min=1),
     default=300.0,
     show_default=True,
-    help="How long to wait for you.",
+    help="Time limit for the login.",
 )
 @config_option
 @output_options
 def login(
     source: str, account: str | None, no_browser: bool, timeout: float, config: Path | None, as_json: bool
 ) -> int:
-    """Log in at what SOURCE talks to.
+    """Log in to the service of SOURCE.
 
-    SOURCE is the name of a table [sources.SOURCE]. The token is kept for this user (in the system's keyring, or a
-    file that only you can read), and the source uses and renews it from then on.
+    SOURCE is the name of a table [sources.SOURCE]. The token is stored in the system's keyring, or in a file that
+    only you can read. The source uses and renews it.
     """
 
     async def command() -> str:
         entry = await _registry(config).source_login(source, account)
         open_url = None if no_browser else webbrowser.open
-        # With --json standard output is for the result alone.
+        # With --json only the result goes to standard output.
         return await entry.login(tell=partial(click.echo, err=as_json), open_url=open_url, timeout=timeout)
 
     told = run(command())
@@ -77,9 +79,9 @@ def login(
 @config_option
 @output_options
 def logout(source: str, account: str | None, config: Path | None, as_json: bool) -> int:
-    """Forget the token of SOURCE.
+    """Delete the stored token of SOURCE.
 
-    It is revoked where the server can do that.
+    The token is revoked if the server supports that.
     """
 
     async def command() -> str:

@@ -1,4 +1,4 @@
-"""``operad mcp-config``: what an MCP host's configuration has to say to find this server."""
+"""``operad mcp-config``: the entry for operad in the configuration of an MCP host."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from operad_cli.output.text import print_json
 
 
 @click.command(name="mcp-config")
-@click.option("--host", type=click.Choice(HOSTS), default="claude", show_default=True, help="Whose configuration.")
-@click.option("--name", default="operad", show_default=True, help="What the host calls the server.")
-@click.option("--url", help="Of a server that runs already, such as http://127.0.0.1:8000/mcp.")
+@click.option("--host", type=click.Choice(HOSTS), default="claude", show_default=True, help="The MCP host.")
+@click.option("--name", default="operad", show_default=True, help="The server's name in the host.")
+@click.option("--url", help="URL of a running server, such as http://127.0.0.1:8000/mcp.")
 @adhoc_options
 @config_option
 @debug_option
@@ -30,17 +30,18 @@ def mcp_config(
     mcp_servers: tuple[str, ...],
     config: Path | None,
 ) -> int:
-    """Print the entry of an MCP host's configuration.
+    """Print the entry for an MCP host's configuration.
 
-    With it the host finds this server: it starts `operad serve --mcp stdio` itself, or connects to
-    --url.
+    With this entry the host starts `operad serve --mcp stdio`, or connects to --url.
     """
     if url is not None:
         print_json(url_entry(host, name, url))
         return 0
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     if headers:
-        raise click.UsageError("a header would stand in the host's configuration: write it into an operad.toml")
+        raise click.UsageError(
+            "--header would put the header into the host's configuration; put it into an operad.toml"
+        )
     arguments = sources.arguments()
     if not sources or config is not None:
         arguments += ["--config", str(require_configuration(config).absolute())]

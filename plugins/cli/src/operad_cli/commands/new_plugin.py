@@ -1,6 +1,6 @@
 """``operad new-plugin``: the skeleton of a source plugin, rendered by copier.
 
-The template lies in this package, so that an installed command finds it; ``templates/plugin`` points to it.
+The template is in this package, so that an installed command finds it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,26 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
     """Write the skeleton of a plugin.
 
     Args:
-        name: what it adapts, in lower case; ``operad-`` in front of it is the distribution's name.
-        folder: where to write it; default: ``operad-<name>`` in the current folder. It has to be new or empty.
-        description: one line about it.
+        name: what the plugin adapts, in lower case. The distribution is ``operad-<name>``.
+        folder: where to write it: a new or empty folder. Default: ``operad-<name>``.
+        description: one line about the plugin.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigError: the name is not usable or taken, the folder is not empty, or copier is not installed.
+        ConfigError: the name is invalid or taken, the folder is not empty, or copier is not installed.
     """
     name = name.removeprefix("operad-")
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f'"{name}" is no name for a plugin: expected lower-case letters, digits and single hyphens'
-        )
+        raise ConfigError(f'invalid plugin name "{name}": expected lower-case letters, digits and single hyphens')
     if any(distributions(name=f"operad-{name}")):
-        raise ConfigError(
-            f"operad-{name} is installed here, and a plugin of that name would take its place; choose another name"
-        )
+        raise ConfigError(f"operad-{name} is already installed; choose another name")
     folder = Path(f"operad-{name}") if folder is None else folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists and is not empty; name another folder: --folder PATH")
+        raise ConfigError(f"{folder} is not empty; choose another folder with --folder PATH")
     try:
-        copier: Any = importlib.import_module("copier")  # 17 distributions that nothing else here needs
+        copier: Any = importlib.import_module("copier")  # optional: it has 17 dependencies
     except ImportError:
         raise ConfigError("new-plugin needs copier; install it: pip install 'operad-cli[new-plugin]'") from None
     data = {"name": name} if description is None else {"name": name, "description": description}
@@ -58,8 +54,8 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
 
 @click.command("new-plugin")
 @click.argument("name")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where to write it. Default: operad-NAME.")
-@click.option("--description", help="One line about it.")
+@click.option("--folder", type=click.Path(path_type=Path), help="The folder to create. Default: operad-NAME.")
+@click.option("--description", help="One line about the plugin.")
 @output_options
 def new_plugin(name: str, folder: Path | None, description: str | None, as_json: bool) -> None:
     """Write the skeleton of a source plugin that adapts NAME."""
@@ -67,6 +63,6 @@ def new_plugin(name: str, folder: Path | None, description: str | None, as_json:
     if as_json:
         print_json({"folder": str(written)})
         return
-    click.echo(f"{written} is a plugin that passes the conformance kit. Next:\n")
+    click.echo(f"Wrote {written}, a plugin that passes the conformance kit. Next:\n")
     click.echo(f'  cd {written}\n  pip install -e ".[test]"\n  python -m pytest\n')
-    click.echo(f"Then write src/operad_{name.removeprefix('operad-').replace('-', '_')}/client.py.")
+    click.echo(f"Then edit src/operad_{name.removeprefix('operad-').replace('-', '_')}/client.py.")

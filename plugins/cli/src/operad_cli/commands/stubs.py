@@ -11,14 +11,14 @@ from operad_cli.options import chosen_profile, config_option, output_options, ru
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("operad_types"))
-@click.option("--check", is_flag=True, help="Write nothing; fail if the package is not what would be written.")
+@click.option("--check", is_flag=True, help="Do not write; fail if the package is not up to date.")
 @config_option
 @output_options
 def stubs(folder: Path, check: bool, config: Path | None, as_json: bool) -> int:
-    """Write types of all operations, for type checkers.
+    """Write types of all operations for type checkers.
 
-    FOLDER becomes a package of .pyi files, one for each namespace. With its Registry and Context in the place of
-    operad's, registry.client("shop").add(a=1) and context.env.shop.add(a=1) are checked.
+    FOLDER becomes a package of .pyi files, one for each namespace. If you import Registry and Context from it, not
+    from operad, registry.client("shop").add(a=1) and context.env.shop.add(a=1) are type-checked.
     """
 
     from operad_cli.output.errors import report_failures
@@ -31,7 +31,7 @@ def stubs(folder: Path, check: bool, config: Path | None, as_json: bool) -> int:
         check_folder(folder)
         async with open_registry(config, profile=chosen_profile()) as registry:
             if registry.failures:
-                click.echo("Nothing is written: types of the sources that failed would be missing.", err=True)
+                click.echo("Nothing was written, because the types of failed sources would be missing.", err=True)
                 return report_failures(registry)
             for spec in registry.specs():
                 await registry.describe(spec.id)

@@ -11,9 +11,9 @@ _WHERE = {
 }
 
 
-# After ``field=`` comes its value: click's scripts would put a space there. fish sees that by itself; there they
-# cut what a command does at its first comma.
-_MENDED = {
+# A value follows ``field=``, but the scripts of click for bash and zsh add a space. The script for fish cuts help
+# texts at the first comma.
+_CORRECTIONS = {
     "fish": {'(string split "," $completion)': '(string split -m 1 "," $completion)'},
     "bash": {
         "    return 0\n": "    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null\n    return 0\n",
@@ -34,7 +34,7 @@ def completion(shell: str) -> None:
     """Print the completion script of a shell.
 
     It completes commands, options, ids of operations and fields of their inputs. Ids and fields are those that
-    `operad list` and other commands saw last: nothing is started to complete a word.
+    `operad list` and other commands saw last; completion starts no source.
 
     \b
     operad completion bash > ~/.local/share/bash-completion/completions/operad
@@ -47,6 +47,6 @@ def completion(shell: str) -> None:
     assert made is not None
     root = click.get_current_context().find_root()
     source = made(root.command, {}, "operad", "_OPERAD_COMPLETE").source()
-    for line, instead in _MENDED.get(shell, {}).items():
+    for line, instead in _CORRECTIONS.get(shell, {}).items():
         source = source.replace(line, instead)
     click.echo(f"# {_WHERE[shell]}\n{source}")

@@ -108,7 +108,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def bookshop() -> web.Application:
-    """The HTTP API of the demo: an aiohttp application."""
+    """Return the HTTP API of the demo, an aiohttp application."""
     from aiohttp import web
 
     async def document(request: web.Request) -> web.Response:
@@ -149,7 +149,7 @@ def bookshop() -> web.Application:
 
 @asynccontextmanager
 async def serve_bookshop() -> AsyncIterator[str]:
-    """The API on a free port of 127.0.0.1, for as long as the context lasts; its URL."""
+    """Serve the API on a free port of 127.0.0.1. Yield its URL."""
     from aiohttp import web
 
     runner = web.AppRunner(bookshop(), access_log=None, shutdown_timeout=1)

@@ -28,12 +28,10 @@ _NEEDED = {
 
 
 async def run_demo(*, keep: bool, as_json: bool) -> int:
-    """Run the demo; the exit code."""
+    """Run the demo. Return the exit code."""
     missing = sorted({dist for module, dist in _NEEDED.items() if importlib.util.find_spec(module) is None})
     if missing:
-        raise PluginError(
-            f"the demo needs {', '.join(missing)}; install what it needs: pip install 'operad-cli[demo]'"
-        )
+        raise PluginError(f"the demo requires {', '.join(missing)}; install it: pip install 'operad-cli[demo]'")
     show = _Show(as_json)
     async with serve_bookshop() as url:
         show.step("1", f"Load three sources into one registry: the API at {url}, an MCP server, a folder")
@@ -50,7 +48,7 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
             )
             show.specs(list(registry.specs()))
 
-            show.step("2", "Call one of each: the answer is always an envelope, and its meta tells the source")
+            show.step("2", "Call one of each: the result is always an envelope, and its meta names the source")
             await _call(show, registry, "demo.greet", {"name": "reader"})
             await _call(show, registry, "shop.getBook", {"bookId": 3})
             await _call(
@@ -64,7 +62,7 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
             async for envelope in registry.subscribe("shop.orderEvents", {}):
                 show.envelope("shop.orderEvents", envelope)
 
-            show.step("4", "Nest calls: demo.offer, a local function, asks the API and the MCP server")
+            show.step("4", "Nest calls: demo.offer, a local function, calls the API and the MCP server")
             await _call(show, registry, "demo.offer", {"max_price": 11.5, "timezone": "Asia/Tokyo"})
             show.end(keep=keep)
             if keep:
@@ -78,7 +76,7 @@ async def _call(show: _Show, registry: OperationRegistry, operation_id: str, inp
 
 
 async def _keep(registry: OperationRegistry, url: str) -> None:
-    """Leave the API up, and the registry served at every door, until Ctrl-C."""
+    """Keep the API running and serve the registry until Ctrl-C."""
     from operad_auth.http import until_stopped
     from operad_cli.mcp_hosts import url_entry
     from operad_serve import FrontDoor, Plan, ServeOptions
@@ -89,7 +87,7 @@ async def _keep(registry: OperationRegistry, url: str) -> None:
         async with door.open():
             entry = json.dumps(url_entry("cursor", "operad", f"{door.url}/mcp"))
             lines = (
-                f"The API stays up at {url}, and all operations at {door.url}, until Ctrl-C:",
+                f"The API runs at {url}, and all operations are served at {door.url}, until Ctrl-C:",
                 "",
                 f"  explorer   {door.url}/",
                 f"  OpenAPI    {door.url}/openapi.json",
@@ -136,6 +134,6 @@ class _Show:
         if self._json is not None:
             print_json(self._json)
         else:
-            more = "" if keep else " `operad demo --keep` leaves the API up to play with."
-            text = f"That was one registry, one way to call, one kind of answer.{more}"
+            more = "" if keep else " `operad demo --keep` keeps the API running to try it."
+            text = f"That was one registry, one way to call, one kind of result.{more}"
             print_text("\n" + paragraph(text, indent=""))

@@ -24,44 +24,52 @@ from operad_cli.output.errors import with_place
 
 Status = Literal["ok", "warning", "error"]
 _SINCE = 1_730_000_000
-"""A clock that says less (s since the epoch, October 2024) is wrong."""
+"""A clock before this time (October 2024, in seconds since the epoch) is wrong."""
 
 
 @attrs.frozen
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     status: Status
     what: str
-    says: str
-    mend: str = ""
+    message: str
+    fix: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """For programs."""
+        """Return the check as JSON."""
         return attrs.asdict(self)
 
 
 async def examine(path: Path | None, timeout: float) -> list[Check]:
-    """Look at everything; ``timeout`` in seconds for each source. Raises nothing that a configuration causes."""
+    """Run all checks. Errors of the configuration are results.
+
+    Args:
+        path: the configuration, or None.
+        timeout: seconds for each source.
+    """
     checks = [*_machine()]
     if path is None:
         checks += _plugins(load_plugins_quietly())
-        mend = "operad init writes one; --config PATH names one"
-        return [*checks, Check("warning", "configuration", "there is none here or in a folder above", mend)]
+        fix = "create one with operad init, or use --config PATH"
+        return [
+            *checks,
+            Check("warning", "configuration", "no operad.toml in this folder or a parent folder", fix),
+        ]
     try:
         with quiet_plugins():
             registry = OperationRegistry.from_config(path, profile=chosen_profile(), sources=())
     except OperadError as error:
-        return [*checks, Check("error", "configuration", str(error), f"mend it in {path}")]
+        return [*checks, Check("error", "configuration", str(error), f"fix it in {path}")]
     checks += _plugins(registry.plugins)
     configuration = registry.configuration
     assert configuration is not None
     has = _count(len(configuration.sources), "source")
-    mend = "" if configuration.sources else "write [sources.NAME] tables; operad init shows how"
-    checks.append(Check("warning" if mend else "ok", "configuration", f"{path}, {has}", mend))
+    fix = "" if configuration.sources else "add [sources.NAME] tables, see operad init"
+    checks.append(Check("warning" if fix else "ok", "configuration", f"{path}, {has}", fix))
     checks += _tables(registry)
     async with registry:
-        with _told_of_sources() as told:
+        with _warnings_of_sources() as told:
             found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
     for check, name in zip(found, configuration.sources, strict=True):
         checks.append(check)
@@ -73,7 +81,9 @@ def _machine() -> Iterator[Check]:
     versions = [f"{name} {version}" for name, version in _distributions()]
     yield Check("ok", "versions", f"Python {platform.python_version()} on {sys.platform}; {', '.join(versions)}")
     if (now := time.time()) < _SINCE:
-        yield Check("error", "clock", f"it says {time.ctime(now)}", "set it: deadlines and tokens depend on it")
+        yield Check(
+            "error", "clock", f"the time is {time.ctime(now)}", "set the clock: deadlines and tokens depend on it"
+        )
 
 
 def _distributions() -> list[tuple[str, str]]:
@@ -95,14 +105,14 @@ def _plugins(plugins: Any) -> Iterator[Check]:
 
 
 def _tables(registry: OperationRegistry) -> Iterator[Check]:
-    """The tables that nobody reads before something is served."""
+    """Check the tables that are only read when something is served."""
     yield from _calls(registry)
     yield from _serving(registry)
     contributed: dict[str, Any] = {}
     for tables in registry.plugins.implementations("operad_tables"):
         try:
             contributed.update({table.name: table for table in tables()})
-        except Exception as error:  # noqa: BLE001  # one plugin's mistake must not hide the rest
+        except Exception as error:  # noqa: BLE001  # an error of one plugin must not hide the rest
             yield Check("warning", "plugin", f"operad_tables raised {type(error).__name__}: {error}")
     for name, table in contributed.items():
         yield from _broken(name, partial(_contributed, registry, table))
@@ -114,7 +124,7 @@ def _broken(table: str, read: Callable[[], object]) -> Iterator[Check]:
     try:
         read()
     except OperadError as error:
-        yield Check("error", table, str(error), f"mend [{table}]")
+        yield Check("error", table, str(error), f"fix [{table}]")
 
 
 def _calls(registry: OperationRegistry) -> Iterator[Check]:
@@ -135,7 +145,7 @@ def _serving(registry: OperationRegistry) -> Iterator[Check]:
         yield from _unread(registry, "serve", "operad-serve")
         return
     for table, error in problems(registry):
-        yield Check("error", table, str(error), f"mend [{table}]")
+        yield Check("error", table, str(error), f"fix [{table}]")
 
 
 def _unread(registry: OperationRegistry, table: str, distribution: str) -> Iterator[Check]:
@@ -143,11 +153,11 @@ def _unread(registry: OperationRegistry, table: str, distribution: str) -> Itera
     configuration = registry.configuration
     if configuration is not None and table in configuration.tables:
         where = configuration.where(table)
-        yield Check("warning", table, f"no installed plugin reads it @ {where}", f"pip install {distribution}")
+        yield Check("warning", table, f"no installed plugin uses it @ {where}", f"pip install {distribution}")
 
 
 def _contributed(registry: OperationRegistry, table: Table) -> None:
-    """Read the table of a plugin as that does."""
+    """Read the table as its plugin does."""
     configuration = registry.configuration
     assert configuration is not None
     read = registry.configured(table.name, table.config_type)
@@ -159,12 +169,12 @@ def _contributed(registry: OperationRegistry, table: Table) -> None:
 
 
 _source_of: ContextVar[str | None] = ContextVar("source", default=None)
-"""The source that is being loaded, in the task that loads it and in all that this one starts."""
+"""The source being loaded, in its task and in the tasks started from there."""
 
 
 @contextmanager
-def _told_of_sources() -> Iterator[dict[str, list[str]]]:
-    """Within, what sources warn of is kept by the source's name, instead of being printed."""
+def _warnings_of_sources() -> Iterator[dict[str, list[str]]]:
+    """Collect the warnings of sources by name instead of printing them."""
     told: dict[str, list[str]] = {}
 
     class Kept(logging.Filter):
@@ -172,7 +182,7 @@ def _told_of_sources() -> Iterator[dict[str, list[str]]]:
             name = _source_of.get()
             if name is None or record.levelno < logging.WARNING:
                 return True
-            if not str(record.msg).startswith("source %s is not loaded"):  # that is what the check itself says
+            if not str(record.msg).startswith("source %s is not loaded"):  # the check reports that itself
                 told.setdefault(name, []).append(" ".join(record.getMessage().split()))
             return False
 
@@ -189,14 +199,16 @@ def _told_of_sources() -> Iterator[dict[str, list[str]]]:
 
 async def _source(registry: OperationRegistry, name: str, timeout: float) -> Check:
     what = f"source {name}"
-    _source_of.set(name)  # of this task alone: each source is looked at in one of its own
+    _source_of.set(name)  # each source is checked in its own task
     began = time.monotonic()
     before = len(registry)
     try:
         async with asyncio.timeout(timeout):
             await registry.load_configured([name])
     except TimeoutError:
-        return Check("error", what, f"it did not load within {timeout:g} s", "is its server up? see --timeout")
+        return Check(
+            "error", what, f"not loaded within {timeout:g} s", "check that its server is running; see --timeout"
+        )
     except OperadError as error:
         return Check("error", what, str(error))
     failed = next((failure for failure in registry.failures if failure.name == name), None)
@@ -204,8 +216,8 @@ async def _source(registry: OperationRegistry, name: str, timeout: float) -> Che
         return Check("error", what, with_place(registry, failed))
     took = f"{time.monotonic() - began:.1f} s"
     if not any(spec for spec in registry.specs()) or len(registry) == before:
-        return Check("warning", what, f"it loads ({took}), and offers nothing")
-    return Check("ok", what, f"it loads ({took})")
+        return Check("warning", what, f"loaded ({took}), but it has no operations")
+    return Check("ok", what, f"loaded ({took})")
 
 
 async def _transport(registry: OperationRegistry, timeout: float) -> list[Check]:
@@ -220,10 +232,10 @@ async def _transport(registry: OperationRegistry, timeout: float) -> list[Check]
             await link.close()
     except (OperadError, ConfigError) as error:
         place = _place(registry)
-        return [Check("error", "transport", f"{error}{place}", "start it, or mend [transport]")]
+        return [Check("error", "transport", f"{error}{place}", "start it, or fix [transport]")]
     except TimeoutError:
-        return [Check("error", "transport", f"it did not answer within {timeout:g} s", "is it up?")]
-    return [Check("ok", "transport", "it answers")]
+        return [Check("error", "transport", f"no response within {timeout:g} s", "check that it is running")]
+    return [Check("ok", "transport", "connected")]
 
 
 def _place(registry: OperationRegistry) -> str:

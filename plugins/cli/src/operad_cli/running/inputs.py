@@ -1,4 +1,4 @@
-"""Inputs from arguments such as ``KEY=VALUE``, converted as the operation's input schema says."""
+"""The input of a call from arguments such as ``KEY=VALUE``, converted by the operation's input schema."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from operad_cli.output.text import printable
 from operad_cli.running.opening import not_found
 
 _CHOICES = 12
-"""Up to so many choices a prompt shows all of them."""
+"""A prompt shows up to this many choices."""
 
 
 async def read_input(
     registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
 ) -> Any:
-    """The input of the arguments; what is required and missing is asked for at a terminal."""
-    # Its schema, which a peer may not have told yet, is needed for KEY=VALUE only.
+    """Return the input from the arguments. A terminal prompts for missing required fields."""
+    # Only KEY=VALUE needs the schema, which may have to be requested from a peer.
     spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
     if spec is None:
         raise not_found(registry, operation_id)
@@ -37,27 +37,28 @@ async def read_input(
             ask(values, spec.input_schema)
         return values
     if fields:
-        raise click.UsageError("give the input as KEY=VALUE or as JSON, not both")
+        raise click.UsageError("give the input either as KEY=VALUE or as JSON")
     given = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
     try:
         return json.loads(given.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the input is not JSON: it is not UTF-8, at byte {error.start}") from error
+        raise click.UsageError(f"the input is not JSON: not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
         raise click.UsageError("the input is nested too deeply") from error
     except ValueError as error:
-        hint = "; --input - < FILE reads a file" if text.startswith("@") else ""
+        hint = "; use --input - < FILE to read a file" if text.startswith("@") else ""
         reason = "standard input is empty" if text == "-" and not given.strip() else str(error)
         raise click.UsageError(f"the input is not JSON: {reason}{hint}") from error
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """The input object of arguments; a key given twice makes a list.
+    """Return the input object from arguments. A key given twice makes a list.
 
-    ``key=value`` is converted as the schema says, ``key:=json`` is JSON, ``key@file`` the content of a file, and
-    ``key:=@file`` the JSON in one; ``-`` as the file is standard input.
+    ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is the content of a file, and
+    ``key:=@file`` is the JSON in a file. The file ``-`` is standard input.
 
-    Raises `click.UsageError` for an argument of another form.
+    Raises:
+        click.UsageError: an argument has another form.
     """
     values: dict[str, Any] = {}
     repeated: set[str] = set()
@@ -71,7 +72,7 @@ def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
         else:
             values[key] = [values[key], value]
             repeated.add(key)
-    # A list of one is still a list: a value that was not repeated, where an array is expected.
+    # A key given once makes a list of one if the schema expects an array.
     for key, value in values.items():
         if key not in repeated and not isinstance(value, list) and _types(properties.get(key)) == {"array"}:
             values[key] = [value]
@@ -82,14 +83,14 @@ _FORM = re.compile(r"(?P<key>[^=@]+?)(?P<sign>:=@|:=|=|@)(?P<text>.*)", re.DOTAL
 
 
 def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[str, Any]:
-    """The key and the value of one argument."""
+    """Return the key and the value of one argument."""
     found = _FORM.fullmatch(field)
     if found is None:
         raise click.UsageError(
             f'"{field}" is not KEY=VALUE, KEY:=JSON or KEY@FILE; for JSON use --json \'{{"key": "value"}}\''
         )
     key, sign, text = found["key"], found["sign"], found["text"]
-    if sign.startswith(":=") and f"{key}:" in properties and key not in properties:  # a key that ends in a colon
+    if sign.startswith(":=") and f"{key}:" in properties and key not in properties:  # the key ends in a colon
         key, sign = f"{key}:", "="
     if sign == "=":
         return key, _converted(text, properties.get(key), schema)
@@ -110,11 +111,11 @@ def _content(name: str) -> bytes:
     try:
         return Path(name).expanduser().read_bytes()
     except OSError as error:
-        raise click.UsageError(f"{name} cannot be read: {error.strerror}") from error
+        raise click.UsageError(f"cannot read {name}: {error.strerror}") from error
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
-    """The required properties that an input lacks, with their schemas."""
+    """Return the missing required properties with their schemas."""
     raw = {} if schema.is_unknown else schema.bundled()
     required = raw.get("required", ()) if isinstance(raw, dict) else ()
     properties = _properties(schema)
@@ -122,7 +123,7 @@ def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def ask(values: dict[str, Any], schema: Schema) -> None:
-    """Ask whoever sits at the terminal for what the input lacks."""
+    """Ask the user for missing required fields."""
     lacking = missing(values, schema)
     if not lacking:
         return
@@ -140,7 +141,7 @@ def ask(values: dict[str, Any], schema: Schema) -> None:
 
 
 def _no_unknown(values: Mapping[str, Any], schema: Schema) -> None:
-    """Raises `click.UsageError` for a field that the input cannot have: it is not asked for in its place."""
+    """Raise `click.UsageError` for an unknown field, which may be a misspelt required one."""
     raw = {} if schema.is_unknown else schema.bundled()
     known = _properties(schema)
     if not isinstance(raw, dict) or raw.get("additionalProperties") is not False or raw.get("patternProperties"):
@@ -150,12 +151,12 @@ def _no_unknown(values: Mapping[str, Any], schema: Schema) -> None:
             import difflib
 
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known)}"
+            hint = f'did you mean "{near[0]}"?' if near else f"known fields: {', '.join(known)}"
             raise click.UsageError(f'the input has no field "{name}"; {hint}')
 
 
 def _answer(text: str, *, shape: Any, root: Schema) -> Any:
-    """What was typed, converted. Raises `click.UsageError`, upon which it is asked for again."""
+    """Return the typed text, converted. Raise `click.UsageError` to ask again."""
     value = _converted(text, shape, root)
     problems = _rooted(shape, root).errors(value)
     if problems:
@@ -164,7 +165,7 @@ def _answer(text: str, *, shape: Any, root: Schema) -> Any:
 
 
 def _kind(shape: Any, root: Schema) -> str:
-    """What a prompt asks for: the choices where there are few, else the types."""
+    """Return what a prompt expects: the choices if there are few, else the types."""
     if isinstance(shape, dict) and isinstance(reference := shape.get("$ref"), str):
         found: Any = root.bundled()
         for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
@@ -178,7 +179,7 @@ def _kind(shape: Any, root: Schema) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C ends a prompt at once: asyncio's own handler would wait for the task, which waits for the prompt."""
+    """Let Ctrl-C end a prompt at once. asyncio's handler would wait for the task, which waits for the prompt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +187,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except click.Abort:
-        click.echo(err=True)  # the shell's own prompt starts on a line of its own
+        click.echo(err=True)  # so that the shell's prompt starts on a new line
         raise
     finally:
         signal.signal(signal.SIGINT, before)
@@ -230,7 +231,7 @@ def _converted(text: str, schema: Any, root: Schema) -> Any:
 
 
 def _rooted(schema: Any, root: Schema) -> Schema:
-    """A property's schema with the definitions that it may refer to."""
+    """Return a property's schema with the definitions that it may refer to."""
     bundle = root.bundled()
     shared = bundle if isinstance(bundle, dict) else {}
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Opening the registry of a configuration: what a command needs of it, and no more."""
+"""Open the registry of a configuration, with the plugins and sources that a command needs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from operad_cli.output.progress import Line
 from operad_cli.running.known_plugins import KnownPlugins, remember
 
 _PATIENCE = 0.7
-"""Seconds after which a terminal is told what is waited for."""
+"""Seconds after which a terminal shows which sources are loading."""
 _SILENCE = 5.0
-"""Seconds more after which a log is told so, too."""
+"""Further seconds after which a pipe gets that message, too."""
 _ENOUGH = 2.5
-"""Seconds after which a terminal is shown what there is already."""
+"""Seconds after which a terminal shows the operations loaded so far."""
 
 Meanwhile = Callable[[OperationRegistry, list[str]], None]
 
@@ -37,18 +37,17 @@ async def open_registry(
     wait: float | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> AsyncIterator[OperationRegistry]:
-    """The registry of the configuration; sources that failed are in ``registry.failures``.
+    """Open the registry of the configuration. Failed sources are in ``registry.failures``.
 
-    With an operation's id only those sources are opened that may have it, one group after the other: a call of a
-    function of one's own starts no server. Else all of them, at once.
+    For one operation, only the sources that may have it are opened, one group after another: calling a local
+    function starts no server. Otherwise all sources are opened at once.
 
     Args:
-        config: the configuration; default: the one that `find` finds.
-        operation_id: the operation that will be used.
-        profile: the profile to lay over the configuration.
-        wait: seconds after which sources that still start are left out, and are among the failures; ``None``: as
-            long as each may take.
-        meanwhile: called once at a terminal, where some sources take long, with the registry and their names.
+        config: the configuration; default: see `find_configuration`.
+        operation_id: the operation to use; None: all.
+        profile: the profile of the configuration.
+        wait: seconds after which loading sources are skipped and added to the failures. None: no limit.
+        meanwhile: called once at a terminal if some sources are slow, with the registry and their names.
     """
     path = require_configuration(config)
     with quiet_plugins():
@@ -82,9 +81,9 @@ def _with_plugins(
 
 
 class _Loading:
-    """Sources that load at once; where a person looks on and it takes long, which are waited for is said.
+    """Sources that load at the same time. A terminal shows the names of slow ones.
 
-    Where all are loaded, Ctrl-C then leaves these out, and they are among the registry's failures.
+    If all sources of a configuration are loaded, Ctrl-C skips the slow ones and adds them to the failures.
     """
 
     def __init__(self, registry: OperationRegistry, names: tuple[str, ...], operation_id: str | None) -> None:
@@ -95,14 +94,14 @@ class _Loading:
         }
 
     async def finish(self, wait: float | None, meanwhile: Meanwhile | None) -> None:
-        """Wait for all of them. Raises what loading one raises, other than that it failed."""
+        """Wait for all sources. A source that fails does not raise; other errors do."""
         loop = asyncio.get_running_loop()
         timer = wait is not None and loop.call_later(
-            wait, self._leave_out, f"it still starts after {wait:g} s; --wait SECONDS waits longer"
+            wait, self._skip, f"still starting after {wait:g} s; use --wait SECONDS to wait longer"
         )
         try:
             if await self._wait(_PATIENCE):
-                await self._watched(meanwhile)
+                await self._watch(meanwhile)
             for task in self._tasks:
                 if not task.cancelled():
                     await task
@@ -114,10 +113,10 @@ class _Loading:
             await asyncio.wait(self._tasks)
 
     async def _wait(self, timeout: float | None = None) -> list[str]:
-        """Wait so long, in seconds; the names of those that still load."""
+        """Wait for at most ``timeout`` seconds. Return the names of the sources still loading."""
         return [self._tasks[task] for task in (await asyncio.wait(self._tasks, timeout=timeout))[1]]
 
-    def _leave_out(self, reason: str) -> None:
+    def _skip(self, reason: str) -> None:
         from operad.plugin import SourceFailure
 
         for task, name in self._tasks.items():
@@ -126,21 +125,21 @@ class _Loading:
                 kind = str(configuration.sources[name].get("type")) if configuration else ""
                 self._registry.failures.append(SourceFailure(name, SourceError(reason), kind))
 
-    async def _watched(self, meanwhile: Meanwhile | None) -> None:
-        """Wait for what still loads, and show its names."""
+    async def _watch(self, meanwhile: Meanwhile | None) -> None:
+        """Wait for the sources still loading and show their names."""
         if not sys.stderr.isatty():
             if slow := await self._wait(_SILENCE):
                 sys.stderr.write(f"waiting for {', '.join(slow)}\n")
                 await self._wait()
             return
-        with _at_ctrl_c((lambda: self._leave_out("left out by Ctrl-C")) if self._is_list else None):
+        with _at_ctrl_c((lambda: self._skip("skipped by Ctrl-C")) if self._is_list else None):
             if meanwhile is not None and (slow := await self._shown(_ENOUGH - _PATIENCE)):
                 meanwhile(self._registry, slow)
             await self._shown()
 
     async def _shown(self, timeout: float | None = None) -> list[str]:
         """Wait with a line that names the loading sources. Return the names of those that still load."""
-        hint = " (Ctrl-C leaves it out)" if self._is_list else ""
+        hint = " (Ctrl-C to skip)" if self._is_list else ""
         end = math.inf if timeout is None else time.monotonic() + timeout
         with Line() as line:
             while (slow := [task for task in self._tasks if not task.done()]) and time.monotonic() < end:
@@ -153,7 +152,7 @@ class _Loading:
 
 @contextmanager
 def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
-    """Within, Ctrl-C does this instead of ending the command."""
+    """Run an action on Ctrl-C instead of ending the command."""
     if action is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -167,7 +166,7 @@ def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
 
 
 def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
-    """The error for an unknown id: with near ones, and with the sources that failed."""
+    """Return the error for an unknown id. It names similar ids and failed sources."""
     import difflib
 
     ids = [spec.id for spec in registry.specs()]
@@ -176,14 +175,14 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
     if close:
         message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
     elif ids:
-        message += f"; `operad list` shows the {len(ids)} there are"
+        message += f"; see `operad list` for the {len(ids)} operations"
     elif registry.configuration is not None and not registry.configuration.sources:
-        message += f"; {registry.configuration.name} has no [sources], `operad init` shows how they are written"
+        message += f"; {registry.configuration.name} has no [sources], see `operad init`"
     failures = registry.failures
     failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
     if len(failures) == 1:
         message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
     elif failures:
         names = ", ".join(sorted(failure.name for failure in failures))
-        message += f"; these sources are not loaded, `operad list` says why: {names}"
+        message += f"; these sources are not loaded, see `operad list`: {names}"
     return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})

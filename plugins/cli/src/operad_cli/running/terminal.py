@@ -1,4 +1,4 @@
-"""Whoever sits at the terminal, as an operation reaches them: it may ask while it runs."""
+"""The user at the terminal as the client of a call: an operation may ask questions while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
 
 
 def client_of_terminal() -> Terminal | None:
-    """Whom an operation may ask; nobody where there is no terminal."""
+    """Return the client for a terminal, or None if there is no terminal."""
     return Terminal() if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
@@ -28,20 +28,20 @@ class Terminal:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """Forms and addresses; there is no model here, and no roots."""
+        """Return forms and URLs. A terminal has no model and no roots."""
         return {"elicitation": {"form": {}, "url": {}}}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Nothing: observers show it."""
+        """Do nothing. Observers show progress."""
 
     async def log(self, level: str, data: Any, source: str | None) -> None:
-        """Tell the logger, as a call without a client does."""
+        """Log the message, as a call without a client does."""
         logger.log(_LEVELS.get(level, logging.CRITICAL), "%s%s", f"{source}: " if source else "", data)
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask for what a form requires, or to visit an address; who does not want to declines."""
+        """Ask the user to fill in a form or to visit a URL. The user may decline."""
         import click
 
         values: dict[str, Any] = {}
@@ -57,16 +57,16 @@ class Terminal:
         return {"action": "accept", "content": values} if url is None else {"action": "accept"}
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """There is no model. Raises `CallError`."""
-        _nobody("sampling")
+        """Raise `CallError`, because a terminal has no model."""
+        _not_supported("sampling")
 
     async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        """There are none. Raises `CallError`."""
-        _nobody("roots")
+        """Raise `CallError`, because a terminal has no roots."""
+        _not_supported("roots")
 
 
-def _nobody(capability: str) -> NoReturn:
-    message = f"a terminal cannot be asked for {capability}"
+def _not_supported(capability: str) -> NoReturn:
+    message = f"a terminal does not support {capability}"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "requiredCapability": capability})
 
 
@@ -74,12 +74,12 @@ _TRACE = ("traceparent", "tracestate", "baggage")
 
 
 def own_context() -> OperationContext:
-    """The context of the command's call: part of the trace of whoever runs it, where the environment names one.
+    """Return the context of the command's call. It continues the trace in the environment, if there is one.
 
     Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
     """
     given = {name: os.environ[name.upper()] for name in _TRACE if name.upper() in os.environ}
-    # Whoever runs the command owns the configuration: the access check would protect nobody.
+    # The user owns the configuration, so an access check would protect nothing.
     return OperationContext(
         trusted=True, metadata=trace_context(given) if given else {}, client=client_of_terminal()
     )

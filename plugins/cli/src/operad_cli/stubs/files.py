@@ -13,14 +13,14 @@ def check_folder(folder: Path) -> None:
     """Raise `ConfigError` if a package cannot be written there."""
     name = folder.resolve().name
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(f'"{name}" is no name for a package: expected letters, digits and _, such as shop_types')
+        raise ConfigError(f'invalid package name "{name}": expected letters, digits and _, such as shop_types')
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a folder for the package")
+        raise ConfigError(f"{folder} is a file; choose a folder for the package")
     face = folder / "__init__.py"
     if any(folder.iterdir()) and not (face.is_file() and face.read_text("utf-8", "replace").startswith(MARK)):
-        raise ConfigError(f"{folder} holds something else; name a new folder, or one that operad stubs wrote")
+        raise ConfigError(f"{folder} has other files; choose a new folder, or one written by operad stubs")
 
 
 def _written(folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The modules of a typed package: one for each namespace, and the one that puts them together."""
+"""The modules of a typed package: one for each namespace, and ``__init__.pyi``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from operad.naming import object_members
 from operad_cli.stubs.types import WORDS, Types, class_name, docstring, without
 from operad_schema import SharedDefinitions
 
-MARK = "# Written by `operad stubs`; what is changed here is lost when it runs again.\n"
+MARK = "# Written by `operad stubs`. Changes are lost when it runs again.\n"
 _IMPORTS = {
     "collections.abc": ("AsyncGenerator",),
     "typing": ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict"),
     "operad": ("ResponseEnvelope", "Subscription"),
 }
 _RUNTIME = '''\
-"""The operations of this configuration, for type checkers and editors; what runs is operad's."""
+"""The types of this configuration's operations. At run time these are the classes of operad."""
 
 from operad import OperationContext as Context
 from operad import OperationEnv as Env
@@ -36,7 +36,7 @@ _HOMES = {"AsyncGenerator": "collections.abc", "ResponseEnvelope": "operad", "Su
 
 
 def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
-    """The files of a package for operations, by name."""
+    """Return the files of a package for operations, by name."""
     spaces: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         spaces.setdefault(spec.namespace, []).append(spec)
@@ -71,9 +71,9 @@ def _module(module: str, specs: Sequence[OperationSpec]) -> str:
 
 
 def _imports(body: str, hidden: Iterable[str]) -> str:
-    """What the types of the body name: pyright's strict mode takes an import that nobody uses for an error.
+    """Return the imports that the body needs. pyright's strict mode rejects unused imports.
 
-    What its texts say, and what its methods, parameters and fields are called, is no use of a name.
+    Names in texts, and names of methods, parameters and fields, do not count.
     """
     code = _TEXT.sub("", body)
     used = {
@@ -104,7 +104,7 @@ def _method(attribute: str, spec: OperationSpec, types: Types, shared: SharedDef
 
 
 def _parameters(schema: Any, hint: str, types: Types, definitions: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """What a method takes, and what its documentation says of it."""
+    """Return the parameters of a method and the lines that document them."""
     properties, required = object_members(schema, definitions, branches=True)
     if not properties and isinstance(schema, Mapping) and schema.get("additionalProperties") is False:
         return f"self, *, {_TIMEOUT}", []
@@ -169,7 +169,7 @@ def _signature(kind: str, one: _Method, answer: str, hidden: Iterable[str]) -> s
 
 
 def _face(modules: Mapping[str, str]) -> str:
-    """``__init__.pyi``: registry, context and env, with what the namespaces hold."""
+    """Return ``__init__.pyi``: the registry, context and env with all namespaces."""
     imports = "".join(f"from . import {module} as _{module}\n" for module in sorted(modules))
     clients = "".join(
         "    @overload\n"

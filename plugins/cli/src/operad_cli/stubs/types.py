@@ -1,4 +1,4 @@
-"""JSON Schemas as Python types: TypedDicts, Literals and unions, each definition once."""
+"""Python types from JSON Schemas: TypedDicts, Literals and unions, each definition once."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from operad.naming import definition_name, object_members
 
 _TYPING = ("Any", "AsyncGenerator", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")
 WORDS = frozenset((*_TYPING, "None", "bool", "dict", "float", "int", "list", "str"))
-"""What the types are made of."""
+"""The names that types are made of."""
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _WORD = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|([A-Za-z_]\w*)")
 _DEEPEST = 40
-"""Schemas in each other; what is deeper is ``Any``."""
+"""Levels of nested schemas. Deeper ones are ``Any``."""
 
 
 def words_of(expression: str) -> set[str]:
-    """The names in a type, without what its literals say."""
+    """Return the names in a type, without the contents of its literals."""
     return {found for found in _WORD.findall(expression) if found}
 
 
 def without(expression: str, names: Iterable[str]) -> str:
-    """A type in which ``names``, which mean something else where it stands, are written with ``_`` before them."""
+    """Return a type with ``_`` before the given names, which mean something else in its place."""
     taken = frozenset(names)
     return _WORD.sub(lambda match: f"_{match[1]}" if match[1] in taken else match[0], expression)
 
 
 def class_name(text: str) -> str:
-    """``PullRequest`` for ``pull-request``."""
+    """Return ``PullRequest`` for ``pull-request``."""
     name = "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", text))
     name = name if name[:1].isalpha() else f"N{name}"
     return f"{name}_" if keyword.iskeyword(name) else name
@@ -40,13 +40,13 @@ class Types:
     """The types of one module.
 
     Args:
-        definitions: what references by ``#/$defs/`` mean; may grow.
-        taken: names that no type may have.
+        definitions: the targets of ``#/$defs/``; may grow.
+        taken: names that types must not have.
     """
 
     def __init__(self, definitions: Mapping[str, Any], taken: Iterable[str]) -> None:
         self.blocks: list[str] = []
-        """Classes and aliases, in the order in which they were asked for."""
+        """Classes and aliases in the order in which they were needed."""
         self._definitions = definitions
         self._taken = {*taken, *WORDS}
         self._named: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Types:
         self._depth = 0
 
     def of(self, schema: Any, hint: str) -> str:
-        """The type of a schema; ``hint`` names the classes that it needs."""
+        """Return the type of a schema. ``hint`` names the classes that it needs."""
         if schema is False:
             return "Never"
         if not isinstance(schema, Mapping) or self._depth > _DEEPEST:
@@ -99,7 +99,7 @@ class Types:
         return f"dict[str, {self._inside([extra], f'{hint}Value')}]"
 
     def _inside(self, schemas: list[Any], hint: str) -> str:
-        """The type of what stands in a container: there, a definition may mean itself."""
+        """Return the type of schemas in a container, where a definition may refer to itself."""
         outer, self._direct = self._direct, []
         try:
             return _joined(self.of(each, hint) for each in schemas)
@@ -109,7 +109,7 @@ class Types:
     def _reference(self, reference: str) -> str:
         name = definition_name(reference)
         if name in self._direct or name not in self._definitions:
-            return "Any"  # it means nothing but itself
+            return "Any"  # it refers only to itself
         known = self._named.get(name)
         if known is None:
             body = self._definitions[name]
@@ -122,7 +122,7 @@ class Types:
         return known
 
     def _union(self, schema: Mapping[str, Any], key: str, hint: str) -> str | None:
-        """``None`` where the branches say nothing of the type, as those that only tell what is required."""
+        """Return None if the branches do not determine the type, for example if they only list ``required``."""
         base = {word: value for word, value in schema.items() if word not in (key, "description", "title")}
         branches = [branch for branch in schema[key] if branch is not False]
         if base.get("properties"):
@@ -175,7 +175,7 @@ class Types:
 
 
 def docstring(text: str, indent: str) -> str:
-    """A docstring that says ``text``, whatever is in it; nothing for no text."""
+    """Return a docstring for any text; an empty text gives no docstring."""
     text = "".join(letter if letter.isprintable() else "\n" if letter == "\n" else " " for letter in text)
     text = text.strip().replace("\\", "\\\\")
     if '"""' in text or text.endswith('"'):
