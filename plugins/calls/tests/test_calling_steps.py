@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -21,13 +22,12 @@ from operad import (
 from operad.transports import Capabilities, LinkDownError, TransportError
 from operad_calls import CallSettings, reports
 from operad_calls.calling.flow import Arrivals, Departures
-from operad_calls.calling.map import _is_forged
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.calling.single import Single, SingleCalls
+from operad_calls.calling.single import call_once
 from operad_calls.federation.offers import Offer, offer_of, operation_of, stricter
 from operad_calls.protocol import encode
 from operad_calls.reports import Reports, printable
-from operad_calls.requests import Pending, Said
+from operad_calls.requests import CallRequest, Pending
 from operad_calls.tapping import tap
 from plugins.calls.tests.parts import registry_of
 
@@ -65,10 +65,10 @@ class Side:
         self.requests = PendingRequests(SimpleNamespace(capabilities=capabilities), CallSettings(**settings))
         self.requests.start()
         self.link = self.requests.link = Wire()
-        self.singles = SingleCalls(self.requests)
+        self.singles = SimpleNamespace(call=partial(call_once, self.requests))
 
     async def begun(self, seconds=30.0, input=None):
-        said = Said("t.op", input)
+        said = CallRequest("t.op", input)
         said.limit = (time.time() + seconds) * 1000
         task = asyncio.ensure_future(self.singles.call(said))
         await settle()
@@ -100,9 +100,9 @@ async def test_a_call_says_how_many_bytes_may_be_answered_unasked():
     side = Side()
     one, task = await side.begun()
     ((to, payload),) = side.told("call.requested")
-    assert (to, payload["creditBytes"], one.granted, payload["replyTo"]) == ("op:t.op", 65_536, 65_536, "inbox:me")
+    assert (to, payload["creditBytes"], one.granted, payload["replyTo"]) == ("op:t.op", 2**20, 2**20, "inbox:me")
     assert (one.target, one.sender, one.stored, one.outgoing, one.wants) == (None, None, False, 0, 0)
-    side.singles.on_event(one, "call.responded", answer(replyTo="inbox:worker"))
+    one.on_event("call.responded", answer(replyTo="inbox:worker"))
     assert (await task).data == 5
     assert (side.requests.table, side.requests.answered) == ({}, {"t.op": None})
     assert side.told("call.aborted") == []
@@ -116,7 +116,7 @@ async def test_what_follows_a_call_goes_to_who_is_known_to_have_it(known, told, 
     side = Side()
     side.link.target = known
     one, task = await side.begun()
-    side.singles.on_event(one, "call.responded", answer(seq=0, replyTo=told))
+    one.on_event("call.responded", answer(seq=0, replyTo=told))
     await task
     await settle()
     assert [to for to, _ in side.told("call.aborted")] == aborted
@@ -128,14 +128,14 @@ async def test_within_a_process_a_call_counts_no_bytes():
     one, task = await side.begun()
     assert "creditBytes" not in side.told("call.requested")[0][1]
     assert (one.target, one.granted) == ("inbox:worker", 0)
-    side.singles.on_event(one, "call.responded", answer())
+    one.on_event("call.responded", answer())
     await task
 
 
 async def test_of_a_subscription_the_first_item_is_taken_and_the_rest_aborted():
     side = Side()
     one, task = await side.begun()
-    side.singles.on_event(one, "call.responded", answer(seq=0, replyTo="inbox:worker"))
+    one.on_event("call.responded", answer(seq=0, replyTo="inbox:worker"))
     assert (await task).data == 5
     await settle()
     assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
@@ -154,7 +154,7 @@ async def test_of_a_subscription_the_first_item_is_taken_and_the_rest_aborted():
 async def test_each_way_in_which_a_call_fails(type_, payload, code, message, answered):
     side = Side()
     one, task = await side.begun()
-    side.singles.on_event(one, type_, payload)
+    one.on_event(type_, payload)
     with pytest.raises(CallError) as caught:
         await task
     assert caught.value.code == code
@@ -172,9 +172,9 @@ async def test_an_answer_that_comes_when_a_call_has_ended_is_dropped():
         await task
     assert list(side.requests.orphans) == [one.request_id]
     side.requests.table[one.request_id] = one
-    side.singles.on_event(one, "call.responded", answer())
+    one.on_event("call.responded", answer())
     side.requests.table[one.request_id] = one
-    side.singles.on_event(one, "call.error", {"code": "X"})
+    one.on_event("call.error", {"code": "X"})
 
 
 async def test_a_call_that_is_not_answered_in_time_ends_and_tells_its_handler():
@@ -233,7 +233,7 @@ async def test_a_handler_that_asks_for_room_is_heard_and_granted_in_turn():
 
     async def asked(**payload):
         side.link.sent.clear()
-        side.singles.on_event(one, "call.credit", payload)
+        one.on_event("call.credit", payload)
         await settle()
         return [payload["totalBytes"] for _, payload in side.told("call.credit")]
 
@@ -247,31 +247,25 @@ async def test_a_handler_that_asks_for_room_is_heard_and_granted_in_turn():
     assert await asked(replyTo="inbox:worker", wantsBytes=before) == [before]
     assert await asked(replyTo="inbox:worker", wantsBytes=90_000) == [90_000]
     assert await asked(replyTo="inbox:worker", wantsBytes=80_000) == [90_000]
-    side.singles.on_event(one, "news", {"replyTo": "inbox:other"})
+    one.on_event("news", {"replyTo": "inbox:other"})
     assert one.target == "inbox:worker"
-    side.singles.on_event(one, "call.responded", answer())
+    one.on_event("call.responded", answer())
     await task
-    assert side.requests.arrivals.under_way == 0
+    assert side.requests.arrivals.in_flight == 0
 
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_large_request_says_its_size_until_somebody_has_it(more):
     side = Side()
-    probe = side.requests.event(Said("t.op", ""), "x" * 32, side.link, 0.0)
-    probe["payload"].update(creditBytes=65_536, deadline=int(time.time() * 1000), timeoutMs=30_000)
+    probe = side.requests.event(CallRequest("t.op", ""), "x" * 32, side.link, 0.0)
+    probe["payload"].update(creditBytes=2**20, deadline=int(time.time() * 1000), timeoutMs=30_000)
     one, task = await side.begun(30.0, "x" * (65_536 - len(encode(probe)) + more))
     ((_, payload),) = side.told("call.requested")
     assert (payload.get("sentBytes"), one.outgoing) == ((65_537, 65_537) if more else (None, 0))
-    side.singles.on_event(one, "call.credit", {"replyTo": "inbox:worker"})
+    one.on_event("call.credit", {"replyTo": "inbox:worker"})
     assert one.outgoing == 0
-    side.singles.on_event(one, "call.responded", answer())
+    one.on_event("call.responded", answer())
     await task
-
-
-def test_a_request_begins_with_nothing_known_of_its_handler():
-    one = Single("t.op", "1", None, 5.0)
-    assert (one.target, one.stored, one.sender, one.expired, one.total) == (None, False, None, False, 1)
-    assert (one.outgoing, one.granted, one.reserved, one.wants) == (0, 0, 0, 0)
 
 
 # --- the map --------------------------------------------------------------------------------------
@@ -292,7 +286,9 @@ async def echo(input, context):
     ],
 )
 def test_who_may_answer_a_request(target, peer, forged):
-    assert _is_forged(target, peer) is forged
+    one = Pending("t.op", "1")
+    one.target = target
+    assert one.accepts(peer) is not forged
 
 
 async def test_an_answer_of_somebody_else_is_dropped(caplog):
@@ -339,7 +335,7 @@ async def test_a_map_opens_once_and_closing_ends_what_is_under_way():
             with pytest.raises(CallError, match="the call map is not open"):
                 await closed.call("t.slow")
         async with calls:
-            with pytest.raises(RuntimeError, match="the call map is open already"):
+            with pytest.raises(RuntimeError, match="the call map is already open"):
                 await calls.open()
             task = asyncio.ensure_future(calls.call("t.slow"))
             await begun.wait()
@@ -369,7 +365,7 @@ async def test_a_call_can_be_aborted_by_its_id_and_nothing_else_can():
         assert caught.value.code == ErrorCode.ABORTED
         await settle()
         assert (handler.active, calls.pending) == (0, 0)
-        with pytest.raises(LookupError, match=f'no request "{request_id}" of this link is under way'):
+        with pytest.raises(LookupError, match=f'no request "{request_id}" is in flight on this link'):
             await calls.abort(request_id)
         with pytest.raises(RuntimeError, match=r"serving by hand needs PendingRequestMap\(…, on_request=…\)"):
             await calls.serve("t.op")
@@ -607,17 +603,17 @@ def test_what_is_granted_and_arrives_frees_the_window_to_the_byte():
     assert window.ask(first)
     assert window.ask(second), "the window is full and not more"
     assert not window.ask(third)
-    assert (window.under_way, first.reserved, first.granted) == (100, 60, 60)
+    assert (window.in_flight, first.reserved, first.granted) == (100, 60, 60)
     window.arrived(first, 0)
-    assert window.under_way == 100
+    assert window.in_flight == 100
     window.arrived(first, 1)
-    assert (window.under_way, first.reserved, third.granted) == (100, 59, 1)
+    assert (window.in_flight, first.reserved, third.granted) == (100, 59, 1)
     assert told == [first, second, third]
     window.arrived(first, 99)
-    assert (first.reserved, window.under_way) == (0, 41)
+    assert (first.reserved, window.in_flight) == (0, 41)
     window.ended(second)
     window.ended(second)
-    assert (window.under_way, second.reserved) == (1, 0)
+    assert (window.in_flight, second.reserved) == (1, 0)
 
 
 def test_who_wants_no_more_than_it_has_is_answered_without_a_word():
@@ -625,7 +621,7 @@ def test_who_wants_no_more_than_it_has_is_answered_without_a_word():
     window = Arrivals(100, told.append)
     assert window.ask(wanting(50, 50))
     assert window.ask(wanting(50, 60))
-    assert (told, window.under_way) == ([], 0)
+    assert (told, window.in_flight) == ([], 0)
 
 
 async def test_large_requests_wait_in_line_and_those_who_give_up_leave_it():
@@ -633,7 +629,7 @@ async def test_large_requests_wait_in_line_and_those_who_give_up_leave_it():
     first, second, third, fourth = (wanting(0) for _ in range(4))
     await ways.enter(first, 60)
     await ways.enter(second, 40)
-    assert ways._under_way == 100
+    assert ways._in_flight == 100
     waiting = [asyncio.ensure_future(ways.enter(one, 50)) for one in (third, fourth)]
     await settle()
     ways.leave(second)
@@ -645,9 +641,9 @@ async def test_large_requests_wait_in_line_and_those_who_give_up_leave_it():
     assert not waiting[1].done()
     ways.leave(first)
     await waiting[1]
-    assert (ways._under_way, fourth.outgoing, third.outgoing) == (50, 50, 0)
+    assert (ways._in_flight, fourth.outgoing, third.outgoing) == (50, 50, 0)
     ways.leave(fourth)
-    assert ways._under_way == 0
+    assert ways._in_flight == 0
     await ways.enter(first, 10**9)
     assert first.outgoing == 10**9
 
@@ -663,7 +659,7 @@ async def test_one_that_gives_up_lets_those_behind_it_go():
     large.cancel()
     await asyncio.gather(large, return_exceptions=True)
     await small
-    assert ways._under_way == 90
+    assert ways._in_flight == 90
 
 
 # --- taps -----------------------------------------------------------------------------------------
@@ -719,7 +715,7 @@ async def test_a_deadline_that_a_transport_took_for_its_own_cancellation_counts(
             swallowed.append(to)
 
     side.link.send = send
-    said = Said("t.op", 1)
+    said = CallRequest("t.op", 1)
     said.limit = (time.time() + 0.02) * 1000
 
     async def call():

@@ -126,7 +126,7 @@ async def test_a_closed_map_says_so():
     calls = PendingRequestMap(InProcessTransport())
     assert "not open" in (await error_of(calls.call("t.op"))).message
     async with calls:
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await calls.open()
     await calls.aclose()
     assert (await error_of(calls.call("t.op"))).code == ErrorCode.UNAVAILABLE

@@ -84,7 +84,7 @@ async def test_what_is_being_opened_is_not_opened_once_more(made):
     opened = made(transport)
     first, second = await asyncio.gather(opened.open(), opened.open(), return_exceptions=True)
     assert first is None
-    assert "is open already" in str(second)
+    assert "is already open" in str(second)
     assert len(transport._links) == 1
     await opened.aclose()
     assert transport._links == {}

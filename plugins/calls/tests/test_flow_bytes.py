@@ -19,6 +19,7 @@ from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.protocol import Encoded, decode, encode, encoded, with_sent_bytes
 from operad_calls.requests import Pending
 from operad_calls.serving import answers, served
+from operad_calls.tapping import tap
 from operad_testing import Participant
 from plugins.calls.tests.parts import LinkOver, registry_of
 
@@ -76,13 +77,13 @@ def test_what_is_asked_for_is_granted_in_the_order_of_asking_within_the_window()
     assert arrivals.ask(one)
     assert not arrivals.ask(two)
     assert not arrivals.ask(three), "a small one does not pass by one that asked before"
-    assert (arrivals.under_way, [item.granted for item in (one, two, three)]) == (60, [60, 0, 0])
+    assert (arrivals.in_flight, [item.granted for item in (one, two, three)]) == (60, [60, 0, 0])
     arrivals.arrived(one, 60)
     assert told == [one, two, three]
-    assert arrivals.under_way == 70
+    assert arrivals.in_flight == 70
     arrivals.ended(two)
     arrivals.ended(three)
-    assert arrivals.under_way == 0
+    assert arrivals.in_flight == 0
 
 
 def test_one_that_is_larger_than_the_window_goes_alone():
@@ -107,9 +108,26 @@ def test_the_end_of_a_call_that_waits_lets_the_next_one_go():
 def test_what_may_come_unasked_shrinks_with_the_number_of_those_who_wait():
     """All of it together stays in the order of the window, whatever the number."""
     arrivals = Arrivals(8 * MIB, lambda pending: None)
-    assert arrivals.unasked(0) == 64 * 1024
     assert arrivals.unasked(9_999) == 1_024
     assert sum(arrivals.unasked(number) for number in range(10_000)) < 32 * MIB
+
+
+def test_a_few_calls_need_no_question_for_a_megabyte_each():
+    """Together they get half of the window, and the next ones 64 KiB."""
+    arrivals = Arrivals(8 * MIB, lambda pending: None)
+    assert [arrivals.unasked(number) for number in range(5)] == [MIB, MIB, MIB, MIB, 64 * 1024]
+    small = Arrivals(100_000, lambda pending: None)
+    assert small.unasked(0) == 50_000, "no more than half of a small window"
+
+
+async def test_a_megabyte_costs_no_question_and_more_than_that_one():
+    seen, wired = [], Wired()
+    registry = registry_of(large=("query", large))
+    async with CallHandler(registry, wired), PendingRequestMap(tap(wired, seen.append)) as calls:
+        for size, questions in ((1_000_000, 0), (2_000_000, 1)):
+            assert len((await calls.call("t.large", {"size": size})).data) == size
+            asked = [one for one in seen if one.direction == "in" and "wantsBytes" in one.event["payload"]]
+            assert len(asked) == questions
 
 
 async def test_large_requests_leave_one_after_the_other():
@@ -135,12 +153,12 @@ async def test_no_more_than_the_window_is_on_its_way_to_a_link():
 
         async def call():
             envelope = await calls.call("t.large", {"size": 300_000})
-            seen.append(calls._requests.arrivals.under_way)
+            seen.append(calls._requests.arrivals.in_flight)
             return len(envelope.data)
 
         assert await asyncio.gather(*(call() for _ in range(20))) == [300_000] * 20
         assert max(seen) <= 1_000_000
-        assert calls._requests.arrivals.under_way == 0
+        assert calls._requests.arrivals.in_flight == 0
 
 
 async def test_a_stream_that_nobody_reads_holds_up_no_other_call():
@@ -356,7 +374,7 @@ def test_who_asks_for_more_needs_room_for_what_is_more() -> None:
     more.granted = 50
     assert arrivals.ask(other)
     assert arrivals.ask(more)
-    assert arrivals.under_way == 90
+    assert arrivals.in_flight == 90
 
 
 async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
@@ -403,7 +421,7 @@ async def test_a_large_subscription_that_nobody_answers_does_not_hold_up_large_r
             first.cancel()
             await asyncio.wait([first])
             await stream.aclose()
-            assert (calls._requests.departures._under_way, calls._requests.departures._patience) == (0, {})
+            assert (calls._requests.departures._in_flight, calls._requests.departures._patience) == (0, {})
 
 
 @pytest.mark.parametrize("how", ["aborted", "down", "closed"])
@@ -439,7 +457,7 @@ async def test_a_large_request_that_ends_before_its_turn_ends_at_once_and_is_nev
             assert told == {(ErrorCode.UNAVAILABLE, False) if how == "down" else (ErrorCode.ABORTED, None)}
             ahead.cancel()
             await asyncio.wait([ahead])
-            assert (requests.departures._under_way, requests.departures.waiting) == (0, {})
+            assert (requests.departures._in_flight, requests.departures.waiting) == (0, {})
         await settle()
     assert ran == []
 

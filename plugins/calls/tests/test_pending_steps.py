@@ -20,21 +20,20 @@ from operad.transports import (
 )
 from operad_calls import CallSettings, requests
 from operad_calls.calling import pending, retries, stream
+from operad_calls.calling.broadcasts import Broadcast, broadcast
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.calling.questions import Asked, Questions
 from operad_calls.calling.retries import Retries
 from operad_calls.calling.stream import Stream
-from operad_calls.protocol import encode
 from operad_calls.requests import (
+    CallRequest,
     Pending,
-    Said,
-    lost,
-    not_begun,
-    overloaded,
+    error_from_event,
+    lost_error,
+    not_begun_error,
+    overloaded_error,
     retrieve,
     set_error,
-    timed_out,
-    told,
+    timeout_error,
     wake,
 )
 from operad_calls.serving import served
@@ -89,7 +88,7 @@ def waits(requests, *names, target=None):
 
 
 def payload_of(reply_to="inbox:me", now=1.0, **more):
-    said = Said("t.op", more.pop("input", {"a": 1}))
+    said = CallRequest("t.op", more.pop("input", {"a": 1}))
     for name, value in more.items():
         setattr(said, name, value)
     event = said.event("7", reply_to, now)
@@ -127,22 +126,22 @@ def test_the_second_part_of_a_trace_goes_with_the_first_alone():
 
 
 def test_each_error_of_a_request_says_whether_it_may_have_run():
-    error = timed_out("t.op", 5.0)
+    error = timeout_error("t.op", 5.0)
     assert (error.code, error.message, error.details) == (
         "TIMEOUT",
-        '"t.op" did not answer in time',
+        '"t.op" did not respond in time',
         {"deadline": 5.0},
     )
-    error = lost("t.op", "why")
+    error = lost_error("t.op", "why")
     assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', None)
     assert error.details == {"operationId": "t.op", "sent": True}
-    error = not_begun("t.op", "why")
+    error = not_begun_error("t.op", "why")
     assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', False)
     assert error.details == {"operationId": "t.op", "sent": False}
-    error = overloaded("too many", "max_x", 3)
+    error = overloaded_error("too many", "max_x", 3)
     assert (error.code, error.message, error.ran) == ("OVERLOADED", "too many (max_x)", False)
-    assert told({"code": "OVERLOADED", "message": "m"}).ran is False
-    assert told({"code": "BROKEN", "message": "m"}).ran is None
+    assert error_from_event({"code": "OVERLOADED", "message": "m"}).ran is False
+    assert error_from_event({"code": "BROKEN", "message": "m"}).ran is None
 
 
 async def test_a_future_ends_once():
@@ -170,7 +169,7 @@ def test_the_bounds_that_no_setting_names():
 
 
 def test_the_parts_of_a_call_are_in_this_order():
-    said = Said("t.op", 1, None, "parent", "trace", "state", "delegation", "key")
+    said = CallRequest("t.op", 1, None, "parent", "trace", "state", "delegation", "key")
     assert (said.parent_request_id, said.traceparent, said.tracestate) == ("parent", "trace", "state")
     assert (said.delegation, said.idempotency_key, said.timeout, said.credit) == ("delegation", "key", None, None)
     assert said.limit == math.inf
@@ -192,21 +191,6 @@ async def test_an_open_map_has_a_link_and_tells_of_room_in_the_background():
     assert [row[1] for row in table.link.sent] == ["call.credit"]
 
 
-async def test_a_large_request_waits_for_its_turn_and_says_its_size():
-    table = side(link_bytes=10)
-    one, other = waits(table, "1", "2")
-    event = Said("t.op", {}).event("1", None, 0.0)
-    size = len(encode(event))
-    sent = await table.large(event, encode(event), one)
-    assert sent["payload"]["sentBytes"] == one.outgoing == size
-    later = asyncio.ensure_future(table.large(event, encode(event), other))
-    await asyncio.sleep(0)
-    assert not later.done()
-    table.end(one)
-    await later
-    assert other.outgoing
-
-
 async def test_memory_for_large_messages_is_kept(monkeypatch):
     kept = []
     monkeypatch.setattr(pending, "keep_memory", lambda: kept.append(1))
@@ -223,17 +207,6 @@ async def test_a_map_that_belongs_to_another_loop_waits_for_its_own_link():
     assert not table.up.is_set()
 
 
-def test_a_request_begins_with_nothing():
-    one = Pending("t.op", "1")
-    assert (one.target, one.stored, one.outgoing, one.granted, one.reserved, one.wants, one.total) == (
-        None, False, 0, 0, 0, 0, 1,
-    )  # fmt: skip
-    one.notice("inbox:a")
-    assert one.target == "inbox:a"
-    with pytest.raises(NotImplementedError):
-        one.fail(CallError("X", ""))
-
-
 # --- admission ------------------------------------------------------------------------------------
 
 
@@ -242,7 +215,7 @@ async def test_as_many_calls_wait_as_are_allowed_and_no_more():
     waits(requests, "1")
     assert requests.admit() is requests.link
     waits(requests, "2")
-    with pytest.raises(CallError, match=r"2 calls are under way already \(max_pending\)") as caught:
+    with pytest.raises(CallError, match=r"2 calls are already in flight \(max_pending\)") as caught:
         requests.admit()
     assert caught.value.details == {"limit": "max_pending", "value": 2}
 
@@ -275,7 +248,7 @@ async def test_what_a_transport_makes_of_requests(capabilities, counted, routes,
         assert len(first) == 32
         assert first[:8] != second[:8]
     assert (requests.routes, requests.counts_bytes) == (routes, bytes_)
-    event = requests.event(Said("t.op", {}), "1", requests.link, 0.0)
+    event = requests.event(CallRequest("t.op", {}), "1", requests.link, 0.0)
     assert event["payload"].get("replyTo") == (None if routes else "inbox:me")
 
 
@@ -298,7 +271,7 @@ async def test_a_request_that_ends_gives_back_what_it_held():
     requests.departures._take(one, 50)
     requests.end(one)
     await requests.settle()
-    assert (other.granted, requests.arrivals.under_way, one.outgoing) == (60, 60, 0)
+    assert (other.granted, requests.arrivals.in_flight, one.outgoing) == (60, 60, 0)
     assert list(requests.table) == ["2"]
     waiting = Waiting("3")
     requests.table["3"] = waiting
@@ -413,7 +386,7 @@ async def test_no_more_of_them_are_remembered_than_the_bound(monkeypatch):
 async def test_credit_tells_items_and_where_they_are_counted_bytes():
     for capabilities, more in ((BROKER, {"totalBytes": 7}), (INSIDE, {})):
         requests = side(capabilities)
-        one = Stream("t.op", "1", 4)
+        one = Stream(requests, "t.op", "1", 4)
         one.granted = 7
         await requests.send_credit(one)
         assert requests.link.sent == [], "nobody knows where to"
@@ -493,7 +466,7 @@ async def test_a_lost_peer_ends_what_it_had_where_the_transport_tells():
 @pytest.mark.parametrize(
     ("capabilities", "error", "code", "message", "details"),
     [
-        (BROKER, NoRespondersError("x"), "NO_RESPONDERS", 'nobody serves "t.op"', {"operationId": "t.op"}),
+        (BROKER, NoRespondersError("x"), "NO_RESPONDERS", 'no peer serves "t.op"', {"operationId": "t.op"}),
         (BROKER, PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the request for "t.op" is too large: 9 of 5',
          {"operationId": "t.op", "sent": False}),
         (BROKER, TransportError("x"), "UNAVAILABLE", '"t.op" could not be sent: x',
@@ -518,24 +491,23 @@ def replied(data):
 
 
 async def asking(requests, wait=30.0):
-    questions = Questions(requests)
-    task = asyncio.ensure_future(questions.ask("topic", "t.op", {"a": 1}, wait))
+    task = asyncio.ensure_future(broadcast(requests, "topic", "t.op", {"a": 1}, wait))
     await asyncio.sleep(0)
-    return questions, task, next((one for one in requests.table.values() if isinstance(one, Asked)), None)
+    return task, next((one for one in requests.table.values() if isinstance(one, Broadcast)), None)
 
 
 async def test_a_question_is_over_when_all_whom_it_reached_have_answered_or_refused():
     requests = side()
-    questions, task, asked = await asking(requests)
+    task, asked = await asking(requests)
     ((to, _, payload),) = requests.link.sent
     assert (to, payload["operationId"], payload["input"]) == ("all:topic", "t.op", {"a": 1})
     assert 20_000 < payload["timeoutMs"] <= 30_000
-    questions.on_event(asked, "call.responded", replied(1))
-    questions.on_event(asked, "call.completed", {"count": 3})
-    questions.on_event(asked, "call.error", {"code": "X"})
+    asked.on_event("call.responded", replied(1))
+    asked.on_event("call.completed", {"count": 3})
+    asked.on_event("call.error", {"code": "X"})
     await asyncio.sleep(0)
     assert not task.done()
-    questions.on_event(asked, "call.responded", replied(2))
+    asked.on_event("call.responded", replied(2))
     assert await task == [1, 2]
     await requests.settle()
     assert (requests.table, requests.orphans, len(requests.link.sent)) == ({}, {}, 1)
@@ -543,18 +515,18 @@ async def test_a_question_is_over_when_all_whom_it_reached_have_answered_or_refu
 
 async def test_answers_that_came_before_their_number_count():
     requests = side()
-    questions, task, asked = await asking(requests)
-    questions.on_event(asked, "call.responded", replied(1))
-    questions.on_event(asked, "call.completed", {"count": 1})
+    task, asked = await asking(requests)
+    asked.on_event("call.responded", replied(1))
+    asked.on_event("call.completed", {"count": 1})
     assert await task == [1]
 
 
 @pytest.mark.parametrize("count", ["1", True, None, 1.0])
 async def test_a_number_that_is_none_ends_no_question(count):
     requests = side()
-    questions, task, asked = await asking(requests, 0.03)
-    questions.on_event(asked, "call.completed", {"count": count})
-    questions.on_event(asked, "call.responded", replied(1))
+    task, asked = await asking(requests, 0.03)
+    asked.on_event("call.completed", {"count": count})
+    asked.on_event("call.responded", replied(1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not task.done()
@@ -563,7 +535,7 @@ async def test_a_number_that_is_none_ends_no_question(count):
 
 async def test_when_the_time_is_up_those_who_have_not_answered_are_told():
     requests = side()
-    _, task, asked = await asking(requests, 0.01)
+    task, asked = await asking(requests, 0.01)
     assert await task == []
     await requests.settle()
     assert requests.link.sent[1:] == [
@@ -575,9 +547,9 @@ async def test_when_the_time_is_up_those_who_have_not_answered_are_told():
 async def test_a_lost_connection_ends_a_question_with_what_has_come():
     for answers in ([], [1]):
         requests = side()
-        questions, task, asked = await asking(requests)
+        task, asked = await asking(requests)
         for data in answers:
-            questions.on_event(asked, "call.responded", replied(data))
+            asked.on_event("call.responded", replied(data))
         await asyncio.sleep(0)
         asked.fail(CallError("X", ""))
         assert await asyncio.wait_for(task, 30) == answers
@@ -587,19 +559,19 @@ async def test_a_lost_connection_ends_a_question_with_what_has_come():
 
 async def test_an_answer_that_is_none_is_left_out(caplog):
     requests = side()
-    questions, task, asked = await asking(requests)
-    questions.on_event(asked, "call.responded", {"output": 5})
-    assert "an answer to t.op is unusable" in caplog.text
-    questions.on_event(asked, "call.completed", {"count": 0})
+    task, asked = await asking(requests)
+    asked.on_event("call.responded", {"output": 5})
+    assert "a response to t.op is unusable" in caplog.text
+    asked.on_event("call.completed", {"count": 0})
     assert await task == []
 
 
 async def test_a_question_that_reaches_nobody_has_no_answers_and_one_that_cannot_be_sent_fails():
     requests = side()
     requests.link.errors = [NoRespondersError("none"), LinkDownError("gone")]
-    assert await Questions(requests).ask("topic", "t.op", None, 5.0) == []
+    assert await broadcast(requests, "topic", "t.op", None, 5.0) == []
     with pytest.raises(CallError) as caught:
-        await Questions(requests).ask("topic", "t.op", None, 5.0)
+        await broadcast(requests, "topic", "t.op", None, 5.0)
     assert (caught.value.code, caught.value.ran) == (ErrorCode.UNAVAILABLE, False)
     await requests.settle()
     assert requests.table == {}
@@ -646,7 +618,7 @@ class Tries:
         return local_envelope(end, "t.op")
 
     async def call(self, retry, limit=math.inf):
-        said = Said("t.op", {})
+        said = CallRequest("t.op", {})
         said.limit = limit
         return (await self.retries.call(said, retry, self.signed.append)).data
 
@@ -671,7 +643,7 @@ def unsent(code=ErrorCode.UNAVAILABLE):
 
 
 def gone():
-    return lost("t.op", "it was lost")
+    return lost_error("t.op", "it was lost")
 
 
 async def test_what_did_not_run_is_called_again_with_pauses_that_double_up_to_two_seconds(monkeypatch):
@@ -763,7 +735,7 @@ async def test_what_peers_said_of_operations_is_bounded(monkeypatch):
     tries = Tries(monkeypatch)
     tries.spec = {"type": "query"}
     for name in "abc":
-        assert await tries.retries._is_repeatable(Said(name, {}))
+        assert await tries.retries._is_repeatable(CallRequest(name, {}))
     assert list(tries.retries._repeatable) == ["b", "c"]
 
 
@@ -797,7 +769,7 @@ async def test_who_waits_for_a_link_waits_no_longer_than_the_deadline():
         tries.append(said)
         raise unsent()
 
-    said = Said("t.op", {})
+    said = CallRequest("t.op", {})
     for seconds in (0.03, 2.0, 10.0):
         said.limit = (time.time() + seconds) * 1000
         with pytest.raises(CallError):

@@ -20,7 +20,7 @@ from operad import (
     from_remote,
 )
 from operad_calls import CallSettings, InProcessTransport
-from operad_calls.calling import questions
+from operad_calls.calling import broadcasts
 from operad_calls.federation import remote
 from operad_calls.federation.offers import offer_of, stricter
 from operad_testing import Participant
@@ -186,14 +186,14 @@ async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answ
         async with await from_remote(transport, wait=0.05) as session:
             assert [operation.id for operation in session.operations] == ["t.one"]
             if not knows:  # as on a broker
-                (asked,) = session._calls._requests.table.values()
+                (asked,) = session._calls._requests.lingering.values()
                 asked.expected = None
             peer = Peer(busy, "busy", [wire("two")])
             await busy.link.register("op:operad.list.busy")
             await peer.reply((await busy.wait_for("call.requested"))[0])
             await peer.reply((await busy.wait_for("call.requested", 2))[1])
             await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
-            assert session._calls.pending == (0 if knows else 1)
+            assert len(session._calls._requests.lingering) == (0 if knows else 1)
         assert session._calls.pending == 0
 
 
@@ -205,26 +205,26 @@ async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_an
         async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
             assert [operation.id for operation in session.operations] == ["t.one"]
             requests = session._calls._requests
-            (asked,) = requests.table.values()
-            assert (requests.most, len(asked.answers)) == (2, 1)
+            (asked,) = requests.lingering.values()
+            assert (session._calls.pending, len(asked.answers)) == (0, 1)
             question, peer = (await busy.wait_for("call.requested"))[0], Peer(busy, "busy", [])
             if ends == "all have answered":
                 await peer.reply(question)
-                await until(lambda: not requests.table)
+                await until(lambda: not requests.lingering)
             elif ends == "down":
                 requests.on_link("down", 1)
             else:
                 await session.aclose()
-            assert (requests.most, len(asked.answers), asked.end) == (1, 1, None)
+            assert (requests.lingering, len(asked.answers), asked.timer) == ({}, 1, None)
 
 
 async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):
-    monkeypatch.setattr(questions, "LATE", 0.1)
+    monkeypatch.setattr(broadcasts, "LATE", 0.1)
     transport = InProcessTransport()
     async with Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05) as session:
-            await until(lambda: session._calls.pending == 0)
+            await until(lambda: not session._calls._requests.lingering)
             assert session.operations == ()
         assert (await busy.wait_for("call.aborted"))[0]["requestId"]
 

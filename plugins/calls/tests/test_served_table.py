@@ -11,7 +11,7 @@ from operad import ErrorCode, Identity
 from operad.errors import CallError
 from operad.transports import Capabilities, Delivery
 from operad_calls import CallSettings
-from operad_calls.requests import lost
+from operad_calls.requests import lost_error
 from operad_calls.serving import served
 from operad_calls.serving.served import Served, ServedRequests, key_of
 
@@ -242,7 +242,9 @@ def test_what_came_before_runs_again_only_if_it_may(clock):
     table = Table(STORE, repeatable=("t.twice",))
     assert table.take("1", operationId="t.twice", delivery=Delivery(redelivered=True)) is not None
     error = table.refusal("2", operationId="t.once", delivery=Delivery(redelivered=True))
-    assert error.message == lost("t.once", "the handler that had the request was lost; it may have run").message
+    assert (
+        error.message == lost_error("t.once", "the handler that had the request was lost; it may have run").message
+    )
     assert table.take("3", operationId="t.once") is not None
 
 

@@ -728,7 +728,7 @@ async def test_a_handler_opens_once_and_closes_again_and_again():
     async with handler:
         assert handler.link is not None
         assert (handler.serving, handler.active) == (1, 0)
-        with pytest.raises(RuntimeError, match="the call handler is open already"):
+        with pytest.raises(RuntimeError, match="the call handler is already open"):
             await handler.open()
     await handler.aclose()
     assert handler.link is None

@@ -13,7 +13,7 @@ from operad_calls.calling import stream
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.stream import Stream, Streams
 from operad_calls.protocol import encode
-from operad_calls.requests import Said
+from operad_calls.requests import CallRequest
 
 BROKER = Capabilities(detects_no_responders=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
@@ -49,7 +49,7 @@ class Side:
 
     def open(self, credit=4, timeout=None, **more):
         """A stream that has been asked for, and the task that reads its first item."""
-        said = Said("t.op", {})
+        said = CallRequest("t.op", {})
         said.credit, said.timeout = credit, timeout
         for name, value in more.items():
             setattr(said, name, value)
@@ -96,7 +96,7 @@ def item(number, **more):
 
 
 def responded(side, one, payload):
-    side.streams.on_event(one, "call.responded", payload)
+    one.on_event("call.responded", payload)
 
 
 # --- the request ----------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ async def test_within_a_process_no_bytes_are_counted():
     one, _, first = await side.begun()
     ((_, payload),) = side.told("call.requested")
     assert "creditBytes" not in payload
-    assert (one.target, one.window_bytes, one.granted) == ("inbox:worker", 0, 0)
+    assert (one.target, one.granted) == ("inbox:worker", 0)
     responded(side, one, item(0, sentBytes=50))
     assert (await first).data == 0
     assert not one.sizes
@@ -180,7 +180,7 @@ async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
 async def test_a_request_is_signed_when_it_is_first_read():
     side = Side()
     signed = []
-    said = Said("t.op", {})
+    said = CallRequest("t.op", {})
     said.credit = 1
     side.items = side.streams.items(said, signed.append)
     assert signed == []
@@ -263,7 +263,7 @@ async def test_a_second_item_without_a_number_shows_a_stream(monkeypatch):
     for _ in range(2):
         responded(side, one, {"output": local_envelope("a", "t.op")})
     assert (one.lone, one.unnumbered) == (None, True)
-    side.streams.on_event(one, "call.completed", {"count": 7})  # of numbers that it never gave
+    one.on_event("call.completed", {"count": 7})  # of numbers that it never gave
     assert one.end is True
     await side.end(first)
 
@@ -290,7 +290,7 @@ async def test_what_was_read_of_a_stream_that_has_ended_gives_no_credit():
     side.link.target = "inbox:worker"
     one, items, first = await side.begun(credit=1)
     responded(side, one, item(0))
-    side.streams.on_event(one, "call.completed", {"count": 1})
+    one.on_event("call.completed", {"count": 1})
     assert (await first).data == 0
     with pytest.raises(StopAsyncIteration):
         await anext(items)
@@ -330,14 +330,14 @@ async def test_sizes_that_do_not_grow_or_are_none_change_nothing():
 
 def wants(side, one, size, reply_to="inbox:worker"):
     payload = {"replyTo": reply_to} if size is None else {"replyTo": reply_to, "wantsBytes": size}
-    side.streams.on_event(one, "call.credit", payload)
+    one.on_event("call.credit", payload)
 
 
 async def test_a_handler_that_says_where_it_is_is_known_from_then_on():
     side = Side()
     one, _, first = await side.begun()
-    side.streams.on_event(one, "call.credit", {"replyTo": 5})
-    side.streams.on_event(one, "news", {"replyTo": "inbox:news"})
+    one.on_event("call.credit", {"replyTo": 5})
+    one.on_event("news", {"replyTo": "inbox:news"})
     assert (one.target, one.heard) == (None, None)
     wants(side, one, None)
     assert one.target == "inbox:worker"
@@ -376,7 +376,7 @@ async def test_what_fits_in_the_window_of_what_was_read_is_granted_at_once():
     wants(side, one, 2_900)
     await settle()
     assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_900]
-    assert (one.granted, side.requests.arrivals.under_way) == (2_900, 0)
+    assert (one.granted, side.requests.arrivals.in_flight) == (2_900, 0)
     await side.end()
 
 
@@ -394,9 +394,9 @@ async def test_an_item_larger_than_the_window_comes_when_all_before_it_is_read()
     await anext(items)
     await settle()
     assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [9_000]
-    assert (one.granted, side.requests.arrivals.under_way) == (9_000, 7_000)
+    assert (one.granted, side.requests.arrivals.in_flight) == (9_000, 7_000)
     responded(side, one, item(2, sentBytes=9_000))
-    assert side.requests.arrivals.under_way == 0
+    assert side.requests.arrivals.in_flight == 0
     await side.end()
 
 
@@ -421,7 +421,7 @@ async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request():
         one, _, first = await side.begun()
         side.requests.departures._take(one, 70_000)
         payload = {"replyTo": "inbox:worker"} if word == "call.credit" else item(0)
-        side.streams.on_event(one, word, payload)
+        one.on_event(word, payload)
         assert one.outgoing == 0
         await side.end(first)
 
@@ -445,7 +445,7 @@ async def test_each_way_in_which_a_stream_ends(type_, payload, end):
     side = Side()
     one, items, first = await side.begun()
     responded(side, one, item(0))
-    side.streams.on_event(one, type_, payload)
+    one.on_event(type_, payload)
     assert side.requests.table == {}
     assert (await first).data == 0
     if end is True:
@@ -458,14 +458,6 @@ async def test_each_way_in_which_a_stream_ends(type_, payload, end):
     await settle()
     assert side.told("call.aborted") == []
     await side.end()
-
-
-def test_a_stream_begins_with_nothing_read():
-    one = Stream("t.op", "1", 4)
-    assert (one.window_bytes, one.arrived, one.read, one.next_seq, one.taken) == (0, 0, 0, 0, 0)
-    assert (one.unnumbered, one.lone, one.waiter, one.top_up) == (False, None, None, 2)
-    one.notice("inbox:a")
-    assert one.target == "inbox:a"
 
 
 async def test_only_the_first_item_shows_that_somebody_serves_it():
@@ -483,7 +475,7 @@ async def test_only_the_first_item_shows_that_somebody_serves_it():
 async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not():
     for size, large in ((64 * 1024, False), (64 * 1024 + 1, True)):
         side = Side()
-        said = Said("t.op", "")
+        said = CallRequest("t.op", "")
         said.credit = 1
         probe = side.requests.event(said, "x" * 32, side.link, 0.0)
         probe["payload"]["creditBytes"] = CallSettings().credit_bytes
@@ -493,7 +485,7 @@ async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not(
         await settle()
         ((_, payload),) = side.told("call.requested")
         assert ("sentBytes" in payload) is large
-        assert (side.requests.departures._under_way > 0) is large
+        assert (side.requests.departures._in_flight > 0) is large
         await side.end(first)
 
 
@@ -512,33 +504,19 @@ async def test_what_is_wanted_to_the_byte():
     await side.end()
 
 
-async def test_one_that_asks_for_as_much_as_it_has_is_told_and_no_more():
-    side = Side(credit_bytes=2_000)
-    one, _, first = await side.begun(credit=64)
-    asked = []
-    side.streams._ask = lambda stream: asked.append(stream.wants)
-    wants(side, one, 2_000)
-    assert asked == []
-    wants(side, one, 2_001)
-    assert asked == [2_001]
-    await settle()
-    assert len(side.told("call.credit")) == 2
-    await side.end(first)
-
-
 async def test_an_item_that_is_asked_for_is_granted_by_the_link_only_when_all_is_read():
     side = Side(credit_bytes=2_000)
     one, _, first = await side.begun(credit=64)
     one.wants, one.arrived, one.read = 9_000, 100, 99
-    assert side.streams._ask(one) is False
+    assert one._ask() is False
     assert one.granted == 2_000
     one.read = 100
-    assert side.streams._ask(one) is True
+    assert one._ask() is True
     assert one.granted == 9_000
-    other = Stream("t.op", "2", 4)
+    other = Stream(side.requests, "t.op", "2", 4)
     other.window_bytes, other.wants = 10, 10
     side.requests.table["2"] = other
-    assert side.streams._ask(other) is True
+    assert other._ask() is True
     assert other.granted == 10
     del side.requests.table["2"]
     await side.end(first)
@@ -561,7 +539,7 @@ async def test_when_a_handler_is_told_of_what_was_read(granted, wanted, arrived,
     side = Side(credit_bytes=100)
     one, _, first = await side.begun(credit=64)
     one.granted, one.wants, one.arrived = granted, wanted, arrived
-    assert side.streams._has_read(one, read) is told
+    assert one.has_read(read) is told
     assert one.granted == after
     await side.end(first)
 
@@ -578,7 +556,7 @@ async def test_beats_follow_one_another():
 
 
 def test_the_first_end_of_a_stream_counts():
-    one = Stream("t.op", "1", 4)
+    one = Stream(None, "t.op", "1", 4)
     one.fail(CallError("FIRST", ""))
     one.finish(True)
     assert one.end.code == "FIRST"

@@ -1,4 +1,4 @@
-"""What a call says of itself, and the requests that wait for their end."""
+"""The fields of a call, the base of requests that wait for a response, and the errors of the call protocol."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TRACE = ("traceparent", "tracestate", "baggage")
 """The context of a trace: fields of a request, and metadata of its call."""
 
 LARGE = 64 * 1024
-"""Bytes: a request above this says its size, and its handler answers at once or gives notice soon."""
+"""Bytes: a larger request states its size, and its handler responds at once or acknowledges it soon."""
 
 
-class Said:
-    """What a call says of itself; the arguments of `PendingRequestMap.call`, in one piece."""
+class CallRequest:
+    """The fields of a call: the arguments of `PendingRequestMap.call` in one object."""
 
     __slots__ = (
         "baggage",
@@ -59,20 +59,20 @@ class Said:
         self.delegation = delegation
         self.idempotency_key = idempotency_key
         self.request_id: str | None = None
-        """Of the first request, where observers were told of it; ``None``: a new one is made."""
+        """The id of the first attempt, if observers were told of it; ``None``: make a new one."""
         self.limit = math.inf
-        """When the call has to be over, in epoch ms."""
+        """When the call must finish, in epoch ms."""
         self.timeout: float | None = None
         """Of a stream: seconds to wait for each item."""
         self.credit: int | None = None
-        """Of a stream: how many items may be on their way."""
+        """Of a stream: how many items may be in flight."""
 
     def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
-        """The ``call.requested``.
+        """Return the ``call.requested``.
 
         Args:
             request_id: its id.
-            reply_to: where answers go; ``None`` where the transport knows by itself.
+            reply_to: where responses go; ``None`` if the transport knows by itself.
             now: epoch seconds.
         """
         payload: dict[str, Any] = {
@@ -87,7 +87,7 @@ class Said:
             payload["timeoutMs"] = max(math.ceil(self.limit - now * 1000), 0)
         if self.credit is not None:
             payload["credit"] = self.credit
-        identity: Any = self.identity  # a caller may give anything
+        identity: Any = self.identity  # a caller may pass any object
         if identity is not None:
             if not isinstance(identity, Identity):
                 message = f"identity: expected an Identity, got {type(identity).__name__}"
@@ -109,7 +109,7 @@ class Said:
 
 
 class Pending:
-    """A request that waits for its end."""
+    """A request that waits for its end: a single call, a stream or a broadcast."""
 
     __slots__ = ("granted", "operation_id", "outgoing", "request_id", "reserved", "stored", "target", "wants")
 
@@ -121,37 +121,46 @@ class Pending:
         self.stored = False
         """Whether the broker keeps the request, so that it outlives the connection."""
         self.outgoing = 0
-        """The size of the request in bytes, while its handler has not told that it has it; 0 if it is small."""
-        # What may come for it, in bytes; see `operad_calls.calling.flow`.
+        """The size of a large request in bytes until its handler has acknowledged it; 0 if it is small."""
+        # How many bytes may arrive for it; see `operad_calls.calling.flow`.
         self.granted = 0
         self.reserved = 0
         self.wants = 0
 
     @property
     def total(self) -> int:
-        """How many answers may come in all."""
+        """How many responses may arrive in all."""
         return 1
 
-    def notice(self, reply_to: str) -> None:
-        """Its handler says where it is."""
-        self.target = reply_to
+    def accepts(self, peer: str | None) -> bool:
+        """Return True if a peer may send events for this request.
+
+        Until the handler is known any peer may. On a hub the target is an operation's address, and the hub itself
+        passes on only what the right peer sends.
+        """
+        target = self.target
+        return peer is None or target is None or peer == target or not target.startswith("inbox:")
+
+    def on_event(self, type_: str, payload: dict[str, Any]) -> None:
+        """Process an event that arrived for this request."""
+        raise NotImplementedError  # not an ABC: making one object of it takes longer, and each call makes one
 
     def fail(self, error: CallError) -> None:
         """End it with an error; idempotent."""
-        raise NotImplementedError  # abstract, but no ABC: its isinstance is slower, and asked for each event
+        raise NotImplementedError
 
 
 def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
-    """Raise `RuntimeError` in another event loop than that of ``what``: there its futures wake nobody."""
+    """Raise `RuntimeError` unless ``loop`` is running: a future of another loop would wake no task."""
     if asyncio.get_running_loop() is not loop:
         raise RuntimeError(
-            f"this {what} belongs to the event loop in which it was opened: open one in each, or take those of "
-            "operad.sync, which can be used from any thread"
+            f"this {what} belongs to the event loop in which it was opened: open one in each loop, or use "
+            "operad.sync, which works from any thread"
         )
 
 
 def current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
-    """The running task of a call map's loop. Raises `RuntimeError` where another loop runs."""
+    """Return the running task of a call map's loop. Raises `RuntimeError` if another loop is running."""
     check_loop(loop, "call map")
     return asyncio.current_task(loop)
 
@@ -163,7 +172,7 @@ def set_error(future: asyncio.Future[Any], error: CallError) -> None:
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
-    """Mark an exception that nobody awaits any more as seen."""
+    """Mark the exception of a future as seen, so that asyncio does not log it."""
     if future.done() and not future.cancelled():
         future.exception()
 
@@ -182,20 +191,20 @@ def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) 
     return 0.0 if timer is None else max(0.0, loop.time() - timer.when())
 
 
-def timed_out(operation_id: str, limit: float) -> CallError:
-    """The error of a call that had to be over at ``limit``, in epoch ms."""
-    return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": limit})
+def timeout_error(operation_id: str, limit: float) -> CallError:
+    """Return the error of a call that did not finish before ``limit``, in epoch ms."""
+    return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not respond in time', {"deadline": limit})
 
 
-def lost(operation_id: str, why: str) -> CallError:
-    """The error of a request that was sent, and whose handler may have run."""
+def lost_error(operation_id: str, why: str) -> CallError:
+    """Return the error of a request that was sent, and may have run."""
     return CallError(
         ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": True}
     )
 
 
-def not_begun(operation_id: str, why: str) -> CallError:
-    """The error of a request that did not run."""
+def not_begun_error(operation_id: str, why: str) -> CallError:
+    """Return the error of a request that did not run."""
     error = CallError(
         ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": False}
     )
@@ -203,16 +212,16 @@ def not_begun(operation_id: str, why: str) -> CallError:
     return error
 
 
-def overloaded(message: str, limit: str, value: int) -> CallError:
-    """The error of a bound on concurrent work."""
+def overloaded_error(message: str, limit: str, value: int) -> CallError:
+    """Return the error of a bound on concurrent work."""
     error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
     error.ran = False
     return error
 
 
-def told(payload: dict[str, Any]) -> CallError:
-    """The error of a ``call.error`` that came for a request."""
+def error_from_event(payload: dict[str, Any]) -> CallError:
+    """Return the error of a ``call.error`` that arrived for a request."""
     error = protocol.call_error(payload)
-    if error.says_nothing_ran:  # a handler does not let such a code of a nested call out (`out_of_handler`)
+    if error.says_nothing_ran:  # such a code of a nested call does not leave a handler (`out_of_handler`)
         error.ran = False
     return error

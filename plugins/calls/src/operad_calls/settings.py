@@ -44,7 +44,7 @@ class CallSettings:
         given = self.max_concurrent_per_peer
         return max(1, self.max_concurrent // 2) if given is None else given
 
-    def but(self, **given: Any) -> CallSettings:
-        """These settings with those that are given; ``None`` means not given. Raises `ValueError`."""
+    def updated(self, **given: Any) -> CallSettings:
+        """Return these settings with some of them replaced; ``None`` means not given. Raises `ValueError`."""
         changes = {name: value for name, value in given.items() if value is not None}
         return attrs.evolve(self, **changes) if changes else self

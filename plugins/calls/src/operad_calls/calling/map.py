@@ -1,4 +1,4 @@
-"""The calling side of the call protocol: the call map."""
+"""The call map: the calling side of the call protocol."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from operad.observers import MaybeObserver, Observers
 from operad.sources import PluginsLike
 from operad.subscriptions import Subscription
 from operad.transports import Delivery, Event, Link, LinkState, Registration, Transport
-from operad_calls import protocol
+from operad_calls.calling.broadcasts import broadcast
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.calling.questions import Asked, Questions
 from operad_calls.calling.retries import MODES, Retries, Retry
-from operad_calls.calling.single import Single, SingleCalls
-from operad_calls.calling.stream import Stream, Streams
+from operad_calls.calling.single import call_once
+from operad_calls.calling.stream import Streams
 from operad_calls.calling.watching import watched_call, watched_stream
-from operad_calls.requests import Said, check_loop
+from operad_calls.requests import CallRequest, check_loop
 from operad_calls.serving.byhand import ByHand, OnRequest
 from operad_calls.settings import CallSettings
 
@@ -35,23 +34,23 @@ Signer = Callable[[str, Identity], str]
 
 
 class PendingRequestMap:
-    """The calling side: calls operations wherever the transport finds them.
+    """Calls operations of other peers over a transport.
 
-    Use it as an async context manager. Every call ends exactly once, in an envelope or a `CallError`, at its
+    Use it as an async context manager. Every call ends exactly once, with an envelope or a `CallError`, at its
     deadline at the latest.
 
     Args:
-        transport: how to reach those who serve; the map opens a link of its own on it.
-        plugins: whose envelope kinds answers may have, and whose observers see the calls. Default: the installed
-            ones, loaded when the map opens. An answer of any other kind has an `OpaqueMeta`.
-        timeout: seconds that a call may take if it does not say. Streams have no such bound, they have a lease.
+        transport: how to reach the peers; the map opens a link of its own on it.
+        plugins: provides the envelope kinds of responses, and the observers of calls. Default: the installed
+            plugins, loaded when the map opens. A response of an unknown kind has an `OpaqueMeta`.
+        timeout: default timeout of a call in seconds. Streams have a lease instead.
         max_pending: how many calls may wait at once; more fail with ``OVERLOADED``.
-        credit: how many items of a stream may be on their way to a consumer.
+        credit: how many items of a stream may be in flight to a consumer.
         lease: seconds that a stream lives without a sign of life from the other side.
-        on_request: takes requests that are served by hand (see `serve`); most applications use a `CallHandler`.
+        on_request: receives requests that are served by hand (see `serve`); most applications use a `CallHandler`.
         sign: signs a delegation for each call that names an identity, so that a worker behind a hub or broker
-            knows on whose behalf it is made.
-        settings: the bounds in one piece; what is given beside them comes first.
+            knows on whose behalf the call is made.
+        settings: all bounds in one object; arguments given here take precedence.
         observed: whether observers of the plugins see the calls.
     """
 
@@ -70,7 +69,7 @@ class PendingRequestMap:
         observed: bool = True,
     ) -> None:
         given = settings or CallSettings()
-        self._settings = given.but(timeout=timeout, max_pending=max_pending, credit=credit, lease=lease)
+        self._settings = given.updated(timeout=timeout, max_pending=max_pending, credit=credit, lease=lease)
         self._plugins = plugins
         self._sign = sign
         self._observers = self._installed = Observers()
@@ -78,25 +77,23 @@ class PendingRequestMap:
         self._link: Link | None = None
         self._opening = False
         self._requests = requests = PendingRequests(transport, self._settings)
-        self._singles = SingleCalls(requests)
         self._streams = Streams(requests)
-        self._questions = Questions(requests)
-        self._retries = Retries(requests, self._singles.call)
+        self._retries = Retries(requests, partial(call_once, requests))
         self._by_hand = None if on_request is None else ByHand(on_request, transport, self._settings)
 
     @property
     def pending(self) -> int:
-        """How many calls and streams are under way."""
+        """How many calls and streams are in flight."""
         return len(self._requests.table)
 
     @property
     def late(self) -> int:
-        """How many answers came for requests that had ended."""
+        """How many responses arrived for requests that had ended."""
         return self._requests.late
 
     @property
     def transport(self) -> Transport:
-        """The transport that was given."""
+        """The transport of this map."""
         return self._requests.transport
 
     @property
@@ -115,7 +112,7 @@ class PendingRequestMap:
         """Connect. Raises `TransportError`."""
         requests = self._requests
         if self._link is not None or self._opening:
-            raise RuntimeError("the call map is open already")
+            raise RuntimeError("the call map is already open")
         requests.start()
         if self._plugins is None:
             self._plugins = load_plugins()
@@ -125,14 +122,14 @@ class PendingRequestMap:
             self._link = requests.link = await requests.transport.open(self._on_event, self._on_link)
         finally:
             self._opening = False
-        if self._observed:  # not before: what could not be opened may be tried again
+        if self._observed:  # not before: opening may fail and be tried again
             self._installed = self._plugins.observers()
             self._observers = self._observers.with_others(self._installed)
         if self._by_hand is not None:
             self._by_hand.start(self._link)
 
     async def aclose(self) -> None:
-        """End everything that is under way with ``ABORTED``, tell the other side, and disconnect; idempotent."""
+        """End every call in flight with ``ABORTED``, tell the other side, and disconnect; idempotent."""
         link = self._link
         if link is None:
             return
@@ -144,20 +141,23 @@ class PendingRequestMap:
             requests.end(pending)
             requests.abort(pending)
             pending.fail(CallError(ErrorCode.ABORTED, "the call map was closed"))
+        requests.end_lingering()
         self._streams.stop()
         try:
             if self._by_hand is not None:
                 await self._by_hand.stop()
             await requests.settle()
-        finally:  # also where this is cancelled: closing once more does nothing
+        finally:  # also if this is cancelled: closing once more does nothing
             requests.link = None
             await link.close()
 
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Let functions see each call of this map, until what this returns is called; as
-        `operad.OperationRegistry.observe`. Observers of plugins see them, too."""
+        """Let functions observe each call of this map, and return a function that removes them.
+
+        As `operad.OperationRegistry.observe`. Observers of plugins see the calls, too.
+        """
         added = Observers.of(started, finished, reported)
         self._observers = self._observers.with_others(added)
 
@@ -184,55 +184,55 @@ class PendingRequestMap:
         retry: Retry = False,
         baggage: str | None = None,
     ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
-        """Call an operation; of a subscription, take the first item and end it.
+        """Call an operation and return its response; of a subscription, the first item.
 
         Args:
             operation_id: ``namespace.name``.
-            input: what the operation takes; ``None`` means ``{}``.
+            input: the operation's input; ``None`` means ``{}``.
             timeout: seconds; the map's default if neither this nor a deadline is given.
-            deadline: when the call has to be over, in epoch ms.
-            identity: who calls. What the handler makes of it is the handler's choice (`CallHandler`).
-            parent_request_id: the call that makes this one.
+            deadline: when the call must finish, in epoch ms.
+            identity: the caller. The handler decides whether to believe it (`CallHandler`).
+            parent_request_id: the request id of the call that makes this one.
             traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
             tracestate: its second part.
             baggage: W3C baggage, passed on likewise.
-            delegation: a signed delegation (a compact JWS) for this call, instead of one of the map's ``sign``.
+            delegation: a signed delegation (a compact JWS) for this call, instead of one by the map's ``sign``.
             idempotency_key: the same for this call and its repetitions: the handler's ``context.idempotency_key``.
-            retry: call again until the deadline, with growing pauses. ``"unsent"``: what did not run, as its own
-                transport says. ``"safe"``: that, and what was lost and may have run where those who serve it say
-                that it is a query or idempotent. ``True``: that, on the caller's word that a second run does no
-                harm. That nobody serves the operation is final, unless it has answered before or the connection
-                was just lost: then it may be back within 5 s.
+            retry: repeat the call until the deadline, with growing pauses. ``"unsent"``: if its transport reports
+                that it did not run. ``"safe"``: also if it was lost and may have run, and its peers describe the
+                operation as a query or idempotent. ``True``: also if it was lost, whatever the operation is. An
+                error that no peer serves the operation is final, unless the operation has responded before or
+                the connection was just lost: then it is repeated for 5 s.
 
         Raises:
-            CallError: and nothing else, but a cancellation of the calling task.
+            CallError: the only error, except the cancellation of the calling task.
         """
-        said = Said(
+        call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key,
             baggage,
         )  # fmt: skip
         if timeout is None and deadline is None:
-            said.limit = (time.time() + self._settings.timeout) * 1000
+            call.limit = (time.time() + self._settings.timeout) * 1000
         else:
             if deadline is not None:
                 deadline = checked_number(deadline, "deadline", "epoch ms")
-            said.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
+            call.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
         if retry and retry not in MODES:
             raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
         if self._observers.any_active:
             request_id = self._requests.new_id()
-            return watched_call(self._observers, said, request_id, lambda: self._calling(said, retry))
+            return watched_call(self._observers, call, request_id, lambda: self._calling(call, retry))
         if not retry and self._sign is None:
-            return self._singles.call(said)
-        return self._calling(said, retry)
+            return call_once(self._requests, call)
+        return self._calling(call, retry)
 
-    def _calling(self, said: Said, retry: Retry) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
-        # Not a coroutine around a coroutine: 10,000 calls that wait would keep two frames each.
+    def _calling(self, call: CallRequest, retry: Retry) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
+        # Not a coroutine that awaits another one: each of 10,000 waiting calls would keep two frames.
         if retry:
-            return self._retries.call(said, retry, self._signing(said))
-        if self._sign is not None and (sign := self._signing(said)) is not None:
-            sign(said)
-        return self._singles.call(said)
+            return self._retries.call(call, retry, self._signing(call))
+        if self._sign is not None and (sign := self._signing(call)) is not None:
+            sign(call)
+        return call_once(self._requests, call)
 
     def subscribe(
         self,
@@ -252,23 +252,23 @@ class PendingRequestMap:
         """Subscribe to an operation; a query or mutation yields its one envelope. Sent when first read.
 
         Arguments as for `call`, but ``timeout`` bounds the wait for each item, and without one a stream may be
-        silent for as long as its handler lives. ``credit`` is how many items may be on their way.
+        silent for as long as its handler lives. ``credit`` is how many items may be in flight.
         """
-        said = Said(
+        call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, None, baggage
         )
-        said.credit = self._settings.credit if credit is None else credit
-        if type(said.credit) is not int or said.credit < 1:
+        call.credit = self._settings.credit if credit is None else credit
+        if type(call.credit) is not int or call.credit < 1:
             raise ValueError(f"credit: expected at least 1, got {credit!r:.100}")
         if timeout is not None:
-            said.timeout = checked_number(timeout, "timeout", "seconds")
+            call.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
-            said.limit = checked_number(deadline, "deadline", "epoch ms")
+            call.limit = checked_number(deadline, "deadline", "epoch ms")
         if self._observers.any_active:
             request_id = self._requests.new_id()
-            start = partial(self._streams.items, said, self._signing(said))
-            return Subscription(watched_stream(self._observers, said, request_id, start))
-        return Subscription(self._streams.items(said, self._signing(said)))
+            start = partial(self._streams.items, call, self._signing(call))
+            return Subscription(watched_stream(self._observers, call, request_id, start))
+        return Subscription(self._streams.items(call, self._signing(call)))
 
     async def ask_all(
         self,
@@ -279,42 +279,43 @@ class PendingRequestMap:
         wait: float = 0.5,
         late: Callable[[Any], None] | None = None,
     ) -> list[Any]:
-        """Ask everybody who registered ``all:<topic>``, and collect the data of their answers.
+        """Ask every peer that registered ``all:<topic>``, and return the data of their responses.
 
-        Handlers answer ``operad.discover`` so, and nothing else.
+        Handlers respond to ``operad.discover`` this way, and to nothing else.
 
         Args:
             topic: the topic.
-            operation_id: what is asked.
+            operation_id: the operation.
             input: its input.
-            wait: seconds to wait for answers; over at once when the transport knows that all have answered.
-            late: gets the data of each answer that comes after that, within 30 s; without it they are dropped.
+            wait: seconds to wait for responses; shorter if the transport knows that all have responded.
+            late: receives the data of each response that arrives within 30 s after that; without it they are
+                dropped.
 
         Raises:
-            CallError: the question could not be sent.
+            CallError: the request could not be sent.
         """
-        return await self._questions.ask(topic, operation_id, input, wait, late)
+        return await broadcast(self._requests, topic, operation_id, input, wait, late)
 
-    def _signing(self, said: Said) -> Callable[[Said], None] | None:
-        """What signs a call, if it needs a signature: anew for each attempt, for each counts once."""
-        signer, identity = self._sign, said.identity
-        if signer is None or identity is None or said.delegation is not None:
+    def _signing(self, call: CallRequest) -> Callable[[CallRequest], None] | None:
+        """Return a function that signs a call, if it needs a signature; each attempt needs a new one."""
+        signer, identity = self._sign, call.identity
+        if signer is None or identity is None or call.delegation is not None:
             return None
 
-        def sign(said: Said) -> None:
-            said.delegation = signer(said.operation_id, identity)
+        def sign(call: CallRequest) -> None:
+            call.delegation = signer(call.operation_id, identity)
 
         return sign
 
     # --- serving by hand -------------------------------------------------------------------------
 
     async def serve(self, operation_id: str, group: str = "operad", *, idempotent: bool = False) -> Registration:
-        """Take requests for an operation; ``on_request`` gets them. Raises `TransportError`.
+        """Receive requests for an operation; they are passed to ``on_request``. Raises `TransportError`.
 
-        Each is answered by `respond`, `emit_error` or `abort`; a subscription by any number of `respond`, which
-        wait for the consumer's credit, and `complete`. A request runs once: what the transport delivers again
-        after whoever had it was lost is answered ``UNAVAILABLE``, unless the operation is ``idempotent`` (or a
-        query), so that it may run again. At its deadline a request ends with ``TIMEOUT``.
+        End each by `respond`, `emit_error` or `abort`; a subscription by any number of `respond`, which wait for
+        the consumer's credit, and `complete`. A request runs once: if the transport delivers it again after its
+        handler was lost, it fails with ``UNAVAILABLE``, unless the operation is ``idempotent`` (or a query). At
+        its deadline a request fails with ``TIMEOUT``.
         """
         if self._by_hand is None:
             raise RuntimeError("serving by hand needs PendingRequestMap(…, on_request=…)")
@@ -322,11 +323,11 @@ class PendingRequestMap:
         return await self._by_hand.serve(operation_id, group, idempotent=idempotent)
 
     async def respond(self, request_id: str, envelope: ResponseEnvelope[Any] | Mapping[str, Any]) -> None:
-        """Answer a request of this link, or send an item of its stream.
+        """Respond to a request of this link, or send an item of its stream.
 
         Raises:
-            TypeError: what is given is no envelope.
-            LookupError: no such request is under way on this link.
+            TypeError: ``envelope`` is not an envelope.
+            LookupError: no such request is in flight on this link.
             CallError: the envelope cannot be sent; the caller has been told.
         """
         await self._hand(request_id).respond(request_id, envelope)
@@ -340,7 +341,7 @@ class PendingRequestMap:
         await self._hand(request_id).emit_error(request_id, CallError(code, message, details))
 
     async def abort(self, request_id: str) -> None:
-        """End a call that this map made, or a request that this link has, on both sides. Raises `LookupError`."""
+        """End a call of this map, or a request that it serves, on both sides. Raises `LookupError`."""
         requests = self._requests
         requests.open_link()
         pending = requests.table.get(request_id)
@@ -353,10 +354,10 @@ class PendingRequestMap:
 
     def _hand(self, request_id: str) -> ByHand:
         if self._by_hand is None or request_id not in self._by_hand:
-            raise LookupError(f'no request "{request_id}" of this link is under way')
+            raise LookupError(f'no request "{request_id}" is in flight on this link')
         return self._by_hand
 
-    # --- what comes in ---------------------------------------------------------------------------
+    # --- what arrives ----------------------------------------------------------------------------
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
         self._requests.on_link(state, epoch)
@@ -365,31 +366,11 @@ class PendingRequestMap:
 
     def _on_event(self, event: Event, delivery: Delivery) -> None:
         payload, type_, requests = event["payload"], event["type"], self._requests
-        request_id = payload.get("requestId")
-        pending = requests.table.get(request_id) if type(request_id) is str else None
+        pending = requests.find(payload.get("requestId"))
         if pending is None:
             if self._by_hand is None or not self._by_hand.on_event(type_, payload, delivery):
                 requests.on_stray(type_, payload, delivery)
-        elif (
-            type_ == protocol.RESPONDED
-            and pending.__class__ is Single
-            and (delivery.peer is None or delivery.peer == pending.target)
-        ):
-            self._singles.on_event(pending, type_, payload)  # the commonest by far
-        elif type_ == protocol.STORED:
-            # Only of a call, which has a deadline: a stream would wait for ever.
-            pending.stored = isinstance(pending, Single) and requests.transport.capabilities.stores
-        elif isinstance(pending, Asked):
-            self._questions.on_event(pending, type_, payload)
-        elif delivery.peer != pending.target and _is_forged(pending.target, delivery.peer):
+        elif pending.accepts(delivery.peer):
+            pending.on_event(type_, payload)
+        else:
             logger.warning("dropped a %s for a request that %s does not serve", type_, delivery.peer)
-        elif isinstance(pending, Stream):
-            self._streams.on_event(pending, type_, payload)
-        elif isinstance(pending, Single):
-            self._singles.on_event(pending, type_, payload)
-
-
-def _is_forged(target: str | None, peer: str | None) -> bool:
-    """Whether who sent an answer is known, and is not who has the request. (A hub, whose own table tells who has
-    a request, answers its address as the target.)"""
-    return peer is not None and target is not None and peer != target and target.startswith("inbox:")

@@ -1,4 +1,4 @@
-"""The requests of a call map that are under way, and the link on which they are."""
+"""The requests of a call map that are in flight, and the link that carries them."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from operad.transports import (
 from operad_calls import protocol
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.memory import keep_memory
-from operad_calls.requests import Pending, Said, lost, not_begun, overloaded
+from operad_calls.requests import LARGE, CallRequest, Pending, lost_error, not_begun_error, overloaded_error
 from operad_calls.settings import CallSettings
 
 logger = logging.getLogger("operad.calls")
 
 MAX_ORPHANS = 10_000
-"""How many ended requests are remembered whose handler has not told where it is."""
+"""How many ended requests are remembered whose handler is not known."""
 MAX_ANSWERED = 10_000
-"""How many operations are remembered that have answered."""
+"""How many operations are remembered that have responded."""
 _CLOSING = 5.0
-"""Seconds that closing waits for aborts to leave."""
+"""Seconds that closing waits for aborts to be sent."""
 
 
 class PendingRequests:
-    """Admission, ids, aborts, lost peers and lost connections, whatever is called.
+    """Admission, sending, aborts, lost peers and lost connections, for every kind of request.
 
     Args:
-        transport: the link's.
+        transport: the link's transport.
         settings: the bounds.
     """
 
     def __init__(self, transport: Transport, settings: CallSettings) -> None:
         self.transport = transport
         self.settings = settings
-        self.most = settings.max_pending
-        """How many calls may wait at once."""
         self.kinds = EnvelopeKinds()
         self.table: dict[str, Pending] = {}
+        self.lingering: dict[str, Pending] = {}
+        """Broadcasts whose late responses are still wanted; they do not count as pending calls."""
         self.orphans: dict[str, float] = {}
-        """Ended requests whose handler is not known, and until when (epoch ms) it may tell where it is."""
+        """Ended requests whose handler is not known, and until when (epoch ms) it may still report itself."""
         self.link: Link | None = None
         self.loop: asyncio.AbstractEventLoop
         self.up = asyncio.Event()
         self.epoch = 0
         self.up_since = 0.0
-        """When the link came up last (`time.monotonic`)."""
+        """When the link last came up (`time.monotonic`)."""
         self.answered: dict[str, None] = {}
-        """Operations that have answered here."""
+        """Operations that have responded on this link."""
         self.late = 0
         self.arrivals = Arrivals(settings.link_bytes, self.grant)
         self.departures = Departures(settings.link_bytes)
@@ -72,25 +72,25 @@ class PendingRequests:
         self._counter = itertools.count(1)
         capabilities = transport.capabilities
         self.counts_bytes = not capabilities.same_process
-        # Where peers are not authenticated, an id that nobody can guess is what protects an answer.
+        # If peers are not authenticated, only an id that cannot be guessed protects a response.
         self._guessable = capabilities.same_process or capabilities.authenticates_peer
-        # A transport that knows who has a request needs no word of where answers go.
+        # A transport that knows which peer has a request needs no address for the response.
         self.routes = capabilities.detects_peer_loss and not capabilities.same_process
         self._keeps_order = capabilities.detects_peer_loss
-        # Where nobody tells of lost handlers, a stream of which none speaks would wait for ever.
+        # Without peer-loss detection, a stream whose handler never responds would wait forever.
         self.awaits_notice = not capabilities.detects_peer_loss
 
     def start(self) -> None:
-        """Belong to the running event loop."""
+        """Bind this object to the running event loop."""
         self.loop = asyncio.get_running_loop()
         self.up = asyncio.Event()
         if self.counts_bytes:
             keep_memory()
 
-    # --- the parts of a request -------------------------------------------------------------------
+    # --- sending a request ------------------------------------------------------------------------
 
     def open_link(self) -> Link:
-        """The link. Raises `CallError` where the map is not open."""
+        """Return the link. Raises `CallError` if the map is not open."""
         if self.link is None:
             raise CallError(
                 ErrorCode.UNAVAILABLE, "the call map is not open: use `async with PendingRequestMap(transport)`"
@@ -98,44 +98,71 @@ class PendingRequests:
         return self.link
 
     def admit(self) -> Link:
-        """The link, for one more request. Raises `CallError`."""
-        link, limit = self.link or self.open_link(), self.most
+        """Return the link if one more request may be sent. Raises `CallError`."""
+        link, limit = self.link or self.open_link(), self.settings.max_pending
         if len(self.table) >= limit:
-            raise overloaded(f"{limit} calls are under way already", "max_pending", limit)
+            raise overloaded_error(f"{limit} calls are already in flight", "max_pending", limit)
         return link
 
     def new_id(self) -> str:
-        """The id of a new request."""
+        """Return the id of a new request."""
         return f"{self._prefix}{next(self._counter)}" if self._guessable else secrets.token_hex(16)
 
-    def event(self, said: Said, request_id: str, link: Link, now: float) -> Event:
-        """The ``call.requested`` of a call."""
-        return said.event(request_id, None if self.routes else link.inbox, now)
+    def event(self, call: CallRequest, request_id: str, link: Link, now: float) -> Event:
+        """Return the ``call.requested`` of a call."""
+        return call.event(request_id, None if self.routes else link.inbox, now)
 
-    async def large(self, event: Event, data: bytes, pending: Pending) -> Event | None:
-        """A large request, when its turn has come; it says its size. ``None``: it ended before its turn.
+    async def send(self, call: CallRequest, pending: Pending, link: Link, now: float, granted: int) -> None:
+        """Send a request, when its turn has come if it is large.
 
-        One that has to wait is written anew then: many that wait need not keep their JSON meanwhile.
+        This is the one place where requests are encoded. A request that waits for its turn is encoded again then,
+        so that many that wait do not keep their JSON meanwhile. If the request ends before its turn, nothing is
+        sent.
+
+        Args:
+            call: the call.
+            pending: its request, in the table already.
+            link: the link.
+            now: epoch seconds.
+            granted: how many bytes the handler may send without asking, where bytes are counted.
+
+        Raises:
+            TransportError: it was not sent.
+            CallError: ``SERIALIZATION_ERROR``.
         """
-        size = len(data)
-        if not self.departures.take(pending, size):
-            del data
-            await self.departures.enter(pending, size)
-            if self.table.get(pending.request_id) is not pending:
-                return None
+        event = self.event(call, pending.request_id, link, now)
+        if self.counts_bytes:
+            pending.granted = event["payload"]["creditBytes"] = granted
             data = protocol.encode(event)
-        return protocol.with_sent_bytes(event, data, len(data))
+            size = len(data)
+            if size <= LARGE:
+                event = protocol.Encoded(event, data)
+            else:
+                if not self.departures.take(pending, size):
+                    del data
+                    await self.departures.enter(pending, size)
+                    if self.table.get(pending.request_id) is not pending:
+                        return
+                    data = protocol.encode(event)
+                event = protocol.with_sent_bytes(event, data, size)
+            del data
+        to = f"op:{pending.operation_id}"
+        if self.routes:
+            pending.target = to  # the response may arrive before `send` returns, and the hub knows who has it
+        target = await link.send(to, event)
+        if target is not None:
+            pending.target = target
 
     def envelope(self, output: object) -> ResponseEnvelope[Any]:
-        """The envelope of an answer. Raises `CallError`."""
+        """Return the envelope of a response. Raises `CallError`."""
         if type(output) is ResponseEnvelope:  # handed over in process
             return output
         return self.kinds.from_wire(output)
 
     def end(self, pending: Pending) -> None:
-        """Nothing more is expected for a request."""
+        """Take a request out of the table: nothing more is expected for it."""
         del self.table[pending.request_id]
-        if pending.wants or pending.reserved:  # only who has asked for room holds any, or waits for it
+        if pending.wants or pending.reserved:  # it holds room for bytes, or waits for some
             self.arrivals.ended(pending)
         if pending.outgoing:
             self.departures.leave(pending)
@@ -143,7 +170,7 @@ class PendingRequests:
             self.departures.forget(pending)
 
     def drop(self, pending: Pending) -> bool:
-        """As `end`, where it may have ended; answers whether it had not."""
+        """As `end`, for a request that may have ended. Return True if it had not."""
         if self.table.get(pending.request_id) is not pending:
             if pending.outgoing:  # it ended while it waited to be sent
                 self.departures.leave(pending)
@@ -151,26 +178,33 @@ class PendingRequests:
         self.end(pending)
         return True
 
+    def find(self, request_id: object) -> Pending | None:
+        """Return the request with this id, if it is in flight or lingers."""
+        if type(request_id) is not str:
+            return None
+        pending = self.table.get(request_id)
+        return self.lingering.get(request_id) if pending is None else pending
+
     def has_answered(self, pending: Pending) -> None:
-        """Remember that somebody serves an operation."""
+        """Remember that an operation is served by some peer."""
         if pending.operation_id not in self.answered:
             self.answered[pending.operation_id] = None
             if len(self.answered) > MAX_ANSWERED:
                 del self.answered[next(iter(self.answered))]
 
-    # --- what follows a request ---------------------------------------------------------------------
+    # --- following up on a request ------------------------------------------------------------------
 
     def abort(self, pending: Pending) -> None:
-        """Tell the handler that nobody waits any more; where it is not known yet, as soon as it is.
+        """Tell the handler that the caller no longer waits; if the handler is not known yet, as soon as it is.
 
-        On a broker it may come before the request: a handler that says afterwards that it has it is told again.
+        On a broker the abort may overtake the request: a handler that acknowledges it later is told again.
         """
         request_id = pending.request_id
         if pending.target is not None:
             self.spawn(self._send_abort(request_id, pending.target))
             if self._keeps_order:
                 return
-        elif self.routes:  # what is sent there has a target before it is
+        elif self.routes:  # a request that was sent has a target there
             return
         self._forget_orphans()
         self.orphans[request_id] = (time.time() + self.settings.timeout) * 1000
@@ -178,7 +212,7 @@ class PendingRequests:
             del self.orphans[next(iter(self.orphans))]
 
     def _forget_orphans(self) -> None:
-        """Forget those whose handler has not told where it is in time: it never will."""
+        """Forget those whose handler did not report itself in time: it never will."""
         now = time.time() * 1000
         while self.orphans:
             oldest = next(iter(self.orphans))
@@ -192,14 +226,14 @@ class PendingRequests:
             await self.tell(link, target, protocol.ABORTED, {"requestId": request_id, "replyTo": link.inbox})
 
     async def tell(self, link: Link, target: str, type_: str, payload: dict[str, Any]) -> None:
-        """Send what may be lost: deadline, lease and heartbeat heal it."""
+        """Send an event that may be lost: deadline, lease and heartbeat make up for it."""
         try:
             await link.send(target, {"type": type_, "id": "", "payload": payload})
         except TransportError as error:
             logger.debug("a %s was not sent: %s", type_, error)
 
     async def send_credit(self, pending: Pending) -> None:
-        """Tell the handler of a request, where it is known, what it may send in all."""
+        """Tell the handler of a request, if it is known, how much it may send in all."""
         link, target = self.link, pending.target
         if link is None or target is None:
             return
@@ -217,13 +251,13 @@ class PendingRequests:
         self.spawn(self.send_credit(pending))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background that `aclose` waits for."""
+        """Run something in the background; `settle` waits for it."""
         task = self.loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def settle(self) -> None:
-        """Wait for what is done in the background, and end what takes too long."""
+        """Wait for what runs in the background, and cancel what takes too long."""
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=_CLOSING)
             for task in late:
@@ -231,10 +265,10 @@ class PendingRequests:
             if late:
                 await asyncio.wait(late)
 
-    # --- what comes in for none of them, and losses ---------------------------------------------------
+    # --- events of no request in flight, and losses ---------------------------------------------------
 
     def on_stray(self, type_: str, payload: dict[str, Any], delivery: Delivery) -> None:
-        """An event that belongs to no request under way."""
+        """Process an event that belongs to no request in flight."""
         if type_ == protocol.LOST and self.transport.capabilities.detects_peer_loss:
             self._lose(payload.get("peer"))
             return
@@ -249,28 +283,35 @@ class PendingRequests:
             self.spawn(self._send_abort(request_id, reply_to))
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """The link came up, or went down with all that was sent on it, but for what a broker stores."""
+        """Process that the link came up, or went down with every request on it except those a broker stores."""
         if state == "up":
             self.epoch = epoch
             self.up_since = time.monotonic()
             self.up.set()
             return
         self.up.clear()
-        unsent = set(self.departures.waiting)  # before the end of others gives them their turns
+        unsent = set(self.departures.waiting)  # before the end of others lets them go
         for pending in [item for item in self.table.values() if not item.stored]:
             self.end(pending)
             if pending in unsent:
-                pending.fail(not_begun(pending.operation_id, "the connection was lost before it was sent"))
+                why = "the connection was lost before the request was sent"
+                pending.fail(not_begun_error(pending.operation_id, why))
             else:
-                pending.fail(lost(pending.operation_id, "the connection was lost during the call"))
+                pending.fail(lost_error(pending.operation_id, "the connection was lost during the call"))
+        self.end_lingering()
+
+    def end_lingering(self) -> None:
+        """Stop waiting for late responses to broadcasts."""
+        for pending in list(self.lingering.values()):
+            pending.fail(CallError(ErrorCode.ABORTED, f'"{pending.operation_id}": no longer waited for'))
 
     def _lose(self, peer: object) -> None:
         for pending in [item for item in self.table.values() if item.target == peer]:
             self.end(pending)
-            pending.fail(lost(pending.operation_id, "its handler was lost during the call"))
+            pending.fail(lost_error(pending.operation_id, "its handler was lost during the call"))
 
     def not_sent(self, error: TransportError, operation_id: str) -> CallError:
-        """The `CallError` for a request that the transport did not take."""
+        """Return the `CallError` for a request that the transport did not take."""
         failure = self._refused(error, operation_id)
         failure.ran = False
         return failure
@@ -280,7 +321,7 @@ class PendingRequests:
         if isinstance(error, NoRespondersError):
             if self.transport.capabilities.detects_peer_loss:
                 return operation_not_found(operation_id)
-            message = f'nobody serves "{operation_id}"'
+            message = f'no peer serves "{operation_id}"'
             return CallError(ErrorCode.NO_RESPONDERS, message, {"operationId": operation_id})
         if isinstance(error, PayloadTooLargeError):
             message = f'the request for "{operation_id}" is too large: {error}'

@@ -1,4 +1,4 @@
-"""Calls that are made again: what did not run, and what may run twice."""
+"""Calls that are repeated: those that did not run, and those that may run twice."""
 
 from __future__ import annotations
 
@@ -11,105 +11,108 @@ from typing import Any, Literal
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad_calls.calling.pending import MAX_ANSWERED, PendingRequests
-from operad_calls.requests import Said
+from operad_calls.requests import CallRequest
 from operad_calls.serving.listing import DESCRIBE
 
 Retry = bool | Literal["unsent", "safe"]
-"""Whether a call is made again: never; whatever may have become of it; what did not run; that, and what may."""
+"""Whether a call is repeated: never; in any case; if it did not run; if it did not run or may run twice."""
 
 MODES = (True, "unsent", "safe")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _ABSENT = 5.0
-"""Seconds for which an operation that nobody serves may be about to come back."""
+"""Seconds for which an operation that no peer serves may be about to come back."""
 _YOUNG = 10.0
-"""Seconds after a break in which those who serve may not be back yet."""
-_NOBODY = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
+"""Seconds after a lost connection in which the peers may not be back yet."""
+_NOT_SERVED = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
 
-Call = Callable[[Said], Awaitable[ResponseEnvelope[Any]]]
+Call = Callable[[CallRequest], Awaitable[ResponseEnvelope[Any]]]
 
 
 class Retries:
-    """Calls until one of them ends as a call may end.
+    """Repeats calls.
 
     Args:
         requests: the requests of the map.
-        call: calls once.
+        call: makes one attempt.
     """
 
     def __init__(self, requests: PendingRequests, call: Call) -> None:
         self._requests = requests
         self._call = call
         self._repeatable: dict[str, bool] = {}
-        """What peers said of operations: whether they may run twice."""
+        """Whether operations may run twice, as their peers describe them."""
 
     async def call(
-        self, said: Said, retry: Retry, sign: Callable[[Said], None] | None = None
+        self, call: CallRequest, retry: Retry, sign: Callable[[CallRequest], None] | None = None
     ) -> ResponseEnvelope[Any]:
-        """Call, and call again where that is right, until the deadline.
+        """Call, and repeat the call if that is right, until the deadline.
+
+        If an earlier attempt may have run, its error is raised even if the last attempt did not run: the caller
+        must not conclude that nothing ran.
 
         Args:
-            said: the call.
+            call: the call.
             retry: see `Retry`.
-            sign: signs it anew before each attempt.
+            sign: signs it again before each attempt.
         """
         may_have_run: CallError | None = None
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
             if sign is not None:
-                sign(said)
+                sign(call)
             try:
-                return await self._call(said)
+                return await self._call(call)
             except CallError as error:
-                said.request_id = None  # an id is of one request
-                again = await self._again(error, said, retry, began) and await self._recovered(said.limit, pause)
+                call.request_id = None  # each attempt has an id of its own
+                again = await self._may_repeat(error, call, retry, began) and await self._wait(call.limit, pause)
                 if not again:
                     if may_have_run is not None and error.ran is False:
-                        raise may_have_run from error  # that the last attempt did not run is not the whole truth
+                        raise may_have_run from error
                     raise
                 if error.ran is None:
                     may_have_run = error
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _again(self, error: CallError, said: Said, retry: Retry, began: float) -> bool:
+    async def _may_repeat(self, error: CallError, call: CallRequest, retry: Retry, began: float) -> bool:
         if error.ran is False:
-            if error.code in _NOBODY:
-                return self._may_come_back(said.operation_id) and time.monotonic() - began < _ABSENT
+            if error.code in _NOT_SERVED:
+                return self._may_come_back(call.operation_id) and time.monotonic() - began < _ABSENT
             return error.code in (ErrorCode.UNAVAILABLE, ErrorCode.OVERLOADED)
         if error.code != ErrorCode.UNAVAILABLE or retry == "unsent":
             return False
-        return retry is True or await self._is_repeatable(said)
+        return retry is True or await self._is_repeatable(call)
 
     def _may_come_back(self, operation_id: str) -> bool:
-        """Whether somebody served it a moment ago: a misspelt id fails at once."""
+        """Return True if the operation was served a moment ago; a misspelt id fails at once."""
         requests = self._requests
         after_break = requests.epoch > 1 and time.monotonic() - requests.up_since < _YOUNG
         return after_break or operation_id in requests.answered
 
-    async def _is_repeatable(self, said: Said) -> bool:
-        """Whether those who serve it say that it may run twice; what nobody says is no."""
-        known = self._repeatable.get(said.operation_id)
+    async def _is_repeatable(self, call: CallRequest) -> bool:
+        """Return True if a peer describes the operation as one that may run twice."""
+        known = self._repeatable.get(call.operation_id)
         if known is not None:
             return known
-        asking = Said(DESCRIBE, {"operationId": said.operation_id})
-        asking.limit = said.limit
+        asking = CallRequest(DESCRIBE, {"operationId": call.operation_id})
+        asking.limit = call.limit
         try:
             spec = (await self.call(asking, True)).data
             known = spec["type"] == "query" or (spec["type"] == "mutation" and spec.get("idempotent") is True)
         except (CallError, KeyError, TypeError, AttributeError):
             return False
-        self._repeatable[said.operation_id] = known
+        self._repeatable[call.operation_id] = known
         if len(self._repeatable) > MAX_ANSWERED:
             del self._repeatable[next(iter(self._repeatable))]
         return known
 
-    async def _recovered(self, limit: float, pause: float) -> bool:
-        """Wait a little, and until the link is up; answers whether there is time left then."""
+    async def _wait(self, limit: float, pause: float) -> bool:
+        """Pause, then wait until the link is up. Return True if there is time left for another attempt."""
         requests = self._requests
         if requests.link is None:
             return False
         try:
             async with asyncio.timeout(limit / 1000 - time.time()):
-                # Spread out: those who were cut off together would come back together.
+                # A random pause: callers that lost their connection together would come back together.
                 await asyncio.sleep(random.uniform(0.0, pause))  # noqa: S311  # no secret depends on it
                 await requests.up.wait()
         except TimeoutError:

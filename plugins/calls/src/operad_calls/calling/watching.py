@@ -1,4 +1,4 @@
-"""Calls of a call map, as observers see them."""
+"""Calls of a call map, reported to observers."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ from typing import Any
 
 from operad.envelopes import ResponseEnvelope
 from operad.observers import CallRecord, Observers, Watch
-from operad_calls.requests import TRACE, Said
+from operad_calls.requests import TRACE, CallRequest
 
 Envelope = ResponseEnvelope[Any]
 
 
-class _Carried:
-    """What a call says of itself, as what carries metadata."""
+class _Carrier:
+    """The trace of a call as metadata, which observers may replace."""
 
     __slots__ = ("metadata", "watch")
 
-    def __init__(self, said: Said) -> None:
-        given = {name: getattr(said, name) for name in TRACE}
+    def __init__(self, call: CallRequest) -> None:
+        given = {name: getattr(call, name) for name in TRACE}
         self.metadata: Mapping[str, Any] = {name: value for name, value in given.items() if value is not None}
         self.watch: Watch | None = None
 
-    def hand_over(self, said: Said) -> None:
-        """Have the call carry what observers added."""
+    def update(self, call: CallRequest) -> None:
+        """Give the call the trace that observers have set."""
         for name in TRACE:
-            setattr(said, name, self.metadata.get(name))
+            setattr(call, name, self.metadata.get(name))
 
 
 async def watched_call(
-    observers: Observers, said: Said, request_id: str, start: Callable[[], Awaitable[Envelope]]
+    observers: Observers, call: CallRequest, request_id: str, start: Callable[[], Awaitable[Envelope]]
 ) -> Envelope:
-    """A call, told to observers. Raises `CallError`.
+    """Make a call that observers see. Raises `CallError`.
 
     Args:
-        observers: who is told.
-        said: the call.
+        observers: the observers.
+        call: the call.
         request_id: the id of its (first) request.
         start: makes the call.
     """
-    carried, said.request_id = _Carried(said), request_id
-    with observers.watch(_record(said, request_id, carried), carried) as watch:
-        carried.hand_over(said)
+    carrier, call.request_id = _Carrier(call), request_id
+    with observers.watch(_record(call, request_id, carrier), carrier) as watch:
+        carrier.update(call)
         envelope = await start()
         watch.items = 1
         return envelope
 
 
 async def watched_stream(
-    observers: Observers, said: Said, request_id: str, start: Callable[[], AsyncGenerator[Envelope, None]]
+    observers: Observers, call: CallRequest, request_id: str, start: Callable[[], AsyncGenerator[Envelope, None]]
 ) -> AsyncGenerator[Envelope, None]:
-    """A subscription, told to observers from its first reading on; as `watched_call`."""
-    carried, said.request_id = _Carried(said), request_id
-    with observers.watch(_record(said, request_id, carried, is_stream=True), carried) as watch:
-        carried.hand_over(said)
+    """Yield the items of a subscription that observers see from its first reading on; as `watched_call`."""
+    carrier, call.request_id = _Carrier(call), request_id
+    with observers.watch(_record(call, request_id, carrier, is_stream=True), carrier) as watch:
+        carrier.update(call)
         async with aclosing(start()) as items:
             async for envelope in items:
                 watch.items += 1
                 yield envelope
 
 
-def _record(said: Said, request_id: str, carried: _Carried, *, is_stream: bool = False) -> CallRecord:
+def _record(call: CallRequest, request_id: str, carrier: _Carrier, *, is_stream: bool = False) -> CallRecord:
     return CallRecord(
         request_id,
-        said.parent_request_id,
-        said.operation_id,
+        call.parent_request_id,
+        call.operation_id,
         None,
-        None if said.identity is None else said.identity.id,
+        None if call.identity is None else call.identity.id,
         time.time() * 1000,
         is_stream,
-        carried.metadata,
+        carrier.metadata,
         is_outgoing=True,
     )

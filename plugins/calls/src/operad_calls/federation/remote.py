@@ -73,7 +73,7 @@ async def from_remote(
     Raises:
         SourceError: the transport cannot be reached.
     """
-    given = (settings or CallSettings()).but(timeout=timeout)
+    given = (settings or CallSettings()).updated(timeout=timeout)
     session = RemoteSession(transport, namespace, plugins, wait, given, sign)
     try:
         await session.open()

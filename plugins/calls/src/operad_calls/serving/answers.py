@@ -11,7 +11,7 @@ from typing import Any
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event, Link, PayloadTooLargeError, TransportError
 from operad_calls import protocol
-from operad_calls.requests import timed_out, wake
+from operad_calls.requests import timeout_error, wake
 from operad_calls.serving.served import Served
 
 logger = logging.getLogger("operad.calls")
@@ -75,7 +75,7 @@ class Answers:
             if served.granted >= total:
                 return True
             if served.deadline is not None and served.deadline <= time.time() * 1000:
-                raise timed_out(served.operation_id, served.deadline)
+                raise timeout_error(served.operation_id, served.deadline)
             if served.heard:
                 self._remember(served.reply_to)
             elif served.reply_to not in self._answering and time.monotonic() - began >= _PATIENCE:

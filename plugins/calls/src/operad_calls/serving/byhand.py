@@ -16,7 +16,7 @@ from operad.errors import CallError
 from operad.failures import map_error, mask_error
 from operad.transports import Delivery, Event, Link, PayloadTooLargeError, Registration, Transport
 from operad_calls import protocol
-from operad_calls.requests import timed_out, wake
+from operad_calls.requests import timeout_error, wake
 from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
 from operad_calls.serving.served import Served, ServedRequests
 from operad_calls.settings import CallSettings
@@ -227,7 +227,7 @@ class ByHand:
 
     def _expire(self, served: Served) -> None:
         assert served.deadline is not None
-        self._spawn(self._fail(served, timed_out(served.operation_id, served.deadline)))
+        self._spawn(self._fail(served, timeout_error(served.operation_id, served.deadline)))
 
     def _finish(self, served: Served) -> None:
         self._forget(served)

@@ -13,7 +13,7 @@ from operad.failures import operation_not_found
 from operad.operations import OperationSpec
 from operad.transports import Delivery, Event, Link, LinkState, Transport
 from operad_calls import protocol
-from operad_calls.requests import check_loop, not_begun
+from operad_calls.requests import check_loop, not_begun_error
 from operad_calls.serving.answers import Answers, quietly
 from operad_calls.serving.following import Following, is_of_peers
 from operad_calls.serving.identity import Verifier, identity_rule
@@ -68,7 +68,7 @@ class CallHandler:
         settings: CallSettings | None = None,
     ) -> None:
         capabilities = transport.capabilities
-        self._settings = (settings or CallSettings()).but(
+        self._settings = (settings or CallSettings()).updated(
             max_concurrent=max_concurrent,
             max_concurrent_per_peer=max_concurrent_per_peer,
             lease=lease,
@@ -128,7 +128,7 @@ class CallHandler:
     async def open(self) -> None:
         """Connect and serve. Raises `TransportError`."""
         if self._link is not None or self._opening:
-            raise RuntimeError("the call handler is open already")
+            raise RuntimeError("the call handler is already open")
         self._draining = self._drained = False
         self._loop = asyncio.get_running_loop()
         self._opening = True
@@ -220,7 +220,7 @@ class CallHandler:
     def _refusal(self, served: Served) -> CallError | None:
         """Why a request is not even begun."""
         if self._drained:
-            return not_begun(served.operation_id, "the handler is shutting down")
+            return not_begun_error(served.operation_id, "the handler is shutting down")
         if served.operation_id not in self._registered and served.operation_id not in self._following:
             return operation_not_found(served.operation_id)
         return None

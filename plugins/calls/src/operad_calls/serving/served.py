@@ -19,7 +19,7 @@ from operad.transports import Capabilities, Delivery
 from operad_calls import protocol
 from operad_calls.memory import keep_memory
 from operad_calls.reports import Reports
-from operad_calls.requests import LARGE, lost, not_begun, overdue, overloaded, wake
+from operad_calls.requests import LARGE, lost_error, not_begun_error, overdue, overloaded_error, wake
 from operad_calls.settings import CallSettings
 
 logger = logging.getLogger("operad.calls")
@@ -212,15 +212,15 @@ class ServedRequests:
             return error
         if len(self.active) >= self._most:
             limit = settings.max_concurrent
-            return overloaded(f"{limit} requests are under way already", "max_concurrent", limit)
+            return overloaded_error(f"{limit} requests are under way already", "max_concurrent", limit)
         if self._bounds_peers and self._owned.get(served.owner, 0) >= self._most_per_peer:
             limit = settings.per_peer
             message = f"{limit} requests of this caller are under way already"
-            return overloaded(message, "max_concurrent_per_peer", limit)
+            return overloaded_error(message, "max_concurrent_per_peer", limit)
         if (error := self._late(served, payload, delivery)) is not None:
             return error
         if delivery.redelivered and not self._repeatable(operation_id):
-            return lost(operation_id, "the handler that had the request was lost; it may have run")
+            return lost_error(operation_id, "the handler that had the request was lost; it may have run")
         return None
 
     def _late(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
@@ -235,7 +235,9 @@ class ServedRequests:
             late = max(held or 0.0, 0.0 if self._same_process else self._stood_still() * 1000)
             served.deadline = now + timeout - late
             if late and served.deadline <= now and not delivery.redelivered:
-                return not_begun(served.operation_id, f"arrived {late / 1000:.1f} s late, after its deadline")
+                return not_begun_error(
+                    served.operation_id, f"arrived {late / 1000:.1f} s late, after its deadline"
+                )
         elif isinstance(deadline := payload.get("deadline"), (int, float)) and deadline < now + LONGEST:
             served.deadline = float(max(0, deadline))  # an integer below the range of a float would raise
         if served.deadline is not None and served.deadline <= now:

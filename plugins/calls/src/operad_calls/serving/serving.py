@@ -18,7 +18,7 @@ from operad.failures import map_error, mask_error
 from operad.operations import OperationType
 from operad.transports import Delivery, Event, PayloadTooLargeError, TransportError
 from operad_calls.protocol import RESPONDED, error_event
-from operad_calls.requests import TRACE, timed_out
+from operad_calls.requests import TRACE, timeout_error
 from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
 from operad_calls.serving.identity import Verifier
 from operad_calls.serving.listing import Listing
@@ -124,7 +124,7 @@ class Serving:
             except DeadlineExpired:
                 if inspect.iscoroutine(answer):
                     answer.close()  # it may not even have begun
-                raise timed_out(served.operation_id, limit) from None
+                raise timeout_error(served.operation_id, limit) from None
         if answer is None or isinstance(answer, Identity):
             return answer
         raise TypeError(f"identity=: expected an Identity or None from the verifier, got {type(answer).__name__}")

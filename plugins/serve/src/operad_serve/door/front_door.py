@@ -113,7 +113,7 @@ def plan_of(
         base_dir=base_dir,
         mask_errors=mask_errors,
         servers=servers,
-        calls=calls.but(drain_timeout=drain, max_concurrent=max_concurrent, lease=lease),
+        calls=calls.updated(drain_timeout=drain, max_concurrent=max_concurrent, lease=lease),
     )
 
 

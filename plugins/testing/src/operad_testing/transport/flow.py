@@ -96,7 +96,7 @@ class Flow(TransportSuite):
             await server.link.register("op:kit.served", "operad")
             task = asyncio.create_task(calls.call("kit.served"))
             (request,) = await server.wait_for(protocol.REQUESTED)
-            assert 1_024 <= request["creditBytes"] <= 65_536
+            assert 1_024 <= request["creditBytes"] <= 1_048_576
             to, request_id, wants = request["replyTo"], request["requestId"], 3_000_000
             question = {"requestId": request_id, "total": 0, "wantsBytes": wants, "replyTo": server.link.inbox}
             await server.send(to, protocol.CREDIT, **question)
