@@ -119,6 +119,10 @@ class LocalResponseMeta:
         _set_operation_id(self, operation_id)
         _set_timestamp(self, timestamp)
 
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"source": "local", "operationId": self.operation_id, "timestamp": self.timestamp}
+
 
 _set_operation_id: Callable[[Any, str], None] = LocalResponseMeta.__dict__["operation_id"].__set__
 _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timestamp"].__set__

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from operad.names import attribute_names, keyword_names
 from operad.operations import OperationSpec
+from operad_schema import object_members
 
 _Tables = dict[str, dict[str, str]]
 
@@ -64,44 +65,6 @@ def properties_of(spec: OperationSpec) -> dict[str, Any]:
     schema = spec.input_schema.bundled()
     definitions = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
     return object_members(schema, definitions, branches=True)[0]
-
-
-def object_members(
-    schema: Any, definitions: Mapping[str, Any], *, branches: bool = False
-) -> tuple[dict[str, Any], set[str]]:
-    """The properties of an exported object schema and which are required, with what ``$ref`` and ``allOf`` bring.
-
-    Args:
-        schema: as `Schema.bundled` answers it.
-        definitions: what its references by ``#/$defs/`` mean.
-        branches: those of ``anyOf`` and ``oneOf`` too; what is required there is not required of all.
-    """
-    found: dict[str, Any] = {}
-    required: set[str] = set()
-    waiting, seen = [(schema, True)], set()
-    while waiting:
-        node, is_sure = waiting.pop(0)
-        if not isinstance(node, Mapping):
-            continue
-        for name, value in node.get("properties", {}).items():
-            found.setdefault(name, value)
-        if is_sure:
-            required.update(node.get("required", ()))
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference not in seen:
-            seen.add(reference)
-            waiting.append((definitions.get(definition_name(reference)), is_sure))
-        waiting.extend((part, is_sure) for part in node.get("allOf", ()))
-        if branches:
-            waiting.extend((part, False) for key in ("anyOf", "oneOf") for part in node.get(key, ()))
-    return found, required
-
-
-def definition_name(reference: str) -> str:
-    """The name that a reference by ``#/$defs/`` of an exported schema has there."""
-    from urllib.parse import unquote
-
-    return unquote(reference.removeprefix("#/$defs/")).replace("~1", "/").replace("~0", "~")
 
 
 def _spec(registry: Any, operation_id: str) -> OperationSpec | None:

@@ -162,33 +162,9 @@ def wire_converter() -> Converter:
 
 
 def meta_to_wire(meta: Any) -> dict[str, Any]:
-    """The JSON form of a meta object, ``source`` first."""
-    wire: dict[str, Any] | None = _plain_to_wire(meta)
-    if wire is None:
-        wire = wire_converter().unstructure(meta)
-    return wire
-
-
-_SCALARS = (str, int, float, bool, type(None))
-
-
-def _plain_to_wire(meta: Any) -> dict[str, Any] | None:
-    """The same without cattrs, of an object of scalars, and of texts by name or in a row; else ``None``."""
-    cls = type(meta)
-    if not attrs.has(cls) or hasattr(cls, "to_wire"):
-        return None
-    source = getattr(cls, "source", None)
-    wire: dict[str, Any] = {} if source is None else {"source": source}
-    for field in attrs.fields(cls):
-        value = getattr(meta, field.name)
-        if type(value) is dict and all(type(part) is str for item in value.items() for part in item):
-            value = dict(value)
-        elif type(value) is list and all(type(item) is str for item in value):
-            value = list(value)
-        elif type(value) not in _SCALARS:
-            return None
-        if value is not None or field.default is not None:
-            wire[wire_name(field)] = value
+    """Return the JSON form of a meta object, ``source`` first."""
+    own: Callable[[], dict[str, Any]] | None = getattr(meta, "to_wire", None)
+    wire: dict[str, Any] = wire_converter().unstructure(meta) if own is None else own()
     return wire
 
 

@@ -2,6 +2,7 @@
 
 from operad_schema.bundling import SharedDefinitions
 from operad_schema.limits import Limits
+from operad_schema.members import definition_name, object_members
 from operad_schema.records import Change, SchemaError
 from operad_schema.schema import UNKNOWN, Schema, from_schema, lazy_schema
 
@@ -12,6 +13,8 @@ __all__ = [
     "Schema",
     "SchemaError",
     "SharedDefinitions",
+    "definition_name",
     "from_schema",
     "lazy_schema",
+    "object_members",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,18 +41,6 @@ logger = logging.getLogger("operad")
 T = TypeVar("T")
 
 
-class _Hooks(pluggy.PluginManager):
-    """pluggy, which looks at every name of a module, and here only at those that may be a hook."""
-
-    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
-        """What a hook is declared with."""
-        return super().parse_hookspec_opts(module_or_class, name) if name.startswith("operad_") else None
-
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        """What an implementation is marked with."""
-        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
-
-
 class Plugins:
     """The plugins of one application, and what they contribute.
 
@@ -61,8 +48,8 @@ class Plugins:
     """
 
     def __init__(self) -> None:
-        self._hooks: _Hooks | None = None
-        self._making = RLock()
+        self._hooks = pluggy.PluginManager(hookspecs.PROJECT)
+        self._hooks.add_hookspecs(hookspecs)
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
@@ -71,14 +58,6 @@ class Plugins:
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
         """The known envelope kinds."""
-
-    def _manager(self) -> _Hooks:
-        """Return pluggy's manager with the hooks, made when it is first needed: functions alone need none."""
-        with self._making:  # another thread sees all of it, or makes it
-            if self._hooks is None:
-                self._hooks = _Hooks(hookspecs.PROJECT)
-                self._hooks.add_hookspecs(hookspecs)
-            return self._hooks
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -187,7 +166,6 @@ class Plugins:
         raise PluginError(f"no plugin implements {hook} for this transport; {hint}")
 
     def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
-        self._manager()
         if name in table:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
@@ -222,12 +200,9 @@ class Plugins:
         return tuple(call for _, call in self._implementations(hook))
 
     def _implementations(self, hook: str) -> list[tuple[PluginRecord, Callable[..., Any]]]:
-        if self._hooks is None:
-            return []
-        manager = self._manager()
         order = {key: index for index, key in enumerate(self._loaded)}
         found = sorted(
-            getattr(manager.hook, hook).get_hookimpls(),
+            getattr(self._hooks.hook, hook).get_hookimpls(),
             key=lambda impl: (impl.trylast - impl.tryfirst, order[id(impl.plugin)]),
         )
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
@@ -295,7 +270,7 @@ class Plugins:
         self._records.append(record)
 
     def _register(self, plugin: object, record: PluginRecord) -> PluginRecord:
-        manager = self._manager()
+        manager = self._hooks
         self._check_new(plugin, record)
         try:
             check_version(plugin)

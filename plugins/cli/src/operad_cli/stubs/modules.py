@@ -10,9 +10,8 @@ import attrs
 
 from operad import OperationSpec, OperationType
 from operad.names import attribute_names, keyword_names
-from operad.naming import object_members
 from operad_cli.stubs.types import WORDS, Types, class_name, docstring, without
-from operad_schema import SharedDefinitions
+from operad_schema import SharedDefinitions, object_members
 
 MARK = "# Written by `operad stubs`. Changes are lost when it runs again.\n"
 _IMPORTS = {

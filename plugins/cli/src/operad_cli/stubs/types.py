@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from operad.naming import definition_name, object_members
+from operad_schema import definition_name, object_members
 
 _TYPING = ("Any", "AsyncGenerator", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")
 WORDS = frozenset((*_TYPING, "None", "bool", "dict", "float", "int", "list", "str"))

@@ -1,0 +1,45 @@
+"""The members of exported object schemas, for programs that make something else of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+
+def object_members(
+    schema: Any, definitions: Mapping[str, Any], *, branches: bool = False
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the properties of an exported object schema and which of them are required.
+
+    What ``$ref`` and ``allOf`` add is included.
+
+    Args:
+        schema: as `Schema.bundled` returns it.
+        definitions: its ``$defs``.
+        branches: include ``anyOf`` and ``oneOf``; what only a branch requires is not required.
+    """
+    found: dict[str, Any] = {}
+    required: set[str] = set()
+    waiting, seen = [(schema, True)], set()
+    while waiting:
+        node, is_sure = waiting.pop(0)
+        if not isinstance(node, Mapping):
+            continue
+        for name, value in node.get("properties", {}).items():
+            found.setdefault(name, value)
+        if is_sure:
+            required.update(node.get("required", ()))
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference not in seen:
+            seen.add(reference)
+            waiting.append((definitions.get(definition_name(reference)), is_sure))
+        waiting.extend((part, is_sure) for part in node.get("allOf", ()))
+        if branches:
+            waiting.extend((part, False) for key in ("anyOf", "oneOf") for part in node.get(key, ()))
+    return found, required
+
+
+def definition_name(reference: str) -> str:
+    """Return the name of a definition from a reference such as ``#/$defs/name``."""
+    return unquote(reference.removeprefix("#/$defs/")).replace("~1", "/").replace("~0", "~")
