@@ -17,7 +17,7 @@ from operad_schema.values import (
     is_multiple,
     is_number,
     is_type,
-    shown,
+    short,
 )
 
 INT, STR = {"type": "integer"}, {"type": "string"}
@@ -393,15 +393,15 @@ def test_multiples_are_those_of_the_decimals_as_written(value: Any, factor: Any,
 
 
 def test_a_repr_is_cut_at_its_width() -> None:
-    assert shown("abc", 5) == "'abc'"
-    assert shown("abcd", 5) == "'abc…"
+    assert short("abc", 5) == "'abc'"
+    assert short("abcd", 5) == "'abc…"
 
     class Odd:
         def __repr__(self) -> str:
             raise ValueError
 
-    assert shown(Odd(), 5) == "<Odd>"
-    assert shown(Odd(), 4) == "<Od…"
+    assert short(Odd(), 5) == "<Odd>"
+    assert short(Odd(), 4) == "<Od…"
 
 
 def test_a_set_of_characters_and_its_complement_share_no_character() -> None:

@@ -15,7 +15,7 @@ from operad_schema.groups import components
 from operad_schema.nodes import Closure, Definition, Node, Store, refs_of
 from operad_schema.records import Origin
 from operad_schema.references import Location, follow, parse_pointer
-from operad_schema.vocabulary import SIBLINGS, WORDS
+from operad_schema.vocabulary import KEYWORDS, SIBLINGS
 
 _DEFS = "#/$defs/"
 _MAX_LEVELS = 200
@@ -208,7 +208,7 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
         return node
     out: dict[str, Any] = {}
     for key, value in node.items():
-        word = WORDS.get(key)
+        word = KEYWORDS.get(key)
         if key == "$ref":
             out[key] = link(node.ref) if node.ref is not None else _copied(value)
         elif key == "$siblings":

@@ -18,11 +18,8 @@ from operad_schema.keywords import (
     Check,
     all_of,
     any_of,
-    check_count,
-    check_number,
-    check_string,
+    check_plain,
     check_types,
-    check_unique,
     check_values,
     exact,
     one_of,
@@ -32,19 +29,15 @@ from operad_schema.nodes import Body, Definition, Node, Store
 from operad_schema.patterns import WORK, TooMuchWorkError
 from operad_schema.tags import decides
 from operad_schema.values import CONTAINER, MAX_PARTS, count_parts
+from operad_schema.vocabulary import KEYWORDS
 
 Answer = TypeVar("Answer")
 
-_TYPED = {"type", "default"}
+_SMALL = {"type", "default", "enum", "const"}
 _VALUES = {"enum", "const"}
-_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-_STRINGS = {"minLength", "maxLength", "pattern"}
-_ITEMS = {"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"}
-_ARRAYS = _ITEMS | {"contains", "uniqueItems"}
-_PROPERTIES = {"properties", "required"}
-_NAMES = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"}
-_OBJECTS = _PROPERTIES | _NAMES | {"minProperties", "maxProperties", "dependentRequired", "dependentSchemas"}
-_LOOPS = _NAMES | {"items", "unevaluatedItems", "contains", "uniqueItems"}
+_ITEMS = {"items", "prefixItems", "unevaluatedItems"}
+_REST = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
+_LOOPS = {key for key, word in KEYWORDS.items() if word.applies == "each part"} | {"uniqueItems"}
 SPARSE = 32
 """From how many declared properties on an object of few is read by what it has."""
 
@@ -53,7 +46,6 @@ class Checks:
     """The checks of a document's schemas, each made when first needed and kept by its node."""
 
     def __init__(self, store: Store) -> None:
-        self.patterns = store.patterns
         self.limits = store.limits
         self.kind = store.kind
         self._local = threading.local()
@@ -100,17 +92,18 @@ class Checks:
         """
         types = types_of(body)
         checks: list[Check] = []
-        parts: dict[type, Check] = {}
-        if not body.keys().isdisjoint(_OBJECTS):
-            parts[dict] = self._object(body, in_place=in_place)
-        if not body.keys().isdisjoint(_ARRAYS):
-            parts[list] = self._array(body)
-        if not body.keys().isdisjoint(_STRINGS):
-            parts[str] = check_string(body, self.patterns)
-        if not body.keys().isdisjoint(_NUMBERS):
-            parts[int] = check_number(body)
+        parts: dict[str, Check] = {}
+        for kind in {KEYWORDS[key].kind for key in body if key in KEYWORDS} - {""}:
+            found = check_plain(body, kind)
+            if kind == "object":
+                found += self._object(body, in_place=in_place)
+            elif kind == "array":
+                found += self._array(body)
+            if found:
+                parts[kind] = all_of(found)
         if parts or types is not None:
             checks.append(check_types(types, parts))
+        checks += check_plain(body, "")
         if not body.keys().isdisjoint(_VALUES):
             checks.append(check_values(body))
         if "not" in body:
@@ -118,11 +111,11 @@ class Checks:
             checks.append(lambda value: not excluded(value))
         if in_place:
             checks.extend(self._unions(body))
-        return checks[0] if len(checks) == 1 else all_of(checks)
+        return all_of(checks)
 
     def lazy(self, body: Body) -> Check:
         """The check of a schema, made when first called."""
-        if isinstance(body, bool) or body.keys() <= _TYPED | _VALUES:
+        if isinstance(body, bool) or body.keys() <= _SMALL:
             return self.of(body)
         return lambda value: (body.check or self._make(body))(value)
 
@@ -174,11 +167,9 @@ class Checks:
             condition, then, otherwise = (self.lazy(body.get(key, True)) for key in ("if", "then", "else"))
             yield lambda value: then(value) if condition(value) else otherwise(value)
 
-    def _object(self, body: Node, *, in_place: bool) -> Check:
-        checks = []
-        if not body.keys().isdisjoint(("minProperties", "maxProperties")):
-            checks.append(check_count(body, "minProperties", "maxProperties"))
-        if not body.keys().isdisjoint(_PROPERTIES):
+    def _object(self, body: Node, *, in_place: bool) -> list[Check]:
+        checks: list[Check] = []
+        if "properties" in body or "required" in body:
             checks.append(self._properties(body))
         if (others := self._others(body)) is not None:
             checks.append(others)
@@ -191,7 +182,7 @@ class Checks:
         if in_place and "dependentSchemas" in body:
             rows = [(name, self.lazy(node)) for name, node in body["dependentSchemas"].items()]
             checks.append(lambda value: all(name not in value or check(value) for name, check in rows))
-        return checks[0] if len(checks) == 1 else all_of(checks)
+        return checks
 
     def _properties(self, body: Node) -> Check:
         properties = body.get("properties", {})
@@ -227,7 +218,7 @@ class Checks:
 
     def _others(self, body: Node) -> Check | None:
         """The check of what `properties` does not name; of `unevaluatedProperties` where that is simple."""
-        if body.keys().isdisjoint(_NAMES):
+        if body.keys().isdisjoint(_REST):
             return None
         simple = is_plain(body)
         rest = body.get("additionalProperties", body.get("unevaluatedProperties", True) if simple else True)
@@ -236,9 +227,9 @@ class Checks:
         seen = [body] if hides else seen_by(body)
         names = {name for one in seen for name in one.get("properties", ())}
         patterns = [
-            (self.patterns[source].matches, self.lazy(node) if one is body else _everything)
+            (pattern.matches, self.lazy(node) if one is body else _everything)
             for one in seen
-            for source, node in one.get("patternProperties", {}).items()
+            for pattern, node in one.get("patternProperties", {}).items()
         ]
         if not patterns and isinstance(rest, bool):
             return None if rest else lambda value: value.keys() <= names
@@ -258,12 +249,10 @@ class Checks:
 
         return check_others
 
-    def _array(self, body: Node) -> Check:
-        checks = []
+    def _array(self, body: Node) -> list[Check]:
+        checks: list[Check] = []
         if not body.keys().isdisjoint(_ITEMS):
             checks.append(self._items(body))
-        if "uniqueItems" in body:
-            checks.append(check_unique)
         if "contains" in body:
             least, most, contained = (
                 body.get("minContains", 1),
@@ -275,22 +264,18 @@ class Checks:
             else:
                 top = math.inf if most is None else most
                 checks.append(lambda value: least <= sum(map(contained, value)) <= top)
-        return checks[0] if len(checks) == 1 else all_of(checks)
+        return checks
 
     def _items(self, body: Node) -> Check:
         prefix = [self.lazy(node) for node in body.get("prefixItems", ())]
         simple = is_plain(body)
         item = body.get("items", body.get("unevaluatedItems", True) if simple else True)
         classes, check = exact(item), self.lazy(item)
-        least, most = body.get("minItems", 0), body.get("maxItems", math.inf)
         start = len(prefix)
         if "items" not in body and simple:
             start = max(len(one.get("prefixItems", ())) for one in seen_by(body))
-        is_bounded = least > 0 or most != math.inf
 
         def check_array(value: Any) -> bool:
-            if is_bounded and not least <= len(value) <= most:
-                return False
             if prefix:
                 for one, part in zip(prefix, value):  # noqa: B905  # an array may be shorter, or longer
                     if not one(part):

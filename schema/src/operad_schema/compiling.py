@@ -45,7 +45,7 @@ class Compiled:
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         self._is_recursive = closure.is_recursive or closure.has_kinds
         self._is_heavy = closure.is_heavy or closure.has_kinds
-        self._counts = any(not pattern.is_cheap for pattern in store.patterns.values())
+        self._counts = store.has_costly_patterns
         self._counts_steps = closure.counts or closure.has_kinds
         self._said_exhausted = False
         self._tracers: dict[bool, Callable[[Any], Traced]] = {}
@@ -291,7 +291,7 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
     roots = ((),) if origin.document is None else _roots(document)
     used = dialect(origin)
     references = References(document, used, roots, origin.limits.max_schema_indexed)
-    return Store(references, read, used, limits=origin.limits, annotations=annotations)
+    return Store(references, read, used, limits=origin.limits, annotations=annotations, formats=origin.formats)
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
@@ -327,13 +327,15 @@ def _text_key(origin: Origin) -> Any:
     if len(text) > _LONG:
         import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
 
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), dialect(origin), origin.limits
-    return text, dialect(origin), origin.limits
+        known: str | bytes = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    else:
+        known = text
+    return known, dialect(origin), origin.limits, origin.formats
 
 
 def _store(document: Any, used: str, origin: Origin) -> Store:
     """The normal form of a document, shared by its schemas for as long as one of them is compiled."""
-    key = id(document), used, origin.limits
+    key = id(document), used, origin.limits, origin.formats
     with _lock:
         found = _stores.get(key)
         # The store holds its document, so the id is the document's own for as long as the store lives.

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from operad_schema.limits import Limits
 from operad_schema.nodes import Body, Definition, Node, lists_containers
-from operad_schema.patterns import Pattern
 from operad_schema.references import Location
 from operad_schema.values import MAX_PARTS, count_parts, equal
+from operad_schema.vocabulary import KEYWORDS
 
 ABSENT: Any = object()
 """In the place of a value: there is none."""
@@ -107,7 +107,6 @@ class Checking(Protocol):
     """What casts take from the checks of a document."""
 
     limits: Limits
-    patterns: dict[str, Pattern]
 
     def of(self, body: Body) -> Callable[[Any], bool]:
         """Whether a value is valid by a schema."""
@@ -219,9 +218,7 @@ def allowed_values(members: Members) -> list[Any] | None:
     return values
 
 
-_FRAGILE = {"not", "if", "contains", "minProperties", "maxProperties", "uniqueItems", "dependentRequired",
-            "dependentSchemas", "propertyNames", "oneOf"}  # fmt: skip
-"""What can be true of a value and false of its cast."""
+_FRAGILE = frozenset(key for key, word in KEYWORDS.items() if word.fragile)
 _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
 
 

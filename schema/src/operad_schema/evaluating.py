@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from operad_schema.nodes import Body, Definition, Node
-from operad_schema.patterns import Pattern
 from operad_schema.tags import decides
 from operad_schema.values import ARRAY
 
@@ -22,8 +21,6 @@ Evaluate = Callable[[Any], Seen | None]
 
 class Checking(Protocol):
     """What evaluations take from the checks of a document."""
-
-    patterns: dict[str, Pattern]
 
     def lazy(self, body: Body) -> Callable[[Any], bool]:
         """The check of a schema, made when first called."""
@@ -123,7 +120,7 @@ class Evaluation:
 
     def _names(self, body: Node) -> Callable[[dict[Any, Any], Seen], Seen | None]:
         properties = frozenset(body.get("properties", ()))
-        patterns = [self.checks.patterns[source].matches for source in body.get("patternProperties", ())]
+        patterns = [pattern.matches for pattern in body.get("patternProperties", ())]
         closed = "additionalProperties" in body
         rest = None if closed else body.get("unevaluatedProperties")
         check = None if rest is None else self.checks.lazy(rest)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from operad_schema.finding import Fault
 from operad_schema.nodes import Node
 from operad_schema.records import Change, SchemaError
-from operad_schema.values import equal, shown
+from operad_schema.values import equal, short, type_name
+from operad_schema.vocabulary import KEYWORDS
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _WIDTH = 80
@@ -32,69 +33,6 @@ def path_of(parts: Iterable[Any]) -> str:
     return out
 
 
-def _short(value: Any) -> str:
-    return shown(value, _WIDTH)
-
-
-def _type_name(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
-
-
-def _any_of(values: Iterable[Any]) -> str:
-    shown = [_short(value) for value in values]
-    return shown[0] if len(shown) == 1 else "one of " + ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
-
-
-def _type(fault: Fault) -> tuple[str, str]:
-    return fault.wanted if isinstance(fault.wanted, str) else " or ".join(fault.wanted), _type_name(fault.value)
-
-
-def _length(fault: Fault) -> tuple[str, str]:
-    singular, plural = {
-        "Length": ("character", "characters"),
-        "Items": ("item", "items"),
-        "Properties": ("property", "properties"),
-    }[fault.keyword[3:]]
-    least = "at least" if fault.keyword.startswith("min") else "at most"
-    return f"{least} {fault.wanted} {singular if fault.wanted == 1 else plural}", str(len(fault.value))
-
-
-def _bound(fault: Fault) -> tuple[str, str]:
-    sign = {"minimum": ">=", "maximum": "<=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}[fault.keyword]
-    return f"a number {sign} {shown(fault.wanted, _WIDTH)}", _short(fault.value)
-
-
-def _undeclared(fault: Fault) -> tuple[str, str]:
-    return "no undeclared property", ", ".join(map(_short, fault.wanted[:5]))
-
-
-def _matching(fault: Fault) -> tuple[str, str]:
-    least = "at least" if fault.keyword == "minContains" else "at most"
-    return f"an array with {least} {fault.wanted} matching items", "fewer" if least == "at least" else "more"
-
-
-_TEXTS: dict[str, Callable[[Fault], tuple[str, str]]] = {
-    "type": _type,
-    "pattern": lambda fault: (f"a string that matches {_short(fault.wanted)}", _short(fault.value)),
-    "enum": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
-    "const": lambda fault: (_short(fault.wanted), _short(fault.value)),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _length),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _bound),
-    "multipleOf": lambda fault: (f"a multiple of {shown(fault.wanted, _WIDTH)}", _short(fault.value)),
-    "required": lambda fault: (f"the property {fault.wanted!r}", "none"),
-    **dict.fromkeys(("additionalProperties", "unevaluatedProperties"), _undeclared),
-    "items": lambda fault: (f"at most {fault.wanted} items", str(len(fault.value))),
-    "unevaluatedItems": lambda _fault: ("no further items", "some"),
-    "uniqueItems": lambda _fault: ("unique items", "the same item twice"),
-    "contains": lambda _fault: ("an array with a matching item", "none"),
-    **dict.fromkeys(("minContains", "maxContains"), _matching),
-    "not": lambda fault: ("a value outside the excluded schema", _short(fault.value)),
-    "dependentRequired": lambda _fault: ("the properties that others depend on", "some missing"),
-    "discriminator": lambda fault: (_any_of(fault.wanted), _short(fault.value)),
-    "false": lambda fault: ("nothing here", _short(fault.value)),
-}
-
-
 def readable(found: Iterable[Fault]) -> list[SchemaError]:
     """What the search found, for people."""
     return [_readable(fault) for fault in found]
@@ -104,7 +42,9 @@ def _readable(fault: Fault) -> SchemaError:
     path = path_of(fault.path)
     if fault.keyword in ("anyOf", "oneOf"):
         return _union(fault, path)
-    expected, got = _TEXTS[fault.keyword](fault)
+    words = KEYWORDS[fault.keyword].words if fault.keyword in KEYWORDS else None
+    # The schema `false` is the only fault that is not a keyword's.
+    expected, got = ("nothing here", short(fault.value)) if words is None else words(fault.wanted, fault.value)
     meant = _meant(fault) if fault.keyword == "additionalProperties" else ""
     return SchemaError(path, f"expected {expected}, got {got} at {path}{meant}", fault.keyword, expected, got)
 
@@ -117,7 +57,7 @@ def _meant(fault: Fault) -> str:
     declared = fault.schema.get("properties", {}) if isinstance(fault.schema, Node) else {}
     missing = [one for one in islice(declared, _LOOKED_AT) if one not in fault.value and len(one) <= _WIDTH]
     near = get_close_matches(name, missing, 1, 0.7) if isinstance(name, str) and len(name) <= _WIDTH else []
-    return f"; did you mean {_short(near[0])}?" if near else ""
+    return f"; did you mean {short(near[0])}?" if near else ""
 
 
 def _union(fault: Fault, path: str) -> SchemaError:
@@ -128,10 +68,10 @@ def _union(fault: Fault, path: str) -> SchemaError:
         expected, got = f"exactly one of {count} alternatives", "a match of several"
         return SchemaError(path, f"expected {expected}, got {got} at {path}", "oneOf", expected, got)
     if branches and all(one.keyword == "type" and one.path == fault.path for one in branches):
-        names = dict.fromkeys(_type(one)[0] for one in branches)
-        expected, got = " or ".join(names), _type_name(fault.value)
+        names = dict.fromkeys(_readable(one).expected for one in branches)
+        expected, got = " or ".join(names), type_name(fault.value)
         return SchemaError(path, f"expected {expected}, got {got} at {path}", fault.keyword, expected, got)
-    expected, got = f"one of {count} alternatives", _short(fault.value)
+    expected, got = f"one of {count} alternatives", short(fault.value)
     message = f"expected {expected}, got {got} at {path}"
     if branches:
         closest = _readable(max(branches, key=_closeness))
@@ -177,7 +117,7 @@ def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:
         for key in wanted.pop(id(container), ()):
             path = path_of((*parts, key))
             expected, got = f"the property {key!r}" if isinstance(key, str) else f"item {key}", "none"
-            text = f"expected {expected}, got none at {path_of(parts)}: {_short(container[key])} was filled in"
+            text = f"expected {expected}, got none at {path_of(parts)}: {short(container[key])} was filled in"
             out.append(SchemaError(path, text, "required", expected, got))
     return out
 

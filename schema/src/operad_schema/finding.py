@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from operad_schema.checking import Checks
-from operad_schema.keywords import check_unique, types_of
+from operad_schema.keywords import types_of
 from operad_schema.nodes import Body, Node
 from operad_schema.patterns import WORK, TooMuchWorkError
 from operad_schema.tags import decides
-from operad_schema.values import CONTAINER, equal, is_multiple, is_type
+from operad_schema.values import CONTAINER, equal, is_type
+from operad_schema.vocabulary import KEYWORDS
 
 
 class Fault:
@@ -61,12 +61,15 @@ class _Search:
         if self.checks.of(body)(value):
             return
         for key, wanted in body.items():
-            if key in _PLAIN:
-                kind, fails = _PLAIN[key]
-                if is_type(value, kind) and fails(value, wanted):
-                    yield Fault(key, wanted, value, path, body)
-            elif (find := _FIND.get(key)) is not None:
+            if (find := _FIND.get(key)) is not None:
                 yield from find(self, key, value, body, path)
+            elif (
+                (word := KEYWORDS.get(key)) is not None
+                and word.fails is not None
+                and (not word.kind or is_type(value, word.kind))
+                and word.fails(value, wanted)
+            ):
+                yield Fault(key, wanted, value, path, body)
 
     def each(self, pairs: Iterable[tuple[Any, Any]], body: Body, path: tuple[Any, ...]) -> Iterator[Fault]:
         for key, item in pairs:
@@ -75,22 +78,6 @@ class _Search:
     def is_valid(self, value: Any, body: Body) -> bool:
         return self.checks.of(body)(value)
 
-
-_PLAIN: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "minimum": ("number", operator.lt),
-    "maximum": ("number", operator.gt),
-    "exclusiveMinimum": ("number", operator.le),
-    "exclusiveMaximum": ("number", operator.ge),
-    "multipleOf": ("number", lambda value, factor: not is_multiple(value, factor)),
-    "minLength": ("string", lambda value, count: len(value) < count),
-    "maxLength": ("string", lambda value, count: len(value) > count),
-    "minItems": ("array", lambda value, count: len(value) < count),
-    "maxItems": ("array", lambda value, count: len(value) > count),
-    "uniqueItems": ("array", lambda value, _: not check_unique(value)),
-    "minProperties": ("object", lambda value, count: len(value) < count),
-    "maxProperties": ("object", lambda value, count: len(value) > count),
-}
-"""Keywords of one type of value, and when they fail."""
 
 Find = Iterator[Fault]
 
@@ -103,12 +90,6 @@ def _type(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ..
 def _values(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
     if not any(equal(value, one) for one in (body[key] if key == "enum" else [body[key]])):
         yield Fault(key, body[key], value, path, body)
-
-
-def _pattern(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
-    pattern = search.checks.patterns[body[key]]
-    if isinstance(value, str) and not pattern.matches(value):
-        yield Fault(key, pattern.written, value, path, body)
 
 
 def _required(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
@@ -179,20 +160,19 @@ def _names(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, .
 
 
 def _patterns(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
-    for source, node in body[key].items() if isinstance(value, dict) else ():
-        matches = search.checks.patterns[source].matches
-        pairs = [(name, item) for name, item in value.items() if isinstance(name, str) and matches(name)]
+    for pattern, node in body[key].items() if isinstance(value, dict) else ():
+        pairs = [(name, item) for name, item in value.items() if isinstance(name, str) and pattern.matches(name)]
         yield from search.each(pairs, node, path)
 
 
 def _additional(search: _Search, key: str, value: Any, body: Node, path: tuple[Any, ...]) -> Find:
     if isinstance(value, dict):
-        matches = [search.checks.patterns[source].matches for source in body.get("patternProperties", ())]
+        patterns = body.get("patternProperties", ())
         known = body.get("properties", {})
         others = {
             name: item
             for name, item in value.items()
-            if name not in known and not (isinstance(name, str) and any(one(name) for one in matches))
+            if name not in known and not (isinstance(name, str) and any(one.matches(name) for one in patterns))
         }
         yield from _undeclared(search, key, others, value, body, path)
 
@@ -248,7 +228,6 @@ _FIND: dict[str, Callable[[_Search, str, Any, Node, tuple[Any, ...]], Find]] = {
     "type": _type,
     "const": _values,
     "enum": _values,
-    "pattern": _pattern,
     "required": _required,
     "dependentRequired": _dependent_required,
     **dict.fromkeys(("$ref", "allOf", "if", "not", "dependentSchemas"), _in_place),

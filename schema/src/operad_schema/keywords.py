@@ -1,45 +1,36 @@
-"""The checks of single keywords: of types, values, numbers, strings, counts, and how several checks are one."""
+"""The checks of keywords that hold no schemas, and how several checks become one."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from operad_schema.nodes import Body, Node
-from operad_schema.patterns import Pattern
-from operad_schema.values import (
-    ARRAY,
-    CLASSES,
-    CONTAINER,
-    MAX_PARTS,
-    count_parts,
-    frozen,
-    is_multiple,
-    is_type,
-)
+from operad_schema.values import ARRAY, CLASSES, CONTAINER, MAX_PARTS, count_parts, frozen, is_type
+from operad_schema.vocabulary import KEYWORDS
 
 Check = Callable[[Any], bool]
 
 
 def types_of(body: Node) -> list[str] | None:
+    """Return the types that a schema allows; None if it does not name any."""
     types = body.get("type")
     return [types] if isinstance(types, str) else types
 
 
 def exact(body: Body) -> frozenset[type]:
-    """The classes whose every instance is valid."""
+    """Return the classes whose instances are all valid, so that a caller can skip the check."""
     if isinstance(body, bool) or not body.keys() <= {"type", "default"}:
         return frozenset()
     return frozenset(cls for name in types_of(body) or () for cls in CLASSES[name])
 
 
 def check_values(body: Node) -> Check:
-    """Whether a value is the `const` and one of the `enum`."""
+    """Return the check of `const` and `enum`."""
     checks = [_is_one_of([body["const"]])] if "const" in body else []
     if "enum" in body:
         checks.append(_is_one_of(body["enum"]))
-    return checks[0] if len(checks) == 1 else all_of(checks)
+    return all_of(checks)
 
 
 def _is_one_of(values: list[Any]) -> Check:
@@ -47,12 +38,12 @@ def _is_one_of(values: list[Any]) -> Check:
     largest = max((count_parts(value, MAX_PARTS) for value in values if isinstance(value, CONTAINER)), default=0)
 
     def check(value: Any) -> bool:
-        # What is larger than each of them is none of them, and not walked through.
+        # A container larger than every member cannot be equal to one, so it is not walked through.
         if isinstance(value, CONTAINER) and count_parts(value, largest + 1) > largest:
             return False
         try:
             return frozen(value) in known
-        except TypeError:  # a Python object that cannot be hashed: it is no JSON, and only itself
+        except TypeError:  # a Python object that cannot be hashed is not JSON, and not a member
             return False
 
     if all(isinstance(value, str) for value in values):
@@ -61,10 +52,10 @@ def _is_one_of(values: list[Any]) -> Check:
     return check
 
 
-def check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
-    """The check of the types, and of what a schema says about values of each of them."""
-    objects, items = parts.get(dict), parts.get(list)
-    strings, numbers = parts.get(str), parts.get(int)
+def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
+    """Return the check of the types, and of what a schema requires of values of each kind."""
+    objects, items = parts.get("object"), parts.get("array")
+    strings, numbers = parts.get("string"), parts.get("number")
     if types == ["object"] and objects is not None:
         return lambda value: isinstance(value, dict) and objects(value)
     if types == ["array"] and items is not None:
@@ -89,46 +80,33 @@ def check_types(types: list[str] | None, parts: dict[type, Check]) -> Check:
     return lambda value: value.__class__ in classes or check(value)
 
 
-def check_string(body: Node, patterns: Mapping[str, Pattern]) -> Check:
-    least, most = body.get("minLength", 0), body.get("maxLength", math.inf)
-    if "pattern" not in body:
-        return lambda value: least <= len(value) <= most
-    matches = patterns[body["pattern"]].matches
-    return lambda value: least <= len(value) <= most and matches(value)
-
-
-def check_number(body: Node) -> Check:
-    least, most = body.get("minimum", -math.inf), body.get("maximum", math.inf)
-    above, below = body.get("exclusiveMinimum"), body.get("exclusiveMaximum")
-    factor = body.get("multipleOf")
+def check_plain(body: Node, kind: str) -> list[Check]:
+    """Return the checks of the keywords that test one kind of value by `fails` alone, as one or none."""
+    rules = []
+    for key, wanted in body.items():
+        word = KEYWORDS.get(key)
+        if word is not None and word.kind == kind and word.fails is not None:
+            rules.append((word.fails, wanted))
+    if len(rules) == 1:
+        fails, wanted = rules[0]
+        return [lambda value: not fails(value, wanted)]
 
     def check(value: Any) -> bool:
-        # As two comparisons that fail: not a number (NaN) is below and above nothing.
-        if value < least or value > most:
-            return False
-        if (above is not None and value <= above) or (below is not None and value >= below):
-            return False
-        return factor is None or is_multiple(value, factor)
-
-    return check
-
-
-def check_count(body: Node, fewest: str, largest: str) -> Check:
-    least, most = body.get(fewest, 0), body.get(largest, math.inf)
-    return lambda value: least <= len(value) <= most
-
-
-def check_unique(value: Any) -> bool:
-    """Whether no two items are equal."""
-    try:
-        return len(set(map(frozen, value))) == len(value)
-    except TypeError:  # see above
+        for fails, wanted in rules:  # noqa: SIM110  # a generator would double the frames of every level
+            if fails(value, wanted):
+                return False
         return True
+
+    return [check] if rules else []
 
 
 def all_of(checks: list[Check]) -> Check:
+    """Return the check of values that every one of `checks` accepts."""
+    if len(checks) == 1:
+        return checks[0]
+
     def check(value: Any) -> bool:
-        for one in checks:  # noqa: SIM110  # a generator would double the frames of every level
+        for one in checks:  # noqa: SIM110  # see above
             if not one(value):
                 return False
         return True
@@ -137,6 +115,8 @@ def all_of(checks: list[Check]) -> Check:
 
 
 def any_of(checks: list[Check]) -> Check:
+    """Return the check of values that one of `checks` accepts."""
+
     def check(value: Any) -> bool:
         for one in checks:  # noqa: SIM110  # see above
             if one(value):
@@ -147,6 +127,8 @@ def any_of(checks: list[Check]) -> Check:
 
 
 def one_of(checks: list[Check]) -> Check:
+    """Return the check of values that exactly one of `checks` accepts."""
+
     def check(value: Any) -> bool:
         found = False
         for one in checks:

@@ -17,10 +17,9 @@ from typing import Any
 from operad_schema.groups import components
 from operad_schema.limits import Limits
 from operad_schema.loosening import loosen
-from operad_schema.patterns import Pattern
 from operad_schema.references import Location, References, Target
 from operad_schema.tags import settle_tags
-from operad_schema.vocabulary import WORDS
+from operad_schema.vocabulary import KEYWORDS
 
 _MISSING: Any = object()
 FEW = 64
@@ -77,14 +76,14 @@ class Node(dict[str, Any]):
 
     def parts(self) -> Iterator[Body]:
         """The subschemas that apply to parts of the value."""
-        return self._below("parts")
+        return self._below("one part", "each part")
 
-    def _below(self, what: str) -> Iterator[Body]:
+    def _below(self, *what: str) -> Iterator[Body]:
         for key, value in self.items():
             if key == "$siblings":
-                if what == "itself":
+                if "itself" in what:
                     yield value
-            elif (word := WORDS.get(key)) is not None and word.applies == what:
+            elif (word := KEYWORDS.get(key)) is not None and word.applies in what:
                 if word.holds == "map":
                     yield from value.values()
                 elif word.holds == "list":
@@ -182,12 +181,14 @@ class Store:
     """
 
     def __init__(self, references: References, read: Callable[[Store, Definition], None], dialect: str, *,
-                 limits: Limits, annotations: bool = False) -> None:  # fmt: skip
+                 limits: Limits, annotations: bool = False, formats: bool = False) -> None:  # fmt: skip
         self.references = references
         self.dialect = dialect
         self.limits = limits
         self.annotations = annotations
-        self.patterns: dict[str, Pattern] = {}
+        self.formats = formats
+        self.has_costly_patterns = False
+        """Whether a match of a pattern that was read may draw on the budget of its call."""
         self.lock = threading.RLock()
         self.warned: set[str] = set()
         self.made: dict[Any, Any] = {}
@@ -304,16 +305,17 @@ def _crowd(body: Body) -> tuple[int, int]:
     if body.ref is not None:
         itself, parts = itself + body.ref.crowd, parts + body.ref.crowd
     for key, held in body.items():
-        word = WORDS.get(key)
-        if word is not None and word.applies == "parts":
+        word = KEYWORDS.get(key)
+        if word is not None and word.applies in ("one part", "each part"):
             schemas = held.values() if word.holds == "map" else held if word.holds == "list" else (held,)
             each = [max(_crowd(one)) for one in schemas]
-            parts += max(each, default=0) if key in ("properties", "prefixItems") else sum(each)
+            parts += max(each, default=0) if word.applies == "one part" else sum(each)
     return min(itself, MANY), min(parts, MANY)
 
 
-_SCALAR = {"type", "default", "enum", "const", "minLength", "maxLength", "pattern", "minimum", "maximum",
-           "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}  # fmt: skip
+_SCALAR = {"type", "default", "enum", "const", "format"} | {
+    key for key, word in KEYWORDS.items() if word.kind in ("string", "number")
+}
 _TREE = _SCALAR | {"$ref", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
                    "anyOf", "oneOf", "$kinds"}  # fmt: skip
 _CONTAINERS = {"object", "array"}
@@ -418,7 +420,7 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
         return True
     out = Node(body, body.ref)
     for key, value in body.items():
-        if key == "$siblings" or (key in WORDS and WORDS[key].applies == "itself"):
+        if key == "$siblings" or (key in KEYWORDS and KEYWORDS[key].applies == "itself"):
             if isinstance(value, list):
                 out[key] = [unless_unknown(without(node, group), node) for node in value]
             elif key == "dependentSchemas":

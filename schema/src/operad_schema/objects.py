@@ -21,10 +21,8 @@ class ObjectShape:
         self.casting = casting
         self.says = any(key in member for member in members for key in OBJECT_KEYWORDS)
         self.required = {name for member in members for name in member.get("required", ())}
-        self.patterns = [
-            (casting.checks.patterns[source], schema)
-            for member in members
-            for source, schema in member.get("patternProperties", {}).items()
+        self.patterns: list[tuple[Pattern, Body]] = [
+            pair for member in members for pair in member.get("patternProperties", {}).items()
         ]
         self.properties: dict[str, list[Body]] = {}
         for member in members:
@@ -52,8 +50,7 @@ class ObjectShape:
                 if member not in seen:
                     seen.add(member)
                     names.update(member.get("properties", ()), member.get("required", ()))
-                    sources = member.get("patternProperties", ())
-                    patterns.extend(self.casting.checks.patterns[source] for source in sources)
+                    patterns.extend(member.get("patternProperties", ()))
                     stack.extend(conditions(member, names))
                     for key in ("anyOf", "oneOf"):
                         stack.extend(member.get(key, ()))

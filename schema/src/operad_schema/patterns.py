@@ -14,6 +14,7 @@ tried that this scanner refuses.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import threading
@@ -61,7 +62,7 @@ WORK = Work()
 
 
 class Pattern:
-    """A pattern that may be run. `source` is what it is known by in the normal form.
+    """A pattern that may be run.
 
     Args:
         written: as it stands in the schema.
@@ -87,7 +88,6 @@ class Pattern:
         self.written = written
         self.body = body
         self.longest = longest
-        self.source = f"{longest} {body}"
         self._factors = tuple(factors)
         self._repeats = repeats
         self._anchored = anchored
@@ -131,8 +131,7 @@ class Pattern:
         longest = self.longest
         while longest > 16 and self._cost(longest + 1, 1 if self._anchored else longest + 1) > FREE:
             longest //= 2
-        same = object.__new__(Pattern)
-        same.__dict__.update(self.__dict__)
-        same.__dict__.pop("is_cheap", None)
-        same.longest, same.source = longest, f"{longest} {self.body}"
+        same = copy.copy(self)
+        same.__dict__.pop("is_cheap", None)  # depends on `longest`
+        same.longest = longest
         return same

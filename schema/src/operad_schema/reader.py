@@ -18,8 +18,8 @@ from operad_schema.nodes import (
 from operad_schema.patterns import Pattern
 from operad_schema.references import Location, Scope
 from operad_schema.tags import kinds_of
-from operad_schema.values import is_number, shown
-from operad_schema.vocabulary import ANNOTATIONS, SIBLINGS, TYPES, WORDS
+from operad_schema.values import is_number, short
+from operad_schema.vocabulary import ANNOTATIONS, KEYWORDS, SIBLINGS, TYPES
 
 
 def read(store: Store, definition: Definition) -> None:
@@ -68,7 +68,7 @@ class _Reader:
             beside = Node()
             self.keywords(node, beside, location, scope, depth)
             for key in ("default", *ANNOTATIONS):
-                if key in beside:
+                if key in beside and (key != "format" or self.store.annotations):
                     out[key] = beside.pop(key)
             if beside:
                 out["$siblings"] = beside
@@ -82,10 +82,10 @@ class _Reader:
         try:
             if isinstance(ref := node.get("$ref"), str):
                 found.append(self.references.resolve(ref, scope))
-            if WORDS["$dynamicRef"].counts(scope.draft) and isinstance(ref := node.get("$dynamicRef"), str):
+            if KEYWORDS["$dynamicRef"].counts(scope.draft) and isinstance(ref := node.get("$dynamicRef"), str):
                 self.track_dynamic()
                 found.append(self.references.resolve_dynamic(ref, scope))
-            if WORDS["$recursiveRef"].counts(scope.draft) and (ref := node.get("$recursiveRef")) == "#":
+            if KEYWORDS["$recursiveRef"].counts(scope.draft) and (ref := node.get("$recursiveRef")) == "#":
                 self.track_dynamic()
                 found.append(self.references.resolve_recursive(scope))
         except (LookupError, ValueError):
@@ -108,8 +108,10 @@ class _Reader:
     def keywords(self, node: Mapping[str, Any], out: Node, location: Location, scope: Scope, depth: int) -> None:
         for key, value in node.items():
             take = _READ.get(key)
+            if key in ANNOTATIONS and (self.store.annotations or not self.store.formats):
+                take = None  # `format`, where it is an annotation
             if take is not None:
-                if key in (SIBLINGS, "discriminator") or WORDS[key].counts(scope.draft):
+                if key == SIBLINGS or KEYWORDS[key].counts(scope.draft):
                     self.definition.size += len(key) + 4
                     take(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in ANNOTATIONS:
@@ -187,7 +189,7 @@ class _Keyword:
         self.depth = depth
 
     def refuse(self, expected: str) -> None:
-        got = f"{type(self.value).__name__} {shown(self.value, 60)}"
+        got = f"{type(self.value).__name__} {short(self.value, 60)}"
         self.reader.definition.warn(self.location, f"{self.key}: expected {expected}, got {got}: it is ignored")
 
     def lose(self, text: str) -> None:
@@ -198,7 +200,7 @@ class _Keyword:
         location = (*self.location, self.key, *tokens)
         return self.reader.schema(node, location, self.scope, self.depth + 1)
 
-    def type(self) -> None:
+    def types(self) -> None:
         types = [self.value] if isinstance(self.value, str) else self.value
         if (
             isinstance(types, list | tuple)
@@ -231,6 +233,12 @@ class _Keyword:
         except ValueError as error:
             self.reader.definition.warn(self.location, f"default: {error}: it is ignored")
 
+    def format(self) -> None:
+        from operad_schema.formats import CHECKED, find  # with the first schema that has one to check
+
+        if isinstance(self.value, str) and self.value in CHECKED:
+            self.out["format"] = find(self.value)
+
     def number(self) -> None:
         value = self.value
         if self.key.startswith("exclusive") and self.scope.draft == 4:
@@ -257,9 +265,9 @@ class _Keyword:
             return
         self.out[self.key] = int(self.value)
 
-    def unique(self) -> None:
+    def flag(self) -> None:
         if self.value is True:
-            self.out["uniqueItems"] = True
+            self.out[self.key] = True
         elif self.value is not False:
             self.refuse("a boolean")
 
@@ -270,8 +278,8 @@ class _Keyword:
         if self.reader.store.annotations:
             self.out["pattern"] = self.value
         elif (pattern := self.safe(self.value)) is not None:
-            self.reader.store.patterns[pattern.source] = pattern
-            self.out["pattern"] = pattern.source
+            self.note_cost(pattern)
+            self.out["pattern"] = pattern
 
     def safe(self, pattern: str) -> Pattern | None:
         from operad_schema.translating import UnsafePatternError, translate  # most schemas have no pattern
@@ -283,7 +291,11 @@ class _Keyword:
             self.lose(f"{self.key} {pattern[:80]!r} is not checked: {error}")
             return None
 
-    def required(self) -> None:
+    def note_cost(self, pattern: Pattern) -> None:
+        store = self.reader.store
+        store.has_costly_patterns = store.has_costly_patterns or not pattern.is_cheap
+
+    def names(self) -> None:
         if isinstance(self.value, bool) and self.reader.references.draft == 4:
             return  # draft 3's spelling, left in many OpenAPI documents
         if not isinstance(self.value, list | tuple) or not all(isinstance(name, str) for name in self.value):
@@ -383,7 +395,7 @@ class _Keyword:
         if self.reader.store.annotations:
             self.named_subschemas()
             return
-        found: dict[str, Body] = {}
+        found: dict[Pattern, Body] = {}
         for pattern, node in self.value.items():
             translated = self.safe(pattern)
             if translated is None:
@@ -391,8 +403,8 @@ class _Keyword:
                 self.out["$open"] = True
             else:
                 names = translated.of_names()
-                self.reader.store.patterns[names.source] = names
-                found[names.source] = self.sub(node, pattern)
+                self.note_cost(names)
+                found[names] = self.sub(node, pattern)
         self.out["patternProperties"] = found
 
     def dependencies(self) -> None:
@@ -409,42 +421,28 @@ class _Keyword:
                 self.out.setdefault("dependentSchemas", {})[str(name)] = self.sub(needed, str(name))
 
 
-_READ: dict[str, Callable[[_Keyword], None]] = {
-    "type": _Keyword.type,
-    SIBLINGS: _Keyword.siblings,
-    "discriminator": _Keyword.kinds,
-    "enum": _Keyword.values,
-    "const": _Keyword.values,
+_TAKES: dict[str, Callable[[_Keyword], None]] = {
+    "types": _Keyword.types,
+    "values": _Keyword.values,
     "default": _Keyword.default,
-    "multipleOf": _Keyword.number,
-    "uniqueItems": _Keyword.unique,
+    "format": _Keyword.format,
+    "number": _Keyword.number,
+    "count": _Keyword.count,
+    "flag": _Keyword.flag,
     "pattern": _Keyword.pattern,
-    "required": _Keyword.required,
-    "properties": _Keyword.named_subschemas,
-    "patternProperties": _Keyword.patterned,
+    "names": _Keyword.names,
     "dependencies": _Keyword.dependencies,
-    "dependentRequired": _Keyword.dependencies,
-    "dependentSchemas": _Keyword.dependencies,
-    "prefixItems": _Keyword.subschemas,
-    "allOf": _Keyword.subschemas,
-    "anyOf": _Keyword.subschemas,
-    "oneOf": _Keyword.subschemas,
-    **dict.fromkeys(
-        (
-            "minContains",
-            "maxContains",
-            "minItems",
-            "maxItems",
-            "minLength",
-            "maxLength",
-            "minProperties",
-            "maxProperties",
-        ),
-        _Keyword.count,
-    ),
-    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _Keyword.number),
-    **{
-        key: _Keyword.subschema for key, word in WORDS.items() if word.holds == "schema" and key != "contentSchema"
-    },
+    "discriminator": _Keyword.kinds,
+    "patterned": _Keyword.patterned,
+    "schema": _Keyword.subschema,
+    "list": _Keyword.subschemas,
+    "map": _Keyword.named_subschemas,
 }
-"""How each keyword is read; what is not here is an annotation or unknown."""
+"""How the value of a keyword is read, by what the table of keywords says that it takes or holds."""
+
+_READ = {
+    key: _TAKES[word.takes or word.holds]
+    for key, word in KEYWORDS.items()
+    if word.takes or word.applies != "nothing"
+} | {SIBLINGS: _Keyword.siblings}
+"""How each keyword is read; any other is an annotation or unknown."""

@@ -45,3 +45,4 @@ class Origin(NamedTuple):
     document: Any
     pointer: str
     limits: Limits
+    formats: bool = False

@@ -201,9 +201,6 @@ class Schema:
         return Schema, (self.origin,)
 
 
-_new_tuple: Any = tuple.__new__
-
-
 def from_schema(
     schema: Mapping[str, Any] | bool,
     *,
@@ -212,15 +209,24 @@ def from_schema(
     pointer: str = "",
     trusted: bool = False,
     limits: Limits = DEFAULT,
+    formats: bool = False,
 ) -> Schema:
-    """A `Schema` of a JSON Schema; nothing is read yet but its type.
+    """Return the `Schema` of a JSON Schema. Nothing of it is read yet but its type.
 
-    `dialect` is how to read a schema that has no `$schema` of its own; None means 2020-12. With `document`,
-    `schema` is the document's node at `pointer` (a JSON Pointer such as `/components/schemas/Pet`), or, without
-    `pointer`, a schema whose references lead into the document. `trusted` lifts the bounds on the size of
-    the schema, for documents of one's own; `limits` are all the bounds.
+    Args:
+        schema: the JSON Schema.
+        dialect: how to read a schema that has no `$schema` of its own; None means 2020-12.
+        document: the document that `schema` is part of; it is never copied and must not be changed.
+        pointer: where in the document the schema is, a JSON Pointer such as `/components/schemas/Pet`. Without
+            it, the schema is not in the document, but its references lead into the document.
+        trusted: lift the bounds on the size of the schema, for your own documents.
+        limits: the bounds of the work, see `Limits`.
+        formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format
+            whose library is missing raises `ModuleNotFoundError` when the schema is first used.
 
-    Raises `TypeError` for what is no schema, `ValueError` for an unknown dialect or a malformed pointer.
+    Raises:
+        TypeError: `schema` is not a schema.
+        ValueError: the dialect is unknown, or the pointer malformed.
     """
     if dialect is not None and dialect not in get_args(Dialect):
         raise ValueError(f"expected a dialect ({', '.join(get_args(Dialect))}), got {dialect!r}")
@@ -232,8 +238,7 @@ def from_schema(
             raise ValueError(f"the pointer {pointer!r} needs the document that it points into: pass document=")
     within = limits.trusting() if trusted else limits
     document = None if document is schema else document
-    # What `Origin` does, at a third of its cost: a source makes tens of thousands.
-    return Schema(_new_tuple(Origin, (_checked(schema), dialect, document, pointer, within)))
+    return Schema(Origin(_checked(schema), dialect, document, pointer, within, formats))
 
 
 def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:

@@ -1,15 +1,16 @@
-"""JSON values as Python objects: their types, their equality, their depth."""
+"""JSON values as Python objects: their types, their equality, their size, and their text in errors."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 MAX_BITS = 14_000
 """The bits of an integer that Python still writes out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 
 MAX_PARTS = 1_000_000
-"""Up to which number the parts of a value are counted."""
+"""Where counting the parts of a value stops."""
 
 ARRAY = (list, tuple)
 CONTAINER = (dict, list, tuple)
@@ -25,7 +26,7 @@ CLASSES: dict[str, tuple[type, ...]] = {
 
 
 def is_type(value: Any, name: str) -> bool:
-    """Whether a value is of a JSON type; 3.0 is an integer, True is no number, a tuple is an array."""
+    """Return True if a value has a JSON type; 3.0 is an integer, True is not a number, a tuple is an array."""
     if isinstance(value, bool):
         return name == "boolean"
     return isinstance(value, CLASSES[name]) or (
@@ -37,12 +38,12 @@ _NAMES = {cls: name for name, classes in CLASSES.items() if name != "number" for
 
 
 def json_type(value: Any) -> str | None:
-    """The first JSON type of a value, ``"integer"`` before ``"number"``; None for what is no JSON."""
+    """Return the first JSON type of a value, ``"integer"`` before ``"number"``; None if it is not JSON."""
     return _NAMES.get(value.__class__) or next((name for name in CLASSES if is_type(value, name)), None)
 
 
 def equal(left: Any, right: Any) -> bool:
-    """JSON equality: 1 is 1.0 and is not True, at every level."""
+    """Return True if two JSON values are equal: 1 equals 1.0 and not True, at every level."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -53,7 +54,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """A hashable stand-in that is equal where two JSON values are."""
+    """Return a hashable form of a JSON value; two are equal if the values are."""
     if isinstance(value, dict):
         return "o", frozenset((key, frozen(item)) for key, item in value.items())
     if isinstance(value, ARRAY):
@@ -62,7 +63,7 @@ def frozen(value: Any) -> Any:
 
 
 def is_deeper(value: Any, limit: int) -> bool:
-    """Whether a value has more than `limit` levels of arrays and objects."""
+    """Return True if a value has more than `limit` levels of arrays and objects."""
     level = [value]
     for _ in range(limit):
         below: list[Any] = []
@@ -78,7 +79,7 @@ def is_deeper(value: Any, limit: int) -> bool:
 
 
 def count_parts(value: Any, most: int) -> int:
-    """The parts of a value, counted up to `most`."""
+    """Return the number of parts of a value; counting stops at `most`."""
     stack = [value]
     count = 0
     while stack and count < most:
@@ -92,7 +93,7 @@ def count_parts(value: Any, most: int) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a Python object is a number that JSON can hold and that can be written out."""
+    """Return True if a Python object is a number that JSON can hold and Python can write out."""
     if isinstance(value, bool):
         return False
     if isinstance(value, int):
@@ -101,20 +102,39 @@ def is_number(value: Any) -> bool:
 
 
 def is_multiple(value: Any, factor: Any) -> bool:
-    """Whether a number is a multiple of another, as decimals, the way they are written: 19.01 is one of 0.01."""
+    """Return True if a number is a multiple of another, as decimals: 19.01 is a multiple of 0.01."""
     if isinstance(value, int) and isinstance(factor, int):
         return not value % factor
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    from fractions import Fraction  # of the rare schema that asks for multiples of a fraction
+    from fractions import Fraction  # few schemas ask for multiples of a fraction
 
     return (Fraction(repr(value)) / Fraction(repr(factor))).denominator == 1
 
 
-def shown(value: Any, width: int) -> str:
-    """The repr of a value, cut to `width` characters; an object whose repr fails is named by its type."""
+def has_duplicates(value: Any, _wanted: Any = True) -> bool:
+    """Return True if two items of an array are equal."""
+    try:
+        return len(set(map(frozen, value))) < len(value)
+    except TypeError:  # a Python object that cannot be hashed is not JSON
+        return False
+
+
+def short(value: Any, width: int = 80) -> str:
+    """Return the repr of a value, cut to `width` characters; an object whose repr fails is named by its type."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  # an integer beyond sys.set_int_max_str_digits, or an object of its own mind
+    except Exception:  # noqa: BLE001  # an integer beyond sys.set_int_max_str_digits, or a faulty __repr__
         text = f"<{type(value).__name__}>"
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def type_name(value: Any) -> str:
+    """Return the name of a value's Python type; `null` for None."""
+    return "null" if value is None else type(value).__name__
+
+
+def any_of(values: Iterable[Any]) -> str:
+    """Return the text of some alternatives: `one of 1, 2, 3`."""
+    texts = [short(value) for value in values]
+    return texts[0] if len(texts) == 1 else "one of " + ", ".join(texts[:10]) + (", …" if len(texts) > 10 else "")
