@@ -7,7 +7,7 @@ spelled out as ranges.
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges of code points, ends included, in order."""
@@ -73,7 +73,7 @@ _ASSIGNED = (range(0x34000), range(0xE0000, 0xE0200))
 """Where Unicode has characters, but for its private planes."""
 
 
-@cache
+@lru_cache(maxsize=64)
 def property_ranges(name: str) -> Ranges | None:
     r"""The characters of `\p{name}`: a general category by either of its names, or None for what is not known."""
     if name in _NAMED:

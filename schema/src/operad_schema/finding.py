@@ -7,6 +7,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+import attrs
+
 from operad_schema.checking import Checks
 from operad_schema.keywords import types_of
 from operad_schema.nodes import Body, Node
@@ -16,19 +18,17 @@ from operad_schema.values import CONTAINER, equal, is_type
 from operad_schema.vocabulary import KEYWORDS
 
 
+@attrs.define(eq=False, repr=False)
 class Fault:
-    """One keyword that a part of a value does not fulfil: what it wants, and where."""
+    """One keyword that a part of a value fails: what it wants, and where."""
 
-    __slots__ = ("branches", "keyword", "path", "schema", "value", "wanted")
-
-    def __init__(self, keyword: str, wanted: Any, value: Any, path: tuple[Any, ...], schema: Body) -> None:
-        self.keyword = keyword
-        self.wanted = wanted
-        self.value = value
-        self.path = path
-        self.schema = schema
-        self.branches: list[Fault] = []
-        """Of a union: what is wrong by its branches."""
+    keyword: str
+    wanted: Any
+    value: Any
+    path: tuple[Any, ...]
+    schema: Body
+    branches: list[Fault] = attrs.field(factory=list)
+    """Of a union: what is wrong by its branches."""
 
 
 class _EnoughError(Exception):

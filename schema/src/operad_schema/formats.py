@@ -38,7 +38,8 @@ def find(name: str) -> Format:
     """
     if name in _RANGES:
         low, high = _RANGES[name]
-        return Format(f"an {name}, {low} to {high}", "number", lambda value: low <= value <= high)
+        article = "a" if name.startswith("u") else "an"
+        return Format(f"{article} {name}, {low} to {high}", "number", lambda value: low <= value <= high)
     expected, make = _TEXTS[name]
     try:
         accepts = make()

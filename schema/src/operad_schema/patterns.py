@@ -14,13 +14,14 @@ tried that this scanner refuses.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+
+import attrs
 
 FREE = 5_000
 """The steps up to which a match is not counted: most strings, with most patterns."""
@@ -61,54 +62,41 @@ class Work(threading.local):
 WORK = Work()
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class Pattern:
-    """A pattern that may be run.
+    """A pattern that may be run."""
 
-    Args:
-        written: as it stands in the schema.
-        body: the same for Python.
-        longest: the characters of the longest string that it is run on.
-        factors: the choices that a match can make, each with whether the string's length bounds it too.
-        repeats: whether it repeats something without bound and has more to match after that.
-        anchored: whether a match can begin at the start of a string alone.
-        start: the character that every match begins with, if known.
-    """
-
-    def __init__(
-        self,
-        written: str,
-        body: str,
-        longest: int,
-        *,
-        factors: Iterable[tuple[int, bool]],
-        repeats: bool,
-        anchored: bool,
-        start: str,
-    ) -> None:
-        self.written = written
-        self.body = body
-        self.longest = longest
-        self._factors = tuple(factors)
-        self._repeats = repeats
-        self._anchored = anchored
-        self._start = start
+    written: str
+    """The pattern as it is in the schema."""
+    body: str
+    """The same in the syntax of Python."""
+    longest: int
+    """The characters of the longest string that it is run on."""
+    factors: Sequence[tuple[int, bool]]
+    """The choices that a match can make, each with whether the string's length bounds it too."""
+    repeats: bool
+    """Whether it repeats something without bound and has more to match after that."""
+    anchored: bool
+    """Whether a match can begin only at the start of a string."""
+    start: str
+    """The character that every match begins with; empty if that is not known."""
 
     def cost(self, text: str) -> int:
         """The steps that a match of `text` can take at worst, but for what grows with its length alone."""
         length = len(text) + 1
-        starts = 1 if self._anchored else text.count(self._start) + 1 if self._start else length
+        starts = 1 if self.anchored else text.count(self.start) + 1 if self.start else length
         return self._cost(length, starts)
 
     def _cost(self, length: int, starts: int) -> int:
-        steps = starts * (length if self._repeats else 1)
-        for factor, grows in self._factors:
+        steps = starts * (length if self.repeats else 1)
+        for factor, grows in self.factors:
             steps *= min(factor, length) if grows else factor
         return steps
 
     @cached_property
     def is_cheap(self) -> bool:
         """Whether no string costs enough to be counted."""
-        return self._cost(self.longest + 1, 1 if self._anchored else self.longest + 1) <= FREE
+        return self._cost(self.longest + 1, 1 if self.anchored else self.longest + 1) <= FREE
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
@@ -129,9 +117,6 @@ class Pattern:
     def of_names(self) -> Pattern:
         """The same for names of properties, never counted: a name that could cost more than `FREE` matches."""
         longest = self.longest
-        while longest > 16 and self._cost(longest + 1, 1 if self._anchored else longest + 1) > FREE:
+        while longest > 16 and self._cost(longest + 1, 1 if self.anchored else longest + 1) > FREE:
             longest //= 2
-        same = copy.copy(self)
-        same.__dict__.pop("is_cheap", None)  # depends on `longest`
-        same.longest = longest
-        return same
+        return attrs.evolve(self, longest=longest)

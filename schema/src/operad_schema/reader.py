@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import attrs
+
 from operad_schema.nodes import (
     Body,
     Definition,
@@ -163,30 +165,18 @@ def _nullable(out: Node) -> Node:
     return out
 
 
+@attrs.define(eq=False, repr=False)
 class _Keyword:
-    """One keyword of one schema, on its way into the normal form."""
+    """One keyword of one schema, while it is read into the normal form."""
 
-    __slots__ = ("depth", "key", "location", "node", "out", "reader", "scope", "value")
-
-    def __init__(
-        self,
-        reader: _Reader,
-        key: str,
-        value: Any,
-        node: Mapping[str, Any],
-        out: Node,
-        location: Location,
-        scope: Scope,
-        depth: int,
-    ) -> None:
-        self.reader = reader
-        self.key = key
-        self.value = value
-        self.node = node
-        self.out = out
-        self.location = location
-        self.scope = scope
-        self.depth = depth
+    reader: _Reader
+    key: str
+    value: Any
+    node: Mapping[str, Any]
+    out: Node
+    location: Location
+    scope: Scope
+    depth: int
 
     def refuse(self, expected: str) -> None:
         got = f"{type(self.value).__name__} {short(self.value, 60)}"

@@ -25,21 +25,6 @@ _INFINITE: Any = object()
 class Fill:
     """The value of a missing property: its default, or the zero value that being required asks for."""
 
-    __slots__ = (
-        "casting",
-        "default",
-        "invents",
-        "known",
-        "looped",
-        "many",
-        "most",
-        "required",
-        "schemas",
-        "value",
-        "weight",
-        "zeros",
-    )
-
     def __init__(self, casting: Casts, zeros: Zeros, schemas: list[Body], *, zero: bool, required: bool) -> None:
         members, _ = flatten(schemas)
         self.casting = casting

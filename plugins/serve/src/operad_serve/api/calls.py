@@ -161,7 +161,7 @@ class Calls:
             assert form is not None
             assert form.query is not None
             value = form.query.read(exchange.scope.get("query_string", b""))
-        if form is not None and (form.formats is not None or _has_null(value)):
+        if form is not None and (form.strict is not None or _has_null(value)):
             _check(form, value)
         return value
 
@@ -278,12 +278,11 @@ def _has_null(input: Any) -> bool:
 
 def _check(form: Form, input: Any) -> None:
     """Raise `Problem` for an input that the registry would accept, but the document does not allow."""
-    errors: list[dict[str, Any]] = []
-    if _has_null(input):
-        found = form.schema.errors(input)
-        errors = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in found]
-    if not errors and form.formats is not None:
-        errors = form.formats.errors(input)
+    found = form.schema.errors(input) if _has_null(input) else []
+    # The registry reports what is wrong without the formats, once it has checked the caller's access.
+    if not found and form.strict is not None and not form.strict.is_valid(input) and form.schema.is_valid(input):
+        found = form.strict.errors(input)
+    errors = [{"path": each.path, "message": each.message, "keyword": each.keyword} for each in found]
     if errors:
         message = f'invalid input for "{form.spec.id}": {errors[0]["message"]}'
         raise Problem(422, message, code=ErrorCode.VALIDATION_ERROR, details={"errors": errors[:20]})

@@ -15,7 +15,7 @@ from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, Oper
 from operad.plugin import may_list
 from operad.wire import to_json
 from operad_schema import SharedDefinitions
-from operad_serve.api.formats import CHECKED, UNCHECKED
+from operad_schema.formats import CHECKED
 from operad_serve.api.forms import path_of
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.plain import plain
@@ -124,7 +124,9 @@ class DocumentMaker:
 
         Each part is encoded by itself, because the encoder does not release the interpreter before it is done.
         """
-        writer = _Writer(self._guarded, UNCHECKED if self._config.check_formats else UNCHECKED | CHECKED)
+        # A format that is published is one that is checked; others, such as `password`, are hints.
+        omitted = frozenset({"regex"}) if self._config.check_formats else CHECKED | {"regex"}
+        writer = _Writer(self._guarded, omitted)
         paths: list[tuple[str, bytes]] = []
         for spec in specs:
             path = path_of(spec.id)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import attrs
 
-from operad import CallError, OperationRegistry, OperationSpec, Schema
-from operad_serve.api.formats import Formats
+from operad import CallError, OperationRegistry, OperationSpec, Schema, from_schema
+from operad_schema.formats import CHECKED
 from operad_serve.api.queries import QueryForm, query_form
 
 PREFIX = "/operations/"
@@ -44,8 +45,8 @@ class Form:
     """Its input as a query string; None if the input has no such form."""
     schema: Schema
     """The schema of its input."""
-    formats: Formats | None
-    """The formats in that schema, which the registry does not check."""
+    strict: Schema | None
+    """The same schema with its formats checked, which the registry does not do; None if it has none to check."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -82,8 +83,19 @@ class Forms:
             return Form(spec, None, spec.input_schema, None)
         schema = whole.input_schema.bundled()
         query = query_form(whole, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
-        made = Form(whole, query, whole.input_schema, Formats.of(schema) if self._formats else None)
+        strict = None
+        if self._formats and _has_formats(schema):
+            strict = from_schema(schema, formats=True, limits=whole.input_schema.origin.limits)
+        made = Form(whole, query, whole.input_schema, strict)
         if len(self._kept) >= _MAX_KEPT:  # most belong to operations that were removed
             self._kept.clear()
         self._kept[spec.id] = spec, made
         return made
+
+
+def _has_formats(node: Any) -> bool:
+    """Return True if a schema may have a format that can be checked."""
+    if isinstance(node, dict):
+        name = node.get("format")
+        return (isinstance(name, str) and name in CHECKED) or any(map(_has_formats, node.values()))
+    return isinstance(node, list) and any(map(_has_formats, node))
