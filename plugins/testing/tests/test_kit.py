@@ -160,6 +160,8 @@ class Pigeons:
             await asyncio.sleep(60)
 
         fly_schema = {} if self.fault == "accepts anything" else schema
+        if self.fault == "broken schema":
+            fly_schema = {**schema, "required": "to"}
         return [
             *(make(name, fly, input_schema=fly_schema) for name in self.names if name.isalpha()),
             make("crash", crash),
@@ -223,6 +225,7 @@ def test_a_source_that_behaves_passes(test: str) -> None:
 
 
 SOURCE_FAULTS = {
+    "broken schema": "test_published_schemas_are_valid_by_their_meta_schema",
     "too many at once": "test_many_calls_at_once_all_answer",
     "cut off": "test_a_large_answer_arrives_whole",
     "no output schema": "test_an_answer_off_its_schema_is_passed_on_with_a_warning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, ClassVar
 
@@ -197,6 +197,13 @@ class SourceConformance:
             for spec in registry.specs():
                 wire = spec.to_wire()
                 assert OperationSpec.from_wire(json.loads(json.dumps(wire))).to_wire() == wire, spec.id
+
+    @in_loop
+    async def test_published_schemas_are_valid_by_their_meta_schema(self) -> None:
+        """The schemas of every spec are JSON Schema, as jsonschema and the meta-schema of their draft judge it."""
+        async with self._loaded() as registry:
+            wrong = [error for spec in registry.specs() for error in _schema_errors(spec)]
+            assert not wrong, "\n".join(["schemas that are not JSON Schema:", *wrong[:20]])
 
     @in_loop
     async def test_two_loads_live_side_by_side(self) -> None:
@@ -490,3 +497,17 @@ class _Logged(logging.Handler):
         root = logging.getLogger()
         root.removeHandler(self)
         root.setLevel(self._level)
+
+
+def _schema_errors(spec: OperationSpec) -> Iterator[str]:
+    """Yield what is wrong with the schemas of a spec, as their author wrote them."""
+    from jsonschema import Draft202012Validator  # 50 ms, for this test alone
+    from jsonschema.validators import validator_for
+
+    schemas = {"input_schema": spec.input_schema, "output_schema": spec.output_schema}
+    schemas |= {f"error_schemas[{error.code}]": error.schema for error in spec.error_schemas}
+    for key, schema in schemas.items():
+        written = schema.published()
+        judge = validator_for(written, default=Draft202012Validator)
+        for found in judge(judge.META_SCHEMA).iter_errors(written):
+            yield f"{spec.id}: {key} at {found.json_path}: {found.message}"

@@ -32,6 +32,7 @@ from operad.transports import (
 )
 from operad_calls import CallHandler, PendingRequestMap, protocol
 from operad_testing._running import Body, run, tests_with
+from operad_testing.transport.frames import BY_HAND, CheckedFrames
 
 SOON = 20.0
 """Seconds within which something has to happen that should happen at once: a bound, not a measurement."""
@@ -84,7 +85,7 @@ class Participant:
 
     async def send(self, to: str, type_: str, **payload: Any) -> str | None:
         """Send an event."""
-        return await self.link.send(to, {"type": type_, "id": "", "payload": payload})
+        return await self.link.send(to, {"type": type_, "id": BY_HAND, "payload": payload})
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
         """Send a request; answers where what follows it goes."""
@@ -265,10 +266,11 @@ class Repeating:
 
 
 class Kit:
-    """One test's transport, and parts to open on it."""
+    """One test's transport, and parts to open on it. `wrong` has the errors of the frames that it delivered."""
 
     def __init__(self, transport: Transport, *, idempotent: bool = False) -> None:
-        self.transport = transport
+        self.wrong: list[str] = []
+        self.transport: Transport = CheckedFrames(transport, self.wrong)
         self.served = Served()
         self._idempotent = idempotent
 
@@ -337,6 +339,7 @@ def _run(suite: TransportSuite, body: Body) -> None:
                 await body(kit)
             finally:
                 kit.served.gate.set()
+            assert not kit.wrong, f"frames that the protocol's schemas do not allow: {kit.wrong[:5]}"
 
     run(main())
 

@@ -1,0 +1,69 @@
+"""The frames that a transport delivers, checked against the published schemas of the call protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import fastjsonschema
+
+from operad.envelopes import ResponseEnvelope
+from operad.transports import Delivery, Event, Link, OnEvent, OnLink, Transport
+from operad_calls import CallEventMap
+
+BY_HAND = "by hand"
+"""The id of events that tests write themselves, some of them malformed: they are not checked."""
+
+
+class CheckedFrames:
+    """A transport whose links check the events that they receive.
+
+    Args:
+        transport: the transport under test.
+        wrong: where to note what is wrong with an event. The link still delivers it.
+    """
+
+    def __init__(self, transport: Transport, wrong: list[str]) -> None:
+        self._transport = transport
+        self._wrong = wrong
+        self.capabilities = transport.capabilities
+
+    async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
+        """Open a link of the transport."""
+
+        def checked(event: Event, delivery: Delivery) -> None:
+            if event["id"] != BY_HAND and (error := frame_error(event)) is not None:
+                self._wrong.append(error)
+            on_event(event, delivery)
+
+        return await self._transport.open(checked, on_link)
+
+
+def frame_error(event: Event) -> str | None:
+    """Return what is wrong with an event by the schema of its type, or None."""
+    if event["type"] not in CallEventMap:  # made by the link itself, such as `link.lost`
+        return None
+    payload = event["payload"]
+    output = payload.get("output")
+    if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object
+        event = {**event, "payload": {**payload, "output": output.to_wire()}}
+    try:
+        _compiled(event["type"])(event)
+    except fastjsonschema.JsonSchemaValueException as error:
+        return f"{event['type']}: {error.message}"
+    return None
+
+
+@cache
+def _compiled(type_: str) -> Callable[[Any], Any]:
+    """Compile the schema of an event as draft 7: the schemas of the protocol use nothing beyond it."""
+    schema = {**_plain(CallEventMap[type_]), "$schema": "http://json-schema.org/draft-07/schema#"}
+    check: Callable[[Any], Any] = fastjsonschema.compile(schema, use_default=False, use_formats=False)
+    return check
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
