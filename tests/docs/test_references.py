@@ -38,7 +38,7 @@ def test_the_api_reference_tells_of_every_public_name_how_it_is_called_and_what_
         assert [name for name, _, text in entries if not text.strip()] == []
     text = (ROOT / "docs" / "api" / "operad.md").read_text(encoding="utf-8")
     assert "\nasync execute(\n" in text
-    assert "\n- `retry`: call again until the deadline" in text
+    assert "\n- `retry`: repeat the call until the deadline" in text
 
 
 def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_the_schema_for_editors() -> None:
