@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").glob("*/src"))
 FACTORIES = {("openapi", "operad_openapi.envelopes"), ("mcp", "operad_mcp.envelopes")}
 OTHERS = {
-    ("serve", "operad_serve.api.answers"): "metadata that are there already, in their wire form",
+    ("serve", "operad_serve.api.responses"): "metadata that are there already, in their wire form",
     ("testing", "operad_testing.transport.participant"): "a participant that serves by hand",
     ("testing", "operad_testing._envelopes"): "the kit tries what a kind's metadata become",
 }

@@ -280,7 +280,7 @@ class Gate:
 async def run_lifespan(
     receive: Receive, send: Send, start: Callable[[], Awaitable[Any]], stop: Callable[[], Awaitable[Any]]
 ) -> None:
-    """Answer the lifespan messages of the host of an application.
+    """Respond to the lifespan messages of the host of an application.
 
     Args:
         receive: the ASGI receive function.

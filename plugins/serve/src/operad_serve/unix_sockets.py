@@ -55,7 +55,7 @@ def _free(path: Path) -> None:
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a server whose queue is full does not answer, but is there
+        probe.setblocking(False)  # a server whose queue is full refuses the probe, but runs
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
             raise OSError(errno.EADDRINUSE, "")
     path.unlink()
@@ -64,13 +64,13 @@ def _free(path: Path) -> None:
 def behind_proxy(app: ASGIApplication) -> ASGIApplication:
     """Wrap an application at a Unix socket so that it uses ``X-Forwarded-For`` and ``-Proto`` of any client.
 
-    The permissions of the file decide who may connect.
+    The permissions of the file decide which users may connect.
     """
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-    told: Any = ProxyHeadersMiddleware(app, "127.0.0.1")  # type: ignore[arg-type]  # it has types of its own
+    proxied: Any = ProxyHeadersMiddleware(app, "127.0.0.1")  # type: ignore[arg-type]  # it has types of its own
 
     async def near(scope: Scope, receive: Receive, send: Send) -> None:
-        await told({**scope, "client": ("127.0.0.1", 0)}, receive, send)
+        await proxied({**scope, "client": ("127.0.0.1", 0)}, receive, send)
 
     return near

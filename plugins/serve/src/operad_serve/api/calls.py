@@ -13,16 +13,16 @@ from typing import Any
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import mask_error, may_list, trace_context
 from operad.wire import from_json
-from operad_serve.api.answers import (
-    ENVELOPE_TYPE,
-    data_answer,
-    envelope_answer,
-    failed_answer,
-    wants_envelope,
-)
 from operad_serve.api.forms import Form, Forms
 from operad_serve.api.leaving import Sweep, Watch
 from operad_serve.api.options import OpenAPIServerConfig
+from operad_serve.api.responses import (
+    ENVELOPE_TYPE,
+    data_response,
+    envelope_response,
+    error_response,
+    wants_envelope,
+)
 from operad_serve.api.streams import EventStream, last_event_id
 from operad_serve.api.traces import Traces
 from operad_serve.asgi import Exchange
@@ -217,12 +217,12 @@ class Calls:
                 envelope = await self._registry.execute(operation_id, input, context)
             accept = exchange.header("accept")
             if wants_envelope(accept):
-                body = envelope_answer(envelope)
+                body = envelope_response(envelope)
                 await exchange.respond(200, body, ENVELOPE_TYPE)
                 return
             if self._registry.plugins.envelope_kinds.is_error(envelope):
-                raise failed_answer(envelope)
-            body, content_type, headers = data_answer(envelope)
+                raise error_response(envelope)
+            body, content_type, headers = data_response(envelope)
         except CallError as error:
             raise self._problem(
                 error, exchange, spec or self._registry.get_spec(operation_id), operation_id

@@ -13,7 +13,7 @@ from typing import Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope, Subscription
 from operad.wire import to_json
-from operad_serve.api.answers import meta_headers
+from operad_serve.api.responses import meta_headers
 from operad_serve.asgi import SECURITY, Exchange
 
 STREAM_TYPE = b"text/event-stream"

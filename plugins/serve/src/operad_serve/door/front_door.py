@@ -24,6 +24,7 @@ from operad_auth.http import tell_manager, until_stopped
 from operad_calls import CallSettings
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted
+from operad_serve.door.messages import report
 from operad_serve.door.options import (
     ServeOptions,
     configured_address,
@@ -32,7 +33,6 @@ from operad_serve.door.options import (
     server_options,
     server_tables,
 )
-from operad_serve.door.telling import tell
 from operad_serve.door.transport import transport_of, without_password
 from operad_serve.listening import Address, listen, serving, url_of
 from operad_serve.problems import Problem
@@ -217,7 +217,9 @@ class FrontDoor:
         await self._connect(server)
         stack.push_async_exit(server)
         # Some operations of the registry may not be served there, such as those of other processes.
-        tell(f"serving {_operations(getattr(server, 'serving', len(self._registry)))} on {without_password(url)}")
+        report(
+            f"serving {_operations(getattr(server, 'serving', len(self._registry)))} on {without_password(url)}"
+        )
 
     async def _connect(self, server: CallServer) -> None:
         """Start a call server. Wait for the server of its transport, which may start later than this process.
@@ -230,7 +232,7 @@ class FrontDoor:
                 await server.__aenter__()
             except LinkDownError as error:
                 if not reported:
-                    tell(f"{error}; trying again until it is up")
+                    report(f"{error}; trying again until it is up")
                     reported = True
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # not a secret
@@ -299,7 +301,7 @@ async def _end_tasks(error: OperadError | None) -> None:
         return
     for line in (error, "a call ignored its cancellation; the process ended without waiting for it"):
         if line is not None:
-            tell(f"error: {line}")
+            report(f"error: {line}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
@@ -322,12 +324,12 @@ async def serve(
             with _settled():
                 async with door.open() as ended:
                     for line in _greeting(door, plan, len(registry)):
-                        tell(line)
+                        report(line)
                     tell_manager("READY=1")
                     await _first(stopped, ended)
                     tell_manager("STOPPING=1")
                     if not ended.is_set():
-                        tell("draining")
+                        report("draining")
             return code
 
 
@@ -353,7 +355,7 @@ def _stdout_kept(plan: Plan) -> Iterator[None]:
 
 
 def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
-    """Return lines that tell what is served where."""
+    """Return lines that name each server and its address."""
     lines = []
     if door.url is not None:
         lines.append(f"serving {_operations(count)} on {door.url}; press Ctrl-C to stop")

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from operad import ConfigError, OperationRegistry, PluginError
 from operad.plugin import Transport
-from operad_serve.door.telling import tell
+from operad_serve.door.messages import report
 
 
 def without_password(url: str) -> str:
@@ -34,7 +34,7 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
     elif configured is not None and options and not _is_same_place(url, configured):
         # A token that is meant for one hub must not reach another one.
         kept = ", ".join(sorted(options))
-        tell(f"warning: [transport] is for {without_password(configured)}; its {kept} is not used")
+        report(f"warning: [transport] is for {without_password(configured)}; its {kept} is not used")
         options = {}
     if url != configured or registry.configuration is None:
         return registry.plugins.transport(url, **options), url

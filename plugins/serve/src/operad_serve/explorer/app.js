@@ -1,4 +1,4 @@
-// What is known of the server, and how it is asked.
+// The state of the server, and requests to it.
 
 export const ENVELOPE = "application/vnd.operad.envelope+json";
 
@@ -6,7 +6,7 @@ export const server = { document: null, operations: [], state: {}, token: "" };
 
 function headers(more) {
   const all = { ...more };
-  // The token stays in this page's memory: it is in no storage, no address and no history.
+  // The token stays in the memory of this page. It is never stored, and never part of an address.
   if (server.token) all.Authorization = `Bearer ${server.token}`;
   return all;
 }
@@ -50,7 +50,7 @@ export async function trace(requestId) {
   return response.ok ? response.json() : null;
 }
 
-// The target of a reference into the document, and the schema itself for all else.
+// Returns the target of a reference into the document, or the schema itself if it is not a reference.
 export function resolved(schema, depth = 16) {
   let node = schema;
   while (node && typeof node === "object" && typeof node.$ref === "string" && depth-- > 0) {
@@ -62,7 +62,7 @@ export function resolved(schema, depth = 16) {
   return node;
 }
 
-// The operations that have all words; those that have them in the id come first.
+// Returns the operations that contain all words, first those with the words in their id.
 export function found(query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return server.operations;

@@ -1,4 +1,4 @@
-// Calling an operation: one answer, or a stream; what came, and the tree of calls behind it.
+// Calls an operation and shows the result or the stream, and the tree of calls behind it.
 
 import { ENVELOPE, ask, trace } from "./app.js";
 import { element } from "./forms.js";
@@ -43,11 +43,11 @@ async function once(response, holder, started) {
     return;
   }
   const failed = value.meta && value.meta.isError === true;
-  const line = statusLine(!failed, failed ? "The operation answered an error" : "Answered", started, `source ${value.meta.source}`);
+  const line = statusLine(!failed, failed ? "The operation returned an error" : "Succeeded", started, `source ${value.meta.source}`);
   holder.replaceChildren(line, ...halves(value));
 }
 
-// Data first, the whole envelope one click away.
+// Shows the data first. A button shows the whole envelope.
 function halves(envelope) {
   const data = shown(envelope.data, { label: "Data" });
   const whole = shown(envelope, { label: "Envelope" });
@@ -82,14 +82,14 @@ async function follow(response, holder, started, signal) {
       list.scrollTop = list.scrollHeight;
       tell(true, "Streaming");
     }
-    tell(false, "The stream broke off");
+    tell(false, "The stream was interrupted");
   } catch (error) {
     if (!signal.aborted) throw error;
     tell(true, "Stopped");
   }
 }
 
-// Server-sent events of a body (WHATWG HTML, 9.2.6), as far as this server writes them.
+// Parses server-sent events (WHATWG HTML, 9.2.6), in the form in which this server writes them.
 async function* events(body) {
   const decoder = new TextDecoder();
   let rest = "";
@@ -121,7 +121,7 @@ async function* chunks(body) {
   }
 }
 
-// What a call told of itself while it ran.
+// Shows the reports of a call: progress and logs.
 function inWords(report) {
   const amount = (number) => (report.unit === "By" ? `${(number / 1048576).toFixed(1)} MiB` : `${number}`);
   const far = report.progress === null ? "" : amount(report.progress) + (report.total === null ? "" : ` of ${amount(report.total)}`);

@@ -1,4 +1,4 @@
-// A form for an input schema, and the JSON that it stands for.
+// A form for an input schema, and its value as JSON.
 
 import { resolved } from "./app.js";
 
@@ -14,7 +14,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// The schema of a value that may be null as well, without the null.
+// Returns the schema of a nullable value without the null.
 function withoutNull(schema) {
   const node = resolved(schema);
   if (!node || typeof node !== "object") return {};
@@ -36,7 +36,7 @@ function kindOf(node) {
   return "json";
 }
 
-// The fields of an object schema, or null for what only JSON can say.
+// Returns the fields of an object schema, or null if only JSON can express the input.
 export function fieldsOf(schema) {
   const node = resolved(schema);
   if (!node || typeof node !== "object" || (node.type && node.type !== "object")) return null;
@@ -110,10 +110,9 @@ function valueOf({ kind, node, input }) {
   return text;
 }
 
-// The object that the form stands for; null, and what is wrong at the fields, if it stands for none. Partly: what of
-// it can be said.
+// Returns the value of the form; null if a field is wrong, after marking it. With `partly`, leaves wrong fields out.
 export function readForm(fields, { partly = false } = {}) {
-  const value = Object.create(null); // where __proto__ is a field like others
+  const value = Object.create(null); // in which __proto__ is an ordinary field
   let first = null;
   for (const field of fields) {
     field.wrong.hidden = true;
@@ -136,7 +135,7 @@ export function readForm(fields, { partly = false } = {}) {
   return first ? null : value;
 }
 
-// Puts an object into the form; false if the form has no place for a part of it.
+// Fills the form with an object. Returns false if the form lacks a field for a part of it.
 export function fillForm(fields, value) {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return false;
   const known = new Set(fields.map((field) => field.name));

@@ -92,7 +92,7 @@ function inputCard(operation, result) {
       if (!got) return;
       if (name === "json") whole.value = JSON.stringify(got.value, null, 2);
       else if (!fillForm(fields, got.value)) {
-        wrong.textContent = "The form has no place for all of this; it stays JSON.";
+        wrong.textContent = "The form lacks fields for this input; edit it as JSON.";
         wrong.hidden = false;
         return;
       }
@@ -153,7 +153,7 @@ function drawSystem() {
   const { state } = server;
   const parts = [backLink(), element("h1", { class: "plain", tabindex: "-1" }, "System")];
   if (!state.manages) {
-    parts.push(element("p", { class: "empty" }, "Plugins and sources are shown to who may manage them: take a token that has the scope for it."));
+    parts.push(element("p", { class: "empty" }, "Plugins and sources are shown to administrators. Use a token with the required scope."));
   } else {
     parts.push(element("h2", {}, "Sources"), table(["Name", "Type", "State", "Operations", ""], state.sources.map((source) => [
       source.name, source.type, stateOf(source), String(source.operations), reloadButton(source.name)]), "No source is loaded: the operations were registered by the application."));
@@ -199,7 +199,7 @@ function drawStart() {
   const count = (type) => String(server.operations.filter((operation) => operation.type === type).length);
   const words = [["query", "queries"], ["mutation", "mutations"], ["subscription", "subscriptions"]];
   main.replaceChildren(element("h1", { class: "plain", tabindex: "-1" }, server.state.title),
-    element("p", { class: "empty" }, server.operations.length ? "Choose an operation, or search for one." : "There is no operation that you may call."),
+    element("p", { class: "empty" }, server.operations.length ? "Choose an operation, or search for one." : "There are no operations that you may call."),
     element("ul", { class: "words" }, ...words.map(([type, word]) => element("li", {}, element("b", {}, count(type)), word))));
 }
 

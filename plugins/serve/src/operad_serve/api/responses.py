@@ -26,7 +26,7 @@ def wants_envelope(accept: str | None) -> bool:
     return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 
 
-def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
+def data_response(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
     """Return body, content type and headers of the data form. Raises `CallError` if JSON cannot hold the data."""
     headers = meta_headers(envelope)
     data = envelope.data
@@ -36,12 +36,12 @@ def data_answer(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Hea
     return to_json(data), JSON_TYPE, headers
 
 
-def envelope_answer(envelope: ResponseEnvelope[Any]) -> bytes:
+def envelope_response(envelope: ResponseEnvelope[Any]) -> bytes:
     """Return the body of the envelope form. Raises `CallError` if JSON cannot hold the data."""
     return to_json(envelope.to_wire())
 
 
-def failed_answer(envelope: ResponseEnvelope[Any]) -> Problem:
+def error_response(envelope: ResponseEnvelope[Any]) -> Problem:
     """Return the problem for an envelope that represents an error (MCP's ``isError``)."""
     source = str(envelope.meta.source)
     data = envelope.to_wire()["data"]
