@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 FIGURES = {
-    "bundling": {"_MAX_LEVELS": 200, "_MAX_VALUES": 200_000, "_MAX_BITS": 14_000},
+    "bundling": {"_MAX_LEVELS": 200, "_MAX_VALUES": 200_000},
     "characters": {"_LAST": 1_114_111},
     "checking": {"SPARSE": 32},
     "compiling": {"STEPS_OF_A_PART": 15, "MAX_CACHED": 512, "_LONG": 1_000},

@@ -15,6 +15,7 @@ from operad_schema.groups import components
 from operad_schema.nodes import Closure, Definition, Node, Store, refs_of
 from operad_schema.records import Origin
 from operad_schema.references import Location, follow, parse_pointer
+from operad_schema.values import MAX_BITS
 from operad_schema.vocabulary import KEYWORDS, SIBLINGS
 
 _DEFS = "#/$defs/"
@@ -22,8 +23,6 @@ _MAX_LEVELS = 200
 """Levels of JSON that every reader takes: the models of common servers end at 255."""
 _MAX_VALUES = 200_000
 """JSON values of a schema that is sent as it was given: objects that hold one another may unfold to any number."""
-_MAX_BITS = 14_000
-"""Of a whole number that has a decimal form: Python writes 4,300 digits."""
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
@@ -95,7 +94,7 @@ def _is_sendable_scalar(value: Any) -> bool:
         return _is_sendable_text(value)
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or (isinstance(value, int) and value.bit_length() <= _MAX_BITS)
+    return value is None or (isinstance(value, int) and value.bit_length() <= MAX_BITS)
 
 
 def _escaped(text: str) -> str:
@@ -129,10 +128,7 @@ class SharedDefinitions:
         if origin.document is None:
             names = _Names(new_store(origin, annotations=True))
         else:
-            key = (
-                id(origin.document),
-                dialect(origin),
-            )  # the store holds the document, so that its id stays its own
+            key = id(origin.document), dialect(origin)  # the store holds the document: its id stays its own
             names = self._stores.get(key) or _Names(new_store(origin, annotations=True))
             self._stores[key] = names
         closure = closure_of(names.store, origin)

@@ -43,10 +43,13 @@ class Compiled:
         self.root = closure.root.body
         members, impossible = flatten([self.root])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
-        self._is_recursive = closure.is_recursive or closure.has_kinds
-        self._is_heavy = closure.is_heavy or closure.has_kinds
+        reached = closure.definitions
+        # A cast may then read further schemas, which may recurse, be heavy and count.
+        has_kinds = any(one.has_kinds for one in reached)
+        self._is_recursive = has_kinds or any(one.is_recursive for one in reached)
+        self._is_heavy = has_kinds or any(one.is_heavy for one in reached)
         self._counts = store.has_costly_patterns
-        self._counts_steps = closure.counts or closure.has_kinds
+        self._counts_steps = has_kinds or any(one.counts for one in reached)
         self._said_exhausted = False
         self._tracers: dict[bool, Callable[[Any], Traced]] = {}
 
@@ -192,28 +195,28 @@ class Compiled:
         if self.validator(value):
             return []
         # What is wrong is said by modules of their own, which nobody needs for whom all is right.
-        from operad_schema.explaining import readable, too_deep, too_much
+        from operad_schema.explaining import beyond, readable
         from operad_schema.finding import faults
 
         if self._is_too_deep(value):
-            return [too_deep(self.limits.max_data_depth)]
+            return [beyond("max_data_depth", self.limits)]
         kind = type(value).__name__
         try:
             found = self.checks.remembering(faults)(self.checks, value, self.root)
         except RecursionError:
-            return [too_deep(self.limits.max_data_depth)]
+            return [beyond("max_data_depth", self.limits)]
         except Exception as error:  # noqa: BLE001  # TypeError on what is no JSON
             text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
             return [SchemaError("$", text, "", "a JSON value", kind)]
         text = "expected a value of the schema at $"
         generic = SchemaError("$", text, "", "a value of the schema", kind)
         if not found and WORK.steps < 0:
-            return [too_much(self.limits.max_check_steps)]
+            return [beyond("max_check_steps", self.limits)]
         return readable(found) or [generic]
 
     def _mismatches(self, value: Any) -> list[SchemaError]:
         """What is worth a warning once a value is cast."""
-        from operad_schema.explaining import filled_up, invented
+        from operad_schema.explaining import beyond, invented
 
         call = Call()
         call.value = out = value
@@ -225,7 +228,7 @@ class Compiled:
         found = invented(out, call.invented or [])
         if call.filled > self.limits.max_filled:
             # The rest stays absent, so that there are as many errors; one says it for all.
-            return [filled_up(self.limits.max_filled), *found[: self.limits.max_schema_errors]]
+            return [beyond("max_filled", self.limits), *found[: self.limits.max_schema_errors]]
         return found + self._errors(out)
 
 
@@ -256,7 +259,10 @@ def compiled(origin: Origin) -> Compiled:
     """
     if origin.document is not None:
         store = _store(origin.document, dialect(origin), origin)
-        return _of_document(store, closure_of(store, origin), origin)
+        closure = closure_of(store, origin)
+        _warn(closure, origin)
+        of_document: Compiled = _made(store, closure.root, lambda: Compiled(closure))
+        return of_document
     key = _text_key(origin)
     with _lock:
         found = _cache.get(key)
@@ -271,12 +277,6 @@ def compiled(origin: Origin) -> Compiled:
             made = _cache.setdefault(key, made)
             while len(_cache) > MAX_CACHED:
                 _cache.popitem(last=False)
-    return made
-
-
-def _of_document(store: Store, closure: Closure, origin: Origin) -> Compiled:
-    _warn(closure, origin)
-    made: Compiled = _made(store, closure.root, lambda: Compiled(closure))
     return made
 
 
@@ -324,12 +324,11 @@ def _text_key(origin: Origin) -> Any:
         text = json.dumps(origin.raw, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return None
+    known: str | bytes = text
     if len(text) > _LONG:
         import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
 
-        known: str | bytes = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    else:
-        known = text
+        known = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return known, dialect(origin), origin.limits, origin.formats
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from operad_schema.finding import Fault
+from operad_schema.limits import Limits
 from operad_schema.nodes import Node
 from operad_schema.records import Change, SchemaError
 from operad_schema.values import equal, short, type_name
@@ -84,25 +85,18 @@ def _closeness(fault: Fault) -> tuple[bool, int]:
     return fault.keyword not in ("type", "const", "enum"), len(fault.path)
 
 
-def too_much(limit: int) -> SchemaError:
-    """The error of a value whose check takes too many steps."""
-    expected, got = f"a value that takes at most {limit} steps of checking (max_check_steps)", "more"
-    text = f"expected {expected}, got {got} at $; [registry.limits] can raise it"
-    return SchemaError("$", text, "max_check_steps", expected, got)
+_BEYOND = {
+    "max_check_steps": ("a value that takes at most {} steps of checking", "; [registry.limits] can raise it"),
+    "max_data_depth": ("at most {} levels of arrays and objects", ""),
+    "max_filled": ("at most {} missing parts", ": the rest stays absent"),
+}
 
 
-def too_deep(limit: int) -> SchemaError:
-    """The error of a value with too many levels."""
-    expected, got = f"at most {limit} levels of arrays and objects (max_data_depth)", "more"
-    return SchemaError("$", f"expected {expected}, got {got} at $", "max_data_depth", expected, got)
-
-
-def filled_up(limit: int) -> SchemaError:
-    """The error of a value in which more is missing than may be filled in."""
-    expected, got = f"at most {limit} missing parts (max_filled)", "more"
-    return SchemaError(
-        "$", f"expected {expected}, got {got} at $: the rest stays absent", "max_filled", expected, got
-    )
+def beyond(bound: str, limits: Limits) -> SchemaError:
+    """Return the error of a value that is beyond one of the bounds."""
+    text, note = _BEYOND[bound]
+    expected = f"{text.format(getattr(limits, bound))} ({bound})"
+    return SchemaError("$", f"expected {expected}, got more at ${note}", bound, expected, "more")
 
 
 def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:

@@ -153,26 +153,6 @@ class Closure:
         """Kept, so that the document's other schemas find it for as long as this one is used."""
         self.warnings = warnings
 
-    @property
-    def is_heavy(self) -> bool:
-        """Whether any of it is; see `Definition`."""
-        return any(definition.is_heavy for definition in self.definitions)
-
-    @property
-    def counts(self) -> bool:
-        """Whether any of it draws on the budget of its call."""
-        return any(definition.counts for definition in self.definitions)
-
-    @property
-    def is_recursive(self) -> bool:
-        """Whether any of it refers to itself."""
-        return any(definition.is_recursive for definition in self.definitions)
-
-    @property
-    def has_kinds(self) -> bool:
-        """Whether a cast may read further schemas, which may be heavy, count and recurse."""
-        return any(definition.has_kinds for definition in self.definitions)
-
 
 class Store:
     """The normal form of a document's schemas, made when first reached and shared by all that reach it.
