@@ -52,7 +52,7 @@ BUDGETS: dict[str, int] = {
     "operad_calls": 5300,  # with the base of broker links, which operad_nats and operad_redis share
     "operad_cli": 5300,
     "operad_llm": 1150,
-    "operad_mcp": 10700,
+    "operad_mcp": 10120,
     "operad_nats": 1800,
     "operad_openapi": 8700,
     "operad_opentelemetry": 300,

@@ -62,10 +62,6 @@ class Unreadable(Fault):
     """The server answered, but nobody can tell what. The request may have been executed."""
 
 
-class NoAnswer(Fault):
-    """The server did not answer in time."""
-
-
 class Unusable(Fault):
     """The request could not be made, as where logging in failed.
 
@@ -148,8 +144,6 @@ def _to_visit(code: int, data: Any) -> str | None:
 
 def _of_fault(fault: Fault, what: str) -> CallError:
     message = f"{what}: {fault}"
-    if isinstance(fault, NoAnswer):
-        return CallError(ErrorCode.TIMEOUT, message)
     if isinstance(fault, TooLarge):
         return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message)
     if isinstance(fault, Unusable):

@@ -10,7 +10,7 @@ from typing import Any
 
 from operad import CallError, ErrorCode, Operation, OperationContext
 from operad_mcp.client.about import About
-from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages
+from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested
 from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
 from operad_mcp.client.tools import Tools
@@ -153,23 +153,25 @@ class Offer:
                 self._logger.warning("%s is offered twice; the first is taken", name)
                 continue
             now[name] = (item, operation)
-            if operation is not None and self._wanted(operation.spec.name):
+            if operation is not None and self._wanted(operation):
                 made[operation.id] = operation
         # What is no longer listed is forgotten: a server may change for ever.
         self._made[kind] = now
         return list(made.values())
 
-    def _wanted(self, name: str) -> bool:
-        name = name.removeprefix(self._prefix)
+    def _wanted(self, operation: AnyOperation) -> bool:
+        name = operation.spec.name.removeprefix(self._prefix)
         include, exclude = self._config.include, self._config.exclude
+        # A server chooses the names of its operations: it must not get past what the user switched off.
+        own = str(nested(operation.spec.metadata, "mcp", "name"))
         return (include is None or any(fnmatchcase(name, pattern) for pattern in include)) and not any(
-            fnmatchcase(name, pattern) for pattern in exclude
+            fnmatchcase(each, pattern) for pattern in exclude for each in (name, own)
         )
 
     def _kept(self, operations: Iterable[AnyOperation]) -> list[AnyOperation]:
         """The operations that are not an item of a listing, the same objects each time."""
         known = [self._fixed.setdefault(operation.id, operation) for operation in operations]
-        return [operation for operation in known if self._wanted(operation.spec.name)]
+        return [operation for operation in known if self._wanted(operation)]
 
 
 _DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")
