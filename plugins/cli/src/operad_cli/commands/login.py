@@ -65,11 +65,11 @@ def login(
         # With --json only the result goes to standard output.
         return await entry.login(tell=partial(click.echo, err=as_json), open_url=open_url, timeout=timeout)
 
-    told = run(command())
+    message = run(command())
     if as_json:
-        print_json({"source": source, "loggedIn": True, "message": told})
+        print_json({"source": source, "loggedIn": True, "message": message})
     else:
-        print_text(f"Logged in; {told}.")
+        print_text(f"Logged in; {message}.")
     return 0
 
 
@@ -88,9 +88,9 @@ def logout(source: str, account: str | None, config: Path | None, as_json: bool)
         entry = await _registry(config).source_login(source, account)
         return await entry.logout()
 
-    told = run(command())
+    message = run(command())
     if as_json:
-        print_json({"source": source, "loggedIn": False, "message": told})
+        print_json({"source": source, "loggedIn": False, "message": message})
     else:
-        print_text(f"Done: {told}.")
+        print_text(f"Done: {message}.")
     return 0

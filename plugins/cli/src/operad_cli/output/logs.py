@@ -64,7 +64,7 @@ class JSONLines(logging.Formatter):
     """A record as one line of JSON: time (RFC 3339, UTC), level, logger, message; exception; leftOut; trace.
 
     ``traceId`` and ``spanId`` are those of OpenTelemetry's current span (W3C Trace Context, lower-case hex), if
-    there is one: with operad-opentelemetry that of the call whose handler logs. ``leftOut`` is told by `Sparing`.
+    there is one: with operad-opentelemetry that of the call whose handler logs. ``leftOut`` is set by `Sparing`.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -100,7 +100,7 @@ def _paint(found: re.Match[str]) -> str:
 def print_changes(changes: Sequence[Any]) -> None:
     """Print what a cast changed, on standard error."""
     if not changes:
-        print_text("The answer fits its schema: nothing was changed.", sys.stderr)
+        print_text("The result matches its schema; nothing was changed.", sys.stderr)
     for change in changes:
         before = json.dumps(change.before, ensure_ascii=False, default=str)[:60]
         after = json.dumps(change.after, ensure_ascii=False, default=str)[:60]

@@ -69,11 +69,11 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     checks.append(Check("warning" if fix else "ok", "configuration", f"{path}, {has}", fix))
     checks += _tables(registry)
     async with registry:
-        with _warnings_of_sources() as told:
+        with _warnings_of_sources() as collected:
             found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
     for check, name in zip(found, configuration.sources, strict=True):
         checks.append(check)
-        checks += [Check("warning", check.what, line) for line in told.get(name, ())]
+        checks += [Check("warning", check.what, line) for line in collected.get(name, ())]
     return [*checks, *await _transport(registry, timeout)]
 
 
@@ -175,7 +175,7 @@ _source_of: ContextVar[str | None] = ContextVar("source", default=None)
 @contextmanager
 def _warnings_of_sources() -> Iterator[dict[str, list[str]]]:
     """Collect the warnings of sources by name instead of printing them."""
-    told: dict[str, list[str]] = {}
+    collected: dict[str, list[str]] = {}
 
     class Kept(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -183,7 +183,7 @@ def _warnings_of_sources() -> Iterator[dict[str, list[str]]]:
             if name is None or record.levelno < logging.WARNING:
                 return True
             if not str(record.msg).startswith("source %s is not loaded"):  # the check reports that itself
-                told.setdefault(name, []).append(" ".join(record.getMessage().split()))
+                collected.setdefault(name, []).append(" ".join(record.getMessage().split()))
             return False
 
     kept = Kept()
@@ -191,7 +191,7 @@ def _warnings_of_sources() -> Iterator[dict[str, list[str]]]:
     for handler in handlers:
         handler.addFilter(kept)
     try:
-        yield told
+        yield collected
     finally:
         for handler in handlers:
             handler.removeFilter(kept)

@@ -50,7 +50,7 @@ class _Method:
     name: str
     parameters: str
     """With ``self`` and ``timeout``."""
-    answer: str
+    result: str
     about: str
     is_stream: bool
     deprecated: bool
@@ -93,13 +93,13 @@ def _home(word: str) -> str:
 def _method(attribute: str, spec: OperationSpec, types: Types, shared: SharedDefinitions) -> _Method:
     hint = class_name(attribute)
     parameters, lines = _parameters(spec.input_schema.bundled(shared), hint, types, shared.definitions)
-    answer = types.of(spec.output_schema.bundled(shared), f"{hint}Result")
+    result = types.of(spec.output_schema.bundled(shared), f"{hint}Result")
     title, text = spec.title or spec.name, spec.description.strip()
     about = f"{title}\n\n{text}" if text and not text.startswith(title) else text or title
     if lines:
         about += "\n\nArgs:\n" + "\n".join(lines)
     is_stream = spec.type is OperationType.SUBSCRIPTION
-    return _Method(attribute, spec.name, parameters, answer, docstring(about, " " * 8), is_stream, spec.deprecated)
+    return _Method(attribute, spec.name, parameters, result, docstring(about, " " * 8), is_stream, spec.deprecated)
 
 
 def _parameters(schema: Any, hint: str, types: Types, definitions: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -135,10 +135,10 @@ def _first_line(field: Any) -> str:
 def _client(name: str, methods: Sequence[_Method], hidden: frozenset[str] | set[str]) -> str:
     parts = [f"class {name}:\n"]
     for one in methods:
-        kind, answer = (
-            ("def", f"AsyncGenerator[{one.answer}, None]") if one.is_stream else ("async def", one.answer)
+        kind, result = (
+            ("def", f"AsyncGenerator[{one.result}, None]") if one.is_stream else ("async def", one.result)
         )
-        parts.append(_signature(kind, one, answer, hidden))
+        parts.append(_signature(kind, one, result, hidden))
     return "".join(parts)
 
 
@@ -151,20 +151,20 @@ def _env(name: str, methods: Sequence[_Method], hidden: frozenset[str] | set[str
             again = attrs.evolve(one, attribute="subscribe")
             streams.append(
                 f"class {stream}:\n"
-                + _signature("async def", call, f"ResponseEnvelope[{one.answer}]", ())
+                + _signature("async def", call, f"ResponseEnvelope[{one.result}]", ())
                 + _signature("def", again, "Subscription", ())
             )
             parts.append(f"    @property\n    def {one.attribute}(self) -> {stream}: ...\n")
         else:
-            parts.append(_signature("async def", one, f"ResponseEnvelope[{one.answer}]", hidden))
+            parts.append(_signature("async def", one, f"ResponseEnvelope[{one.result}]", hidden))
     return [*streams, "".join(parts)]
 
 
-def _signature(kind: str, one: _Method, answer: str, hidden: Iterable[str]) -> str:
+def _signature(kind: str, one: _Method, result: str, hidden: Iterable[str]) -> str:
     head = f"    {kind} {one.attribute}(%s) -> %s:"
     parameters = without(one.parameters, hidden) if hidden else one.parameters
-    answer = without(answer, hidden) if hidden else answer
-    return f"{head % (parameters, answer)}\n{one.about}" if one.about else f"{head % (parameters, answer)} ...\n"
+    result = without(result, hidden) if hidden else result
+    return f"{head % (parameters, result)}\n{one.about}" if one.about else f"{head % (parameters, result)} ...\n"
 
 
 def _face(modules: Mapping[str, str]) -> str:

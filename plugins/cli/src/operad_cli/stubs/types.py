@@ -143,8 +143,8 @@ class Types:
             return self.of(parts[0], hint)
         if object_members(schema, self._definitions)[0]:
             return self._typed_dict(hint, schema)
-        told = [made for part in (*parts, rest) if (made := self.of(part, hint)) != "Any"]
-        return told[0] if told else "Any"
+        types = [made for part in (*parts, rest) if (made := self.of(part, hint)) != "Any"]
+        return types[0] if types else "Any"
 
     def _typed_dict(self, hint: str, schema: Mapping[str, Any]) -> str:
         name = hint if hint in self._named.values() and hint not in self._written else self._free(hint)
@@ -199,10 +199,10 @@ def _is_field(name: str) -> bool:
 def _literal(values: list[Any]) -> str:
     if not values:
         return "Never"
-    told = [value for value in values if value is None or isinstance(value, str | bool | int)]
-    if len(told) < len(values):
+    kept = [value for value in values if value is None or isinstance(value, str | bool | int)]
+    if len(kept) < len(values):
         return "Any"
-    unique = list(dict.fromkeys((type(value), value) for value in told))
+    unique = list(dict.fromkeys((type(value), value) for value in kept))
     return f"Literal[{', '.join(repr(value) for _, value in unique)}]"
 
 

@@ -7,7 +7,7 @@ from operad import OperationContext, operation
 
 @operation(type="query")
 async def greet(name: Annotated[str, "Whom to greet."]) -> str:
-    """Greet somebody."""
+    """Greet a person."""
     return f"Hello, {name}!"
 
 
