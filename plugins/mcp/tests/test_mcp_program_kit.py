@@ -38,6 +38,7 @@ class TestMCPProgram(SourceConformance):
             "mode": "legacy",
             "env": {"TOKEN": "hush"},
             "shutdown_timeout": 0.5,
+            "exclude": ["bad_schema"],  # which the kit would rightly refuse
         }
 
     async def restart(self, registry: OperationRegistry) -> None:
