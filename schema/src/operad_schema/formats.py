@@ -163,9 +163,7 @@ _LOCAL = rf'{_ATOM}(?:\.{_ATOM})*|"(?:[ !#-\[\]-~]|\\[ -~])*"'
 def _email(*, international: bool) -> Callable[[], _Check]:
     def make() -> _Check:
         letters = _LOCAL
-        if (
-            international
-        ):  # RFC 6532, section 3.2: any character beyond ASCII is one of an atom, or of a quoted text
+        if international:  # RFC 6532, 3.2: any character beyond ASCII may be in an atom or a quoted text
             letters = letters.replace("[A-Za-z", "[\x80-\U0010ffffA-Za-z").replace("[ !#", "[\x80-\U0010ffff !#")
         is_local = re.compile(letters).fullmatch
         is_host = _idn_hostname() if international else _hostname()
@@ -194,7 +192,8 @@ _BEYOND_URI = re.compile(
     + "\U000e1000-\U000efffd]"
 )
 """The characters that an IRI may have and a URI may not (RFC 3987, section 2.2), without the private ones."""
-_PAIRED = re.compile(r"[^{}]*(?:\{[^{}]*\}[^{}]*)*")
+_LITERALS = r'(?:[^\x00-\x20"%<>\\^`{|}\x7f-\x9f\ud800-\udfff]|%[0-9A-Fa-f]{2})*'
+_TEMPLATE = re.compile(rf"{_LITERALS}(?:\{{[^{{}}]*\}}{_LITERALS})*")
 
 
 def _uri(rule: str, *, international: bool = False) -> Callable[[], _Check]:
@@ -214,8 +213,8 @@ def _uri(rule: str, *, international: bool = False) -> Callable[[], _Check]:
 def _uri_template() -> _Check:
     from uri_template import validate
 
-    # The library takes quadratic time for braces that are not paired.
-    return lambda text: _PAIRED.fullmatch(text) is not None and bool(validate(text))
+    # The library checks no literals (RFC 6570, 2.1), and takes quadratic time for unpaired braces.
+    return lambda text: _TEMPLATE.fullmatch(text) is not None and bool(validate(text))
 
 
 def _json_pointer() -> _Check:
